@@ -1,0 +1,92 @@
+"""Compiled passes. Importing this package, before numba, decides where their machine code is kept.
+
+Numba stores a compiled function beside a time stamp of the file that defines it, and so does not notice an edit in
+another file that the function inlines: a loss, a row format. Here the directory is named by a hash of every file a
+pass can be made of, so that an edit of any of them starts with an empty cache.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from streamsvm.errors import SecurityError
+
+KEEP_SECONDS = 30 * 24 * 3600
+_PACKAGE = Path(__file__).resolve().parent.parent
+# The layers below compute/ (pyproject.toml, "Data flows one way") hold all that a pass can inline.
+_INLINED = ("types.py", "losses.py", "kernels.py")
+
+
+def _root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "streamsvm"
+
+
+def source_hash() -> str:
+    """Sixteen hexadecimal digits that change when the source of any pass changes."""
+    files = [*(_PACKAGE / name for name in _INLINED), *(_PACKAGE / "compute").rglob("*.py")]
+    digest = hashlib.sha256()
+    for path in sorted(p for p in files if p.exists()):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def cache_directory() -> Path:
+    """Where compiled passes are kept: what the user set as NUMBA_CACHE_DIR, else a directory named by the hash."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    # A path of ours is inherited from a parent process, which may have run other sources.
+    if chosen and not Path(chosen).is_relative_to(_root()):
+        return Path(chosen)
+    return _root() / source_hash()
+
+
+def _own(directory: Path) -> None:
+    """Make a directory that nobody else can write to: what numba loads from it is code. Raises SecurityError."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = directory.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise SecurityError(
+            f"{directory} can be written to by others; compiled code would be loaded from it",
+            hint=f"chmod 700 {directory}, or set NUMBA_CACHE_DIR to a directory of your own",
+        )
+
+
+def _sweep(root: Path, keep: Path) -> None:
+    """Remove the caches of sources that have not been run for a month."""
+    oldest = time.time() - KEEP_SECONDS
+    for entry in root.iterdir():
+        if entry != keep and entry.is_dir() and not entry.is_symlink() and entry.stat().st_mtime < oldest:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _temporary() -> Path:
+    """A directory for this process alone, for a home that cannot be written to."""
+    directory = tempfile.mkdtemp(prefix="streamsvm-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+def use_cache() -> Path:
+    """Tell numba where to keep compiled passes and return the directory. Raises SecurityError."""
+    directory = cache_directory()
+    if directory.is_relative_to(_root()):
+        try:
+            _own(directory)
+            os.utime(directory)
+            _sweep(directory.parent, directory)
+        except OSError:
+            directory = _temporary()
+    os.environ["NUMBA_CACHE_DIR"] = str(directory)
+    if numba := sys.modules.get("numba"):  # imported by somebody else before us: it has read the environment already
+        numba.config.CACHE_DIR = str(directory)
+    return directory
+
+
+use_cache()

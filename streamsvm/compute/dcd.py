@@ -1,0 +1,55 @@
+"""One sweep of dual coordinate descent over rows of a block.
+
+    max_a  D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||w||^2,   w = sum_i a_i y_i x_i,   0 <= a_i <= upper(C_i)
+
+Given: X, y, C_i = C s_i, the first ``count`` entries of ``order``.
+Changed: alpha and w, kept in step: one coordinate after the other is set to its optimum,
+    a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
+    ``order``: the rows still worth a visit are moved to its front. A row at a bound whose gradient holds it there by
+    more than ``slack`` is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2, within a visit).
+Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each visit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from streamsvm.compute.records import FAST
+from streamsvm.types import Float32, Float64, Int32, Rows
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def dcd_sweep(
+    X: Rows,
+    y: Float32,
+    s: Float32,
+    alpha: Float64,
+    w: Float64,
+    order: Int32,
+    count: int,
+    C: float,
+    loss: Any,
+    slack: float,
+) -> tuple[int, float]:
+    left, losses = 0, 0.0
+    for t in range(count):
+        i = order[t]
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        margin = y[i] * X.dot(i, w)
+        losses += C_i * loss.value(margin)
+        a, top = alpha[i], loss.upper(C_i)
+        G = margin - 1.0 + loss.conjugate_slope(a, C_i)
+        if (a <= 0.0 and G > slack) or (a >= top and G < -slack):
+            continue
+        order[left] = i
+        left += 1
+        Q = X.sqnorm(i) + loss.curvature(C_i)
+        new = min(max(a - G / Q, 0.0), top) if Q > 0.0 else a
+        if new != a:
+            alpha[i] = new
+            X.axpy(i, (new - a) * y[i], w)
+    return left, losses

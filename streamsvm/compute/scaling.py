@@ -1,0 +1,23 @@
+"""Standardisation of a block, in place.  x_j <- (x_j - shift_j) * scale_j; of a CSR block, stored entries only."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from streamsvm.types import Float32, Int32
+
+
+@njit(cache=True, nogil=True)
+def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
+    """Changes ``values`` (n, d)."""
+    n, d = values.shape
+    for i in range(n):
+        for j in range(d):
+            values[i, j] = (values[i, j] - shift[j]) * scale[j]
+
+
+@njit(cache=True, nogil=True)
+def scale_sparse(data: Float32, indices: Int32, scale: Float32) -> None:
+    """Changes ``data``."""
+    for p in range(data.size):
+        data[p] *= scale[indices[p]]

@@ -1,0 +1,53 @@
+"""Standardisation as a property of the fit: applied to each block in memory, folded into the model's weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.compute.scaling import scale_dense, scale_sparse
+from streamsvm.types import Dense, Float32, LinearSolution, Rows, Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """The features as they are stored, with a constant one of value ``bias``."""
+
+    bias: float
+
+    def apply(self, X: Rows) -> Rows:
+        return X._replace(bias=self.bias)
+
+    def fold(self, solution: LinearSolution) -> LinearSolution:
+        return solution
+
+
+@dataclass(frozen=True, slots=True)
+class Standardised:
+    """x_j -> (x_j - shift_j) scale_j, float32 (d,). Blocks are changed in place: they are the reader's buffers."""
+
+    shift: Float32
+    scale: Float32
+    bias: float
+
+    def apply(self, X: Rows) -> Rows:
+        if isinstance(X, Dense):
+            scale_dense(X.values, self.shift, self.scale)
+        else:
+            scale_sparse(X.data, X.indices, self.scale)
+        return X._replace(bias=self.bias)
+
+    def fold(self, solution: LinearSolution) -> LinearSolution:
+        """The same function of raw features: w_j scale_j, and the shifts moved into the constant, whose value is 1."""
+        raw = solution.w[:-1] * self.scale
+        constant = solution.bias * solution.w[-1] - float(raw @ self.shift.astype(np.float64))
+        return LinearSolution(np.append(raw, constant), 1.0)
+
+
+def standardise(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardised:
+    """Zero mean (dense only: a shift would fill a sparse block) and unit variance; constant columns are not scaled."""
+    deviation = np.sqrt(statistics.M2 / rows)
+    scale = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 1.0)
+    shift = np.zeros_like(statistics.mean) if sparse else statistics.mean
+    return Standardised(shift.astype(np.float32), scale.astype(np.float32), bias)

@@ -1,0 +1,209 @@
+"""What a fit is asked for, and the plan made of it before anything is read: problems, solver, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import msgspec
+
+from streamsvm.errors import DataError, UsageError
+from streamsvm.features.scaling import Raw, Standardised, standardise
+from streamsvm.losses import LOSSES
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MemoryPlan, mib
+from streamsvm.solvers import SOLVERS
+from streamsvm.types import Layout, Problem, Solver, Store, Term
+
+
+@dataclass(frozen=True, slots=True)
+class FitJob:
+    """What ``streamsvm fit`` is asked for; the keys of a job file are these fields."""
+
+    store: str
+    model: str
+    solver: str = "auto"
+    options: dict[str, Any] = field(default_factory=dict)
+    """Settings of the solver, by the names of its fields."""
+    loss: str = "squared_hinge"
+    loss_options: dict[str, float] = field(default_factory=dict)
+    C: float | None = None
+    """Weight of the loss sum; 1 when neither C nor lambda_ is given."""
+    lambda_: float | None = None
+    """The other spelling: lambda/2 ||w||^2 + mean loss, C = 1 / (lambda n)."""
+    bias: float = 1.0
+    standardize: bool = False
+    positive: str | None = None
+    class_weight: str | dict[str, float] | None = None
+    """"balanced", or a factor per class; classes not named have 1."""
+    tolerance: float = 1e-3
+    max_passes: int = 1000
+    time_limit: float = float("inf")
+    """Seconds."""
+    memory: int | None = None
+    """Bytes of anonymous memory the process may use."""
+    seed: int = 0
+    prefetch: int = 2
+    dual: str | None = None
+    """Where to write the dual variables (rows,) float64 as .npy, so that anyone can recompute the certificate."""
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything decided before the first read."""
+
+    problems: list[Problem]
+    class_names: tuple[str, ...]
+    """What the model's outcomes are called: two for one problem, else one a problem."""
+    solver_name: str
+    solver: Solver[Any]
+    why: str
+    features: Raw | Standardised
+    memory: MemoryPlan
+    layout: Layout
+    remedy: str
+
+    def facts(self) -> dict[str, Any]:
+        """The plan as plain JSON: the table of ``streamsvm plan``."""
+        layout = self.layout
+        return {
+            "rows": layout.rows,
+            "columns": layout.columns,
+            "chunks": len(layout.chunks),
+            "bytes_per_pass": layout.bytes_per_pass,
+            "problems": len(self.problems),
+            "C": [p.C for p in self.problems],
+            "solver": self.solver_name,
+            "why": self.why,
+            "memory": [{"term": t.name, "bytes": t.nbytes, "why": t.why} for t in self.memory.terms],
+            "total": self.memory.total,
+            "limit": self.memory.limit,
+            "fits": self.memory.total <= self.memory.limit,
+            "row_state": "memory" if self.memory.resident else "file beside the run",
+        }
+
+
+def make_plan(job: FitJob, store: Store) -> Plan:
+    """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
+    layout = store.layout
+    problems, names = problems_of(job, layout)
+    solver_name, why = choose_solver(job)
+    solver = build(SOLVERS[solver_name], job.options, f"solver '{solver_name}'")
+    features = features_of(job, store)
+    memory = plan_memory(job, layout, solver, problems)
+    return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy_for(layout, job))
+
+
+def build(kind: Any, options: dict[str, Any], what: str) -> Any:
+    """Make a settings value from options given by name. Raises UsageError naming what there is."""
+    record = hasattr(kind, "_fields")
+    known = list(kind._fields) if record else [f.name for f in fields(kind)]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(known) or 'none'}")
+    try:
+        if record:  # records hold floats only; one of ints would be another type to the compiler
+            return kind(**msgspec.convert(options, dict[str, float], strict=False))
+        return msgspec.convert(options, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{what}: {error}", hint="see 'streamsvm fit --help'") from error
+
+
+def choose_solver(job: FitJob) -> tuple[str, str]:
+    """The solver's name and the reason for it."""
+    if job.solver != "auto":
+        return job.solver, "asked for"
+    return "dcd", "linear, hinge family: dual coordinate descent"
+
+
+def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
+    """One problem, or one per class against the rest; and the names of the outcomes."""
+    if len(layout.classes) < 2:
+        raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
+    loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
+    C = cost_of_loss(job, layout.rows)
+    positives, names = targets(job, layout)
+    return [
+        Problem(loss, C, layout.rows, layout.columns, p, job.bias, factors(job, layout, p), job.tolerance)
+        for p in positives
+    ], names
+
+
+def cost_of_loss(job: FitJob, rows: int) -> float:
+    """C from C or lambda. Raises UsageError."""
+    if job.C is not None and job.lambda_ is not None:
+        raise UsageError("both C and lambda are given", hint="they are two spellings: C = 1 / (lambda n)")
+    C = job.C if job.lambda_ is None else 1.0 / (job.lambda_ * rows) if job.lambda_ > 0 else -1.0
+    C = 1.0 if C is None else C
+    if not 0.0 < C < float("inf"):
+        raise UsageError(f"C must be a positive number, not {C}", hint="lambda is positive too: C = 1 / (lambda n)")
+    return C
+
+
+def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
+    """The classes taken as +1, and the names of the outcomes."""
+    classes = layout.classes
+    if job.positive is not None:
+        if job.positive not in classes:
+            raise UsageError(f"there is no class '{job.positive}'", hint=f"the classes are {', '.join(classes)}")
+        others = [c for c in classes if c != job.positive]
+        return [classes.index(job.positive)], (others[0] if len(others) == 1 else "rest", job.positive)
+    if len(classes) == 2:
+        positive = max(range(2), key=lambda code: sort_key(classes[code]))
+        return [positive], (classes[1 - positive], classes[positive])
+    return list(range(len(classes))), classes
+
+
+def sort_key(label: str) -> tuple[int, float, str]:
+    """Numbers by value, before text by its letters."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
+    """The weight of each class in the problem of class ``positive``."""
+    if job.class_weight is None:
+        return ()
+    if isinstance(job.class_weight, dict):
+        for name in job.class_weight:
+            if name not in layout.classes:
+                raise UsageError(f"there is no class '{name}' to weight", hint=f"there are {', '.join(layout.classes)}")
+        return tuple(job.class_weight.get(c, 1.0) for c in layout.classes)
+    if job.class_weight != "balanced":
+        raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
+    mine, rows = layout.counts[positive], layout.rows
+    return tuple(rows / (2 * (mine if c == positive else rows - mine)) for c in range(len(layout.classes)))
+
+
+def features_of(job: FitJob, store: Store) -> Raw | Standardised:
+    """The map from stored rows to what the solver sees."""
+    if not job.standardize:
+        return Raw(job.bias)
+    layout = store.layout
+    return standardise(store.statistics(), layout.rows, sparse=not layout.dense, bias=job.bias)
+
+
+def plan_memory(job: FitJob, layout: Layout, solver: Solver[Any], problems: list[Problem]) -> MemoryPlan:
+    """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
+    costs = [solver.cost(problem, layout) for problem in problems]
+    limit = budget.memory_limit(job.memory)
+    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch)]
+    terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
+    terms.append(Term("solver, per block row", sum(c.per_block_row for c in costs) * layout.largest_chunk, "scratch"))
+    if job.standardize:
+        terms.append(Term("column statistics", 48 * layout.columns, "to standardise"))
+    per_row = sum(c.per_row for c in costs)
+    resident = Term("per-row state", per_row * layout.rows, f"{per_row} bytes a row, in memory")
+    beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
+    fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
+    terms.append(resident if fits else beside)
+    retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
+    return MemoryPlan(tuple(terms), limit, fits, retain)
+
+
+def remedy_for(layout: Layout, job: FitJob) -> str:
+    """What else would help, beside more memory."""
+    return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"

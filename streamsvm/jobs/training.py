@@ -1,0 +1,166 @@
+"""The fit loop, written once for every solver: read a block, let each problem's solver visit it, close the pass.
+
+All problems (classes, values of C) see a block while it is in memory: one reading of the data serves them all.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.schedule.budget import anonymous_bytes
+from streamsvm.schedule.plan import visits
+from streamsvm.schedule.rows import RowStates
+from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.types import Block, Certificate, Problem, Report, Solver, Status, Stop, Store
+
+REPORT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How the data is gone through: decided by the plan, without influence on the result (``seed`` apart)."""
+
+    seed: int = 0
+    depth: int = 2
+    retain: bool = True
+    sidecar: Path | None = None
+    """Directory for per-row state; None keeps it in memory."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A problem under way: its solver's state and what has been certified so far."""
+
+    problem: Problem
+    state: Any
+    certificate: Certificate | None = None
+    done: bool = False
+
+
+@dataclass(slots=True)
+class Training:
+    """What a training left: per problem its state and certificate, and what it took."""
+
+    runs: list[Run]
+    status: Status = Status.CONVERGED
+    passes: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    bytes_read: int = 0
+    peak: int = 0
+    row_states: dict[str, RowStates] = field(default_factory=dict)
+
+
+class Trainer:
+    """Joins a store, a solver, problems and a feature map; ``train`` runs to the end."""
+
+    def __init__(
+        self, store: Store, solver: Solver[Any], problems: list[Problem], features: Any, course: Course, report: Report
+    ) -> None:
+        self._store, self._solver, self._features = store, solver, features
+        self._course, self._report = course, report
+        self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
+        self._result = Training([Run(p, solver.start(p)) for p in problems])
+        self._result.row_states = {
+            s.name: RowStates(s, store.layout, len(problems), course.sidecar and course.sidecar / s.name)
+            for s in solver.row_state
+        }
+        self._began = self._told = time.perf_counter()
+
+    def train(self, stop: Stop) -> Training:
+        """Pass after pass until every certificate is exact and small enough, or ``stop`` says so."""
+        result, layout = self._result, self._store.layout
+        order = visits(layout, self._course.seed, self._solver.shuffled)
+        with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
+            ending = False
+            while True:
+                ending = ending or result.passes + 1 >= stop.max_passes
+                self._pass(stream, ending)
+                result.bytes_read += layout.bytes_per_pass
+                result.seconds, result.waited = time.perf_counter() - self._began, stream.waited
+                if all(run.done for run in result.runs):
+                    return result
+                if ending:
+                    return result
+                ending = result.seconds > stop.seconds
+                if ending:
+                    result.status = Status.TIME
+                elif result.passes + 1 >= stop.max_passes:
+                    result.status = Status.PASSES
+
+    def _pass(self, stream: Stream, last: bool) -> None:
+        result = self._result
+        active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
+        if last:
+            for _, run in active:
+                self._solver.certify(run.state)
+        rows = 0
+        for loaded in stream.epoch():
+            self._visit(loaded, active)
+            rows += len(loaded.chunk.codes)
+            self._tell_progress(rows)
+        result.passes += 1
+        for k, run in active:
+            run.certificate = self._solver.finish(run.state)
+            run.done = run.certificate.exact and run.certificate.gap <= run.problem.tolerance
+            self._tell_certificate(k, run)
+
+    def _visit(self, loaded: Loaded, active: list[tuple[int, Run]]) -> None:
+        chunk, number = loaded.chunk, loaded.visit.chunk
+        X = self._features.apply(chunk.X)
+        states = {name: rows.load(number) for name, rows in self._result.row_states.items()}
+        for k, run in active:
+            y, s = view_of(run.problem, chunk.codes, chunk.weight)
+            order = loaded.order if len(active) == 1 else loaded.order.copy()
+            rows = {name: values[k] for name, values in states.items()}
+            block = Block(X, y, s, number, self._starts[number], order, loaded.visit.seed, rows)
+            self._solver.visit(run.state, block)
+        for name, values in states.items():
+            self._result.row_states[name].save(number, values)
+
+    def _tell_progress(self, rows: int) -> None:
+        now = time.perf_counter()
+        if now - self._told < REPORT_SECONDS:
+            return
+        self._told = now
+        self._result.peak = max(self._result.peak, anonymous_bytes())
+        self._report(
+            {
+                "event": "progress",
+                "pass": self._result.passes + 1,
+                "rows": rows,
+                "of": self._store.layout.rows,
+                "seconds": now - self._began,
+                "memory": anonymous_bytes(),
+            }
+        )
+
+    def _tell_certificate(self, k: int, run: Run) -> None:
+        assert run.certificate is not None
+        self._result.peak = max(self._result.peak, anonymous_bytes())
+        self._report(
+            {
+                "event": "pass",
+                "pass": self._result.passes,
+                "problem": k,
+                "primal": run.certificate.primal,
+                "dual": run.certificate.dual,
+                "gap": run.certificate.gap,
+                "exact": run.certificate.exact,
+                "seconds": time.perf_counter() - self._began,
+                "memory": anonymous_bytes(),
+            }
+        )
+
+
+def view_of(problem: Problem, codes: Any, weight: Any) -> tuple[Any, Any]:
+    """The signs (n,) and weights (n,) float32 one problem gives to rows of these classes and weights."""
+    y = np.where(codes == problem.positive, np.float32(1), np.float32(-1))
+    factors = np.asarray(problem.weights, np.float32)
+    s = factors[codes] if len(factors) else np.ones(len(codes), np.float32)
+    return y, s if weight is None else s * weight

@@ -1,0 +1,32 @@
+"""Tables of names: a name stands for "module:attribute", imported when it is first asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from streamsvm.errors import UsageError
+
+
+class Registry(Mapping[str, Any]):
+    """What can be chosen by name. The command line, the configuration and the contract tests read these tables."""
+
+    def __init__(self, kind: str, entries: dict[str, str]) -> None:
+        self.kind = kind
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._entries:
+            near = difflib.get_close_matches(name, self._entries, n=1)
+            did_you_mean = f"; did you mean '{near[0]}'?" if near else ""
+            raise UsageError(f"no {self.kind} is called '{name}'{did_you_mean}", hint=f"choose from {', '.join(self)}")
+        module, _, attribute = self._entries[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

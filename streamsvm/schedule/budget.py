@@ -1,0 +1,129 @@
+"""The memory plan: every term of what a job will hold, added up before anything is read.
+
+The promise is about anonymous memory of the process (``RssAnon``): page cache is the kernel's and is given back.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamsvm.errors import BudgetError
+from streamsvm.types import Layout, Term
+
+MIB = 1 << 20
+COMPILER = 72 * MIB
+"""What LLVM and the loaded passes add to a process that has not compiled or loaded one yet (measured: 64-71 MiB)."""
+MARGIN = 8 * MIB
+SHARE = 0.75
+"""Of the memory that is available, when the user states no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """``terms`` are what the job holds, ``limit`` what it may; ``resident`` says where per-row state lives."""
+
+    terms: tuple[Term, ...]
+    limit: int
+    resident: bool
+    retain: bool
+    """Whether the store may stay in the page cache between passes."""
+
+    @property
+    def total(self) -> int:
+        return sum(term.nbytes for term in self.terms)
+
+    def check(self, remedy: str) -> None:
+        """Refuse a job that does not fit. Raises BudgetError with every term."""
+        if self.total <= self.limit:
+            return
+        terms = " + ".join(f"{mib(t.nbytes)} {t.name}" for t in self.terms)
+        raise BudgetError(
+            f"--memory {mib(self.limit)} is not enough: {terms} = {mib(self.total)}",
+            hint=f"use --memory {mib(self.total, up=True)}{remedy}",
+        )
+
+
+def mib(nbytes: int, *, up: bool = False) -> str:
+    """Bytes as whole mebibytes, the way ``--memory`` takes them."""
+    return f"{-(-nbytes // MIB) if up else round(nbytes / MIB)}MiB"
+
+
+def anonymous_bytes() -> int:
+    """Anonymous and shared memory of this process now, from /proc; the resident set where there is no /proc."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+        return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+    except (OSError, KeyError):
+        import psutil
+
+        return int(psutil.Process().memory_info().rss)
+
+
+def memory_limit(stated: int | None) -> int:
+    """min(stated, control group, RLIMIT, 75 % of what is available), in bytes."""
+    import psutil
+
+    bounds = [stated or int(SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *_group_limits()]
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        bounds.append(soft)
+    return min(bounds)
+
+
+def page_cache_bytes(limit: int) -> int:
+    """How much of a store may be expected to stay cached: half of what is left beside the job's own memory."""
+    import psutil
+
+    free = min([psutil.virtual_memory().available, *_group_limits()])
+    return max(0, free - limit) // 2
+
+
+def _group_limits() -> list[int]:
+    """The limits of the control groups (v2, v1) this process is in and of the groups above them."""
+    found = []
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+        elif controllers == "":
+            root, name = Path("/sys/fs/cgroup"), "memory.max"
+        else:
+            continue
+        own = root / path.lstrip("/")
+        for group in (own, *own.parents):
+            if group.is_relative_to(root):
+                found.append(_read(str(group / name)).strip())
+    return [int(text) for text in found if text.isdigit() and int(text) < 1 << 60]
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def block_terms(layout: Layout, depth: int) -> list[Term]:
+    """The ring of blocks: chunk, visiting order, and what each problem sees of it (signs, weights)."""
+    raw = layout.block_bytes + _padding(layout)
+    order = 4 * layout.largest_chunk
+    ring = Term("blocks in flight", (depth + 1) * (raw + order), f"{depth + 1} x ({mib(raw)} chunk + order)")
+    views = Term("block views", 16 * layout.largest_chunk, "signs and weights of the rows at hand")
+    return [ring, views]
+
+
+def _padding(layout: Layout) -> int:
+    """The last unit of a CSR array is stored full: up to a chunk's worth of entries more than the chunk has."""
+    return 0 if layout.nonzeros is None else max(layout.nonzeros) * 8
+
+
+def base_terms() -> list[Term]:
+    """The process itself: what it holds now, what loading the first compiled pass will add, a margin."""
+    terms = [Term("interpreter and imports", anonymous_bytes(), "measured now")]
+    if "streamsvm.compute.dcd" not in sys.modules:
+        terms.append(Term("compiled passes", COMPILER, "LLVM and the passes' machine code"))
+    return [*terms, Term("margin", MARGIN, "allocator, small objects")]

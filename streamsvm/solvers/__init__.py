@@ -1,0 +1,7 @@
+"""DRIVE: one file a family. Solvers see blocks, never files."""
+
+from __future__ import annotations
+
+from streamsvm.registry import Registry
+
+SOLVERS = Registry("solver", {"dcd": "streamsvm.solvers.dcd:DCD"})

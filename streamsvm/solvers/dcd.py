@@ -1,0 +1,137 @@
+"""Dual coordinate descent, streamed: Hsieh et al., ICML 2008, by blocks as in Yu et al., KDD 2010.
+
+A visit sweeps a block a few times, shrinking, while it is in memory; the dual variables travel with their rows. The
+dual value is exact after every pass, because a block's part of it changes only when the block is visited.
+
+The primal is another matter. w always carries the imprint of the rows it has just met, and P(w) may be several 1e-3
+above the optimum when the dual is within 1e-4 of it. The mean of w over a pass does not (Shalev-Shwartz and Zhang,
+JMLR 2013, theorem 2), so that is what is certified, w beside it, and the better of the two is the solution. During a
+training pass the primal is only estimated, from the losses met on the way; when the estimate says it is time, a pass
+evaluates both candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.compute.dcd import dcd_sweep
+from streamsvm.compute.losses import dual_sum, loss_sum
+from streamsvm.compute.order import shuffle
+from streamsvm.types import Block, Certificate, Cost, Float64, Layout, LinearSolution, Problem, RowState
+
+SLICE = 2048
+"""Rows between two samples of w for the mean, and between two looks at the clock."""
+PATIENCE = 1.25
+"""After a failed evaluation the next one waits until there are this many times as many passes."""
+
+
+@dataclass(slots=True)
+class DCDState:
+    """``w`` (columns + 1,) float64 is always sum a_i y_i x_i; the sums are those of the pass under way."""
+
+    problem: Problem
+    w: Float64
+    mean: Float64
+    """Mean of w over the last training pass; during one, the sum of ``samples`` values of w."""
+    best: Float64
+    samples: int = 0
+    dual: float = 0.0
+    certifying: bool = False
+    passes: int = 0
+    next_check: float = 0.0
+    duals: float = 0.0
+    losses: float = 0.0
+    mean_losses: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DCD:
+    """Settings. ``sweeps``: how often the rows of a block are gone through while it is in memory."""
+
+    sweeps: int = 3
+    row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"),)
+    shuffled: ClassVar[bool] = True
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return Cost(fixed=3 * 8 * (problem.columns + 1), per_row=8)
+
+    def start(self, problem: Problem) -> DCDState:
+        w = np.zeros(problem.columns + 1)
+        return DCDState(problem, w, w.copy(), w.copy())
+
+    def visit(self, state: DCDState, block: Block) -> None:
+        if state.certifying:
+            self._evaluate(state, block)
+        else:
+            self._train(state, block)
+
+    def _evaluate(self, state: DCDState, block: Block) -> None:
+        C, loss = state.problem.C, state.problem.loss
+        state.losses += loss_sum(block.X, block.y, block.s, state.w, C, loss)
+        state.mean_losses += loss_sum(block.X, block.y, block.s, state.mean, C, loss)
+
+    def _train(self, state: DCDState, block: Block) -> None:
+        if state.samples == 0:
+            state.mean[:] = 0.0
+        p, alpha, active = state.problem, block.rows["alpha"], block.order
+        for sweep in range(self.sweeps):
+            if sweep:
+                shuffle(active, len(active), block.seed + sweep)
+            left, losses = self._sweep(state, block, active)
+            state.losses += losses if sweep == 0 else 0.0
+            active = active[:left]
+            if left == 0:
+                break
+        state.duals += dual_sum(alpha, block.s, p.C, p.loss)
+
+    def _sweep(self, state: DCDState, block: Block, active: np.ndarray) -> tuple[int, float]:
+        """One sweep in slices; gathers the rows still active at the front of ``active`` and counts them."""
+        p, left, losses = state.problem, 0, 0.0
+        for start in range(0, len(active), SLICE):
+            part = active[start : start + SLICE]
+            kept, met = dcd_sweep(
+                block.X, block.y, block.s, block.rows["alpha"], state.w, part, len(part), p.C, p.loss, 0.0
+            )
+            active[left : left + kept] = part[:kept]
+            left, losses = left + kept, losses + met
+            state.mean += state.w
+            state.samples += 1
+        return left, losses
+
+    def finish(self, state: DCDState) -> Certificate:
+        if state.certifying:
+            return self._finish_evaluation(state)
+        half = 0.5 * float(state.w @ state.w)
+        state.passes += 1
+        state.dual = state.duals - half
+        state.mean /= max(state.samples, 1)
+        certificate = Certificate(half + state.losses, state.dual, exact=False)
+        state.certifying = certificate.gap <= state.problem.tolerance and state.passes >= state.next_check
+        self._reset(state)
+        return certificate
+
+    def _finish_evaluation(self, state: DCDState) -> Certificate:
+        last = 0.5 * float(state.w @ state.w) + state.losses
+        mean = 0.5 * float(state.mean @ state.mean) + state.mean_losses
+        state.best[:] = state.w if last <= mean else state.mean
+        state.next_check = PATIENCE * state.passes
+        state.certifying = False
+        self._reset(state)
+        return Certificate(min(last, mean), state.dual)
+
+    def _reset(self, state: DCDState) -> None:
+        state.losses = state.mean_losses = state.duals = 0.0
+        state.samples = 0
+
+    def certify(self, state: DCDState) -> None:
+        state.certifying = True
+
+    def merge(self, states: list[DCDState]) -> DCDState:
+        """Add up what each worker moved; their rows are disjoint, and every local step was made as if alone."""
+        raise NotImplementedError
+
+    def solution(self, state: DCDState) -> LinearSolution:
+        return LinearSolution(state.best.copy(), state.problem.bias)

@@ -1,0 +1,82 @@
+"""Cuts a stream of batches of any size into the chunks of a store; the cuts do not depend on the batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.types import CSR, Dense, Float32, Int32, Rows, row_count, row_slice
+
+
+class Piece(NamedTuple):
+    """Some rows with their class codes and, where there are any, weights."""
+
+    X: Rows
+    codes: Int32
+    weight: Float32 | None
+
+    def cut(self, start: int, stop: int) -> Piece:
+        weight = None if self.weight is None else self.weight[start:stop]
+        return Piece(row_slice(self.X, start, stop), self.codes[start:stop], weight)
+
+
+@dataclass(slots=True)
+class Chunker:
+    """Collects pieces; a chunk is full at ``rows`` rows or, for CSR, when the next row would exceed ``nonzeros``."""
+
+    rows: int
+    nonzeros: int | None = None
+    _pending: list[Piece] = field(default_factory=list)
+    _rows: int = 0
+    _nonzeros: int = 0
+
+    def push(self, piece: Piece) -> Iterator[Piece]:
+        """Add rows; yields the chunks they complete."""
+        while row_count(piece.X):
+            taken = self._room(piece.X)
+            if taken:
+                self._keep(piece.cut(0, taken))
+                piece = piece.cut(taken, row_count(piece.X))
+            if self._rows == self.rows or row_count(piece.X):
+                yield self._join()
+
+    def rest(self) -> Iterator[Piece]:
+        """The last chunk, if any rows are left."""
+        if self._rows:
+            yield self._join()
+
+    def _room(self, X: Rows) -> int:
+        """How many of the rows still belong to the current chunk; a row too large for any chunk gets its own."""
+        taken = min(self.rows - self._rows, row_count(X))
+        if self.nonzeros is None or isinstance(X, Dense):
+            return taken
+        fits = int(np.searchsorted(X.indptr[1:], self.nonzeros - self._nonzeros, side="right"))
+        return min(taken, max(fits, 1 if self._rows == 0 else 0))
+
+    def _keep(self, piece: Piece) -> None:
+        self._pending.append(piece)
+        self._rows += row_count(piece.X)
+        if isinstance(piece.X, CSR):
+            self._nonzeros += len(piece.X.data)
+
+    def _join(self) -> Piece:
+        pieces, self._pending = self._pending, []
+        self._rows = self._nonzeros = 0
+        if len(pieces) == 1:
+            return pieces[0]
+        weights = [p.weight for p in pieces if p.weight is not None]
+        codes = np.concatenate([p.codes for p in pieces])
+        return Piece(_stack([p.X for p in pieces]), codes, np.concatenate(weights) if weights else None)
+
+
+def _stack(parts: list[Rows]) -> Rows:
+    if isinstance(parts[0], Dense):
+        return Dense(np.concatenate([p.values for p in parts if isinstance(p, Dense)]))
+    sparse = [p for p in parts if isinstance(p, CSR)]
+    lengths = np.concatenate([np.diff(p.indptr) for p in sparse])
+    indptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    return CSR(np.concatenate([p.data for p in sparse]), np.concatenate([p.indices for p in sparse]), indptr)

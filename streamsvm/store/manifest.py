@@ -1,0 +1,117 @@
+"""The manifest of a store: written last, so that a store without one is a store that was never finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streamsvm import durable
+from streamsvm.errors import DataError, MissingError, quote
+from streamsvm.types import Layout
+
+FILE = "manifest.json"
+FORMAT = 1
+LARGEST = 1 << 30
+
+
+class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One chunk: its rows, its stored entries (CSR), rows of each class, crc32c of its range in each array."""
+
+    rows: int
+    nonzeros: int | None
+    counts: list[int]
+    crc: dict[str, int]
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is known of a store. ``facts`` is what ingest tells about the sources: names, encoding, index base."""
+
+    format: int
+    kind: str
+    columns: int
+    classes: list[str]
+    chunk_rows: int
+    chunks: list[ChunkEntry]
+    units: dict[str, list[int]]
+    """crc32c of every unit file of every array."""
+    statistics: str
+    """sha256 of the file of column statistics."""
+    digest: str
+    uuid: str
+    versions: dict[str, str]
+    facts: dict[str, Any]
+
+    def layout(self) -> Layout:
+        nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
+        counts = [0] * len(self.classes)
+        for chunk in self.chunks:
+            for code, count in enumerate(chunk.counts):
+                counts[code] += count
+        rows = tuple(c.rows for c in self.chunks)
+        return Layout(self.columns, rows, nonzeros, tuple(self.classes), tuple(counts), "weight" in self.units)
+
+
+def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
+    """sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or history."""
+    return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
+
+
+def write(root: Path, manifest: Manifest) -> None:
+    """Commit a store. Raises StorageError."""
+    body = msgspec.json.encode(manifest)
+    seal = hashlib.sha256(body).hexdigest().encode()
+    durable.write_file(root / FILE, b'{"sha256":"', seal, b'","manifest":', body, b"}\n")
+
+
+class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
+    sha256: str
+    manifest: msgspec.Raw
+
+
+def read(root: Path) -> Manifest:
+    """Read and verify a manifest.
+
+    Raises MissingError (no such store), DataError (E-INCOMPLETE: never committed; E-META: damaged; E-VERSION).
+    """
+    if not root.is_dir():
+        raise MissingError(f"there is no store at {root}", hint="create one with 'streamsvm ingest' or 'streamsvm synth'")
+    try:
+        raw = (root / FILE).read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{root} has no manifest: its ingest never finished",
+            code="E-INCOMPLETE",
+            hint="run the same 'streamsvm ingest' again with --overwrite",
+        ) from error
+    return _parse(raw, root)
+
+
+def _parse(raw: bytes, root: Path) -> Manifest:
+    hint = "restore manifest.json, or ingest again"
+    if len(raw) > LARGEST:
+        raise DataError(f"the manifest of {root} has {len(raw)} bytes", code="E-META", hint=hint)
+    try:
+        sealed = msgspec.json.decode(raw, type=_Sealed)
+        body = bytes(sealed.manifest)
+        found = hashlib.sha256(body).hexdigest()
+        if found != sealed.sha256:
+            message = f"the manifest of {root} is damaged: sha256 {found[:12]}, expected {quote(sealed.sha256[:12])}"
+            raise DataError(message, code="E-META", hint=hint)
+        _check_version(body, root)
+        return msgspec.json.decode(body, type=Manifest)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
+
+
+def _check_version(body: bytes, root: Path) -> None:
+    version = json.loads(body).get("format")
+    if version != FORMAT:
+        raise DataError(
+            f"{root} was made by another streamsvm (format {quote(version)}, this one reads {FORMAT})",
+            code="E-VERSION",
+            hint="install the version that made it, or ingest again",
+        )
