@@ -1,6 +1,7 @@
 """HOLDS: what a fit found, as pure data. One file: safetensors arrays and a JSON header, sealed by a sha256.
 
-Nothing in it is executed, no path in it is followed.
+Two kinds: a linear function of the stored columns, and one of kernel values, k(x, z_j) for landmarks or support rows z_j.
+Nothing in the file is executed, no path in it is followed.
 """
 
 from __future__ import annotations
@@ -16,32 +17,44 @@ from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
 from streamsvm.compute.margins import decision_values
-from streamsvm.errors import DataError, MissingError, quote
+from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
+from streamsvm.features.expansion import Expansion, expansion_of
 from streamsvm.types import Float64, Int32, Rows, row_count
 
 FORMAT = 1
 LARGEST_HEADER = 100 << 20
+LINEAR, KERNEL = "linear", "kernel"
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """f_k(x) = W[k, :-1].x + W[k, -1] on raw features; one row of ``weights`` (k, columns + 1) float64 a problem.
+    """f_k(x) = weights[k, :-1].phi(x) + weights[k, -1], one row of ``weights`` float64 a problem.
 
-    With one row, f > 0 means ``classes[1]``; with several the largest f names the class.
+    phi(x) is x as it is stored, or the kernel values of an expansion. With one row, f > 0 means ``classes[1]``; with
+    several the largest f names the class.
     """
 
     weights: Float64
     classes: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    expansion: Expansion | None = None
+
+    @property
+    def kind(self) -> str:
+        return LINEAR if self.expansion is None else KERNEL
 
     @property
     def columns(self) -> int:
-        return self.weights.shape[1] - 1
+        """Columns of the rows it is applied to."""
+        return self.weights.shape[1] - 1 if self.expansion is None else self.expansion.columns
 
     def decision(self, X: Rows) -> Float64:
-        """Decision values (n, k) float64 of raw rows; columns the rows lack count as 0."""
+        """Decision values (n, k) float64 of raw rows; columns that CSR rows lack count as 0."""
         values = np.empty((row_count(X), len(self.weights)))
-        decision_values(X._replace(bias=1.0), self.weights, values)
+        if self.expansion is None:
+            decision_values(X._replace(bias=1.0), self.weights, values)
+        else:
+            self.expansion.decision(X, self.weights, values)
         return values
 
     def codes(self, decision: Float64) -> Int32:
@@ -56,13 +69,16 @@ class Model:
 
         header = {
             "format": FORMAT,
-            "kind": "linear",
+            "kind": self.kind,
             "classes": list(self.classes),
             "streamsvm": __version__,
             "provenance": self.provenance,
         }
-        text = json.dumps(header, sort_keys=True)
         tensors = {"weights": np.ascontiguousarray(self.weights)}
+        if self.expansion is not None:
+            header["expansion"] = self.expansion.header()
+            tensors |= self.expansion.tensors()
+        text = json.dumps(header, sort_keys=True)
         durable.write_file(path, save(tensors, {"header": text, "sha256": _seal(text, tensors)}))
 
 
@@ -104,7 +120,8 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def _check(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Model:
-    if header.get("format") != FORMAT or header.get("kind") != "linear":
+    kind = header.get("kind")
+    if header.get("format") != FORMAT or kind not in (LINEAR, KERNEL):
         raise DataError(
             f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT})",
             code="E-VERSION",
@@ -121,5 +138,20 @@ def _check(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]])
         and len(classes) == max(2, len(weights))
     )
     if not good or weights is None or not isinstance(classes, list):
-        raise DataError(f"{path} does not hold a usable model", code="E-MODEL", hint="fit again")
-    return Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}))
+        raise _unusable(path)
+    expansion = None if kind == LINEAR else _expansion(path, header, tensors, weights.shape[1] - 1)
+    return Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion)
+
+
+def _expansion(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]], points: int) -> Expansion:
+    try:
+        expansion = expansion_of(header["expansion"], tensors)
+    except (StreamSVMError, KeyError, TypeError, ValueError) as error:
+        raise _unusable(path) from error
+    if row_count(expansion.points) != points:
+        raise _unusable(path)
+    return expansion
+
+
+def _unusable(path: Path) -> DataError:
+    return DataError(f"{path} does not hold a usable model", code="E-MODEL", hint="fit again")

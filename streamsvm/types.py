@@ -7,7 +7,7 @@ hidden). Everything with a choice of implementation is a ``Protocol``. Nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -35,27 +35,30 @@ class Dense(NamedTuple):
     bias: float = 0.0
 
     def dot(self, i: int, w: Float64) -> float:
-        d = self.values.shape[1]
-        total = self.bias * w[d]
-        for j in range(d):
-            total += self.values[i, j] * w[j]
+        row, total = self.values[i], self.bias * w[self.values.shape[1]]
+        for j in range(row.size):
+            total += row[j] * w[j]
         return total
 
     def axpy(self, i: int, c: float, w: Float64) -> None:
-        d = self.values.shape[1]
-        for j in range(d):
-            w[j] += c * self.values[i, j]
-        w[d] += c * self.bias
+        row = self.values[i]
+        for j in range(row.size):
+            w[j] += c * row[j]
+        w[row.size] += c * self.bias
 
     def sqnorm(self, i: int) -> float:
-        total = self.bias * self.bias
-        for j in range(self.values.shape[1]):
-            total += np.float64(self.values[i, j]) * self.values[i, j]
+        row, total = self.values[i], self.bias * self.bias
+        for j in range(row.size):
+            total += np.float64(row[j]) * row[j]
         return total
 
 
 class CSR(NamedTuple):
-    """Rows as compressed sparse rows: float32 data, int32 indices, int64 indptr that starts at 0."""
+    """Rows as compressed sparse rows: float32 data, int32 indices, int64 indptr that starts at 0.
+
+    Indices are read as unsigned, and rows as slices: numba then leaves out the test for negative indices, and the loop
+    over a row is three times as fast.
+    """
 
     data: Float32
     indices: Int32
@@ -63,20 +66,24 @@ class CSR(NamedTuple):
     bias: float = 0.0
 
     def dot(self, i: int, w: Float64) -> float:
+        start, stop = self.indptr[i], self.indptr[i + 1]
+        data, indices = self.data[start:stop], self.indices[start:stop]
         total = self.bias * w[w.size - 1]
-        for p in range(self.indptr[i], self.indptr[i + 1]):
-            total += self.data[p] * w[self.indices[p]]
+        for p in range(data.size):
+            total += data[p] * w[np.uint32(indices[p])]
         return total
 
     def axpy(self, i: int, c: float, w: Float64) -> None:
-        for p in range(self.indptr[i], self.indptr[i + 1]):
-            w[self.indices[p]] += c * self.data[p]
+        start, stop = self.indptr[i], self.indptr[i + 1]
+        data, indices = self.data[start:stop], self.indices[start:stop]
+        for p in range(data.size):
+            w[np.uint32(indices[p])] += c * data[p]
         w[w.size - 1] += c * self.bias
 
     def sqnorm(self, i: int) -> float:
-        total = self.bias * self.bias
-        for p in range(self.indptr[i], self.indptr[i + 1]):
-            total += np.float64(self.data[p]) * self.data[p]
+        data, total = self.data[self.indptr[i] : self.indptr[i + 1]], self.bias * self.bias
+        for p in range(data.size):
+            total += np.float64(data[p]) * data[p]
         return total
 
 
@@ -94,6 +101,28 @@ def row_slice(X: Rows, start: int, stop: int) -> Rows:
         return Dense(X.values[start:stop], X.bias)
     low, high = X.indptr[start], X.indptr[stop]
     return CSR(X.data[low:high], X.indices[low:high], X.indptr[start : stop + 1] - low, X.bias)
+
+
+def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
+    """The rows where ``chosen`` (n,) is true, in order, copied."""
+    if isinstance(X, Dense):
+        return Dense(X.values[chosen], X.bias)
+    lengths = np.diff(X.indptr)
+    entries = np.repeat(chosen, lengths)
+    indptr = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
+    return CSR(X.data[entries], X.indices[entries], indptr, X.bias)
+
+
+def row_stack(parts: Sequence[Rows]) -> Rows:
+    """Rows of several records of one kind as one record."""
+    if isinstance(parts[0], Dense):
+        return Dense(np.concatenate([p.values for p in parts if isinstance(p, Dense)]), parts[0].bias)
+    sparse = [p for p in parts if isinstance(p, CSR)]
+    lengths = np.concatenate([np.diff(p.indptr) for p in sparse])
+    indptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    data, indices = (np.concatenate([getattr(p, name) for p in sparse]) for name in ("data", "indices"))
+    return CSR(data, indices, indptr, parts[0].bias)
 
 
 # -- data on its way in ----------------------------------------------------------------------------------------------
@@ -175,9 +204,17 @@ class Store(Protocol):
     digest: str
     """sha256 of the content: equal for equal data, wherever it lies."""
 
-    def buffers(self) -> Buffers: ...
-    def read(self, chunk: int, into: Buffers) -> Chunk:
-        """Read and verify one chunk. Raises DataError naming the chunk when it is not what was written."""
+    def buffers(self) -> Any:
+        """Memory for one chunk (``Buffers``), of the store's own kind."""
+        ...
+
+    def fetch(self, chunk: int, into: Any) -> None:
+        """Move the bytes of a chunk into buffers. Raises DataError, StorageError."""
+        ...
+
+    def check(self, chunk: int, into: Any) -> Chunk:
+        """Verify what was fetched, once, and view it as rows. Raises DataError naming the chunk that is not what was
+        written. Apart from ``fetch`` so that whichever thread is idle can do it."""
         ...
 
     def expect(self, chunk: int) -> None:
@@ -208,6 +245,10 @@ class Loss(Protocol):
 
     def value(self, m: float) -> float: ...
     def slope(self, m: float) -> float: ...
+    def bend(self, m: float) -> float:
+        """The generalised second derivative l''(m)."""
+        ...
+
     def upper(self, C: float) -> float: ...
     def conjugate(self, a: float, C: float) -> float: ...
     def conjugate_slope(self, a: float, C: float) -> float: ...
@@ -233,6 +274,8 @@ class Problem:
     """Factor of s_i for the rows of each class; empty: 1 for all."""
     tolerance: float = 1e-3
     """The relative gap at which the run may end."""
+    kernel: Any = None
+    """For solvers that evaluate it themselves; None where the rows a solver sees are all there is."""
 
 
 @dataclass(slots=True)
@@ -252,6 +295,8 @@ class Block:
     """A permutation of the rows. A solver may rearrange it."""
     seed: int
     """For further draws within this visit; a function of the plan alone."""
+    kept: bool = False
+    """Whether all blocks stay in memory, so that coming back costs no reading."""
     rows: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per-row state of the solver, by the names it declared; changed in place."""
 
@@ -264,6 +309,10 @@ class Certificate:
     dual: float
     exact: bool = True
     """False: the primal was summed while w was moving, an estimate that must not end a run."""
+    final: bool = False
+    """The solver has met a criterion of its own: the run ends, whatever the gap."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What else there is to say of the pass, as plain JSON; it goes into the events of the run."""
 
     @property
     def gap(self) -> float:
@@ -294,6 +343,46 @@ class LinearSolution(NamedTuple):
     bias: float
 
 
+class KernelSolution(NamedTuple):
+    """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for points z_j that are known from elsewhere."""
+
+    coefficients: Float64
+    intercept: float
+
+
+class SupportSolution(NamedTuple):
+    """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for rows z_j of the data that the solver has kept."""
+
+    points: Rows
+    index: Int64
+    """Global row numbers of the points, rising."""
+    coefficients: Float64
+    intercept: float
+
+
+class Part(NamedTuple):
+    """Rows [start, stop) of a block as a feature map makes them: Dense, CSR or a factored pair."""
+
+    start: int
+    stop: int
+    X: Any
+
+
+class FeatureMap(Protocol):
+    """From stored rows to what a solver sees, and from its solution to a function of stored rows."""
+
+    @property
+    def expansion(self) -> Any:
+        """The basis a kernel solution is written in; None for maps that are linear."""
+        ...
+
+    def parts(self, X: Rows) -> Iterator[Part]:
+        """A block as features, in as many parts as memory makes necessary; each valid until the next is asked for."""
+        ...
+
+    def fold(self, solution: LinearSolution) -> LinearSolution | KernelSolution: ...
+
+
 S = TypeVar("S")
 
 
@@ -311,6 +400,11 @@ class Solver(Protocol[S]):
         """Whether chunks and rows are visited in random order (False: as they lie)."""
         ...
 
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The names of the losses it can solve for; anything else is refused before the first read."""
+        ...
+
     def cost(self, problem: Problem, layout: Layout) -> Cost: ...
     def start(self, problem: Problem) -> S: ...
     def visit(self, state: S, block: Block) -> None: ...
@@ -323,7 +417,7 @@ class Solver(Protocol[S]):
         """Join what several workers did with copies of one state, each on its own chunks, in one pass."""
         ...
 
-    def solution(self, state: S) -> LinearSolution: ...
+    def solution(self, state: S) -> LinearSolution | SupportSolution: ...
 
 
 # -- memory and course of a run --------------------------------------------------------------------------------------

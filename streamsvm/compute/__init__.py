@@ -89,4 +89,10 @@ def use_cache() -> Path:
     return directory
 
 
+def passes_loaded() -> bool:
+    """Whether this process has compiled or loaded a pass: from then on it holds LLVM."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(f"{__name__}.")]
+    return any(getattr(found, "signatures", None) for module in modules for found in vars(module).values())
+
+
 use_cache()

@@ -16,8 +16,13 @@ from typing import Any
 
 from numba import njit
 
-from streamsvm.compute.records import FAST
+from streamsvm.compute.records import FAST, touch_row
+from streamsvm.compute.touch import touch
 from streamsvm.types import Float32, Float64, Int32, Rows
+
+
+AHEAD = 4
+"""Visits between asking for a row and needing it."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -36,6 +41,11 @@ def dcd_sweep(
     left, losses = 0, 0.0
     for t in range(count):
         i = order[t]
+        if t + AHEAD < count:
+            soon = order[t + AHEAD]
+            touch(alpha, soon)
+            touch(y, soon)
+            touch_row(X, soon)
         C_i = C * s[i]
         if C_i <= 0.0:
             continue

@@ -12,15 +12,18 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import types
-from numba.extending import overload_method
+from numba.extending import overload, overload_method
+
+from streamsvm.compute.touch import LINE, touch
+from streamsvm.types import Dense, Rows
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """Floating-point freedoms passes take: sums may be reordered and fused. NaN and infinity keep their meaning."""
 
 _METHODS = {
-    1: ("sqnorm", "value", "slope", "upper", "curvature"),
+    1: ("sqnorm", "value", "slope", "bend", "upper", "curvature"),
     2: ("dot", "conjugate", "conjugate_slope"),
-    3: ("axpy",),
+    3: ("axpy", "similarity"),
 }
 """Names by the number of arguments after self."""
 
@@ -41,6 +44,32 @@ def _bridge(name: str, arguments: int) -> None:
     }
     options = {"fastmath": FAST}
     overload_method(types.BaseNamedTuple, name, jit_options=options, strict=False)(templates[arguments])
+
+
+def touch_row(X: Rows, i: int) -> None:
+    """Ask for row i before it is needed; uncompiled, nothing happens."""
+
+
+@overload(touch_row, strict=False)
+def _touch_row(X: Any, i: Any) -> Any:
+    if X.instance_class is Dense:
+
+        def dense(X: Any, i: Any) -> None:
+            row = X.values[i]
+            for j in range(0, row.size, LINE):
+                touch(row, j)
+            touch(row, row.size - 1)
+
+        return dense
+
+    def sparse(X: Any, i: Any) -> None:
+        start, stop = X.indptr[i], X.indptr[i + 1]
+        data, indices = X.data[start:stop], X.indices[start:stop]
+        for p in range(0, min(data.size, 4 * LINE), LINE):  # of a long row the hardware fetches the rest
+            touch(data, p)
+            touch(indices, p)
+
+    return sparse
 
 
 for _arguments, _names in _METHODS.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.compute.scaling import scale_dense, scale_sparse
-from streamsvm.types import Dense, Float32, LinearSolution, Rows, Statistics
+from streamsvm.types import Dense, Float32, LinearSolution, Part, Rows, Statistics, Store, row_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +17,13 @@ class Raw:
     """The features as they are stored, with a constant one of value ``bias``."""
 
     bias: float
+    expansion: ClassVar[None] = None
 
     def apply(self, X: Rows) -> Rows:
         return X._replace(bias=self.bias)
+
+    def parts(self, X: Rows) -> Iterator[Part]:
+        yield Part(0, row_count(X), self.apply(X))
 
     def fold(self, solution: LinearSolution) -> LinearSolution:
         return solution
@@ -30,6 +36,7 @@ class Standardised:
     shift: Float32
     scale: Float32
     bias: float
+    expansion: ClassVar[None] = None
 
     def apply(self, X: Rows) -> Rows:
         if isinstance(X, Dense):
@@ -38,11 +45,21 @@ class Standardised:
             scale_sparse(X.data, X.indices, self.scale)
         return X._replace(bias=self.bias)
 
+    def parts(self, X: Rows) -> Iterator[Part]:
+        yield Part(0, row_count(X), self.apply(X))
+
     def fold(self, solution: LinearSolution) -> LinearSolution:
         """The same function of raw features: w_j scale_j, and the shifts moved into the constant, whose value is 1."""
         raw = solution.w[:-1] * self.scale
         constant = solution.bias * solution.w[-1] - float(raw @ self.shift.astype(np.float64))
         return LinearSolution(np.append(raw, constant), 1.0)
+
+
+def scaling_of(store: Store, *, standardize: bool, bias: float) -> Raw | Standardised:
+    """The map a job asks for; the statistics are read only if they are needed."""
+    if not standardize:
+        return Raw(bias)
+    return standardise(store.statistics(), store.layout.rows, sparse=not store.layout.dense, bias=bias)
 
 
 def standardise(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardised:

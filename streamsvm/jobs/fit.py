@@ -14,11 +14,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs.features import with_features
 from streamsvm.jobs.planning import FitJob, Plan, make_plan
 from streamsvm.jobs.training import Course, Trainer, Training
 from streamsvm.model import Model
 from streamsvm.store import open_store
-from streamsvm.types import Report, Stop, Store, silent
+from streamsvm.store.resident import Resident
+from streamsvm.types import KernelSolution, LinearSolution, Report, Stop, Store, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,12 @@ def fit(job: FitJob, report: Report = silent) -> FitResult:
         tell({"event": "plan", **plan.facts()})
         scratch = None if plan.memory.resident else Path(stack.enter_context(tempfile.TemporaryDirectory(dir=run)))
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
-        training = _train(job, store, plan, scratch, tell)
-        model = Model(_weights(plan, training), plan.class_names, _provenance(job, store, training))
+        seen, plan = with_features(job, store, plan, run, tell)
+        training = _train(job, seen, plan, scratch, tell)
+        provenance = _provenance(job, store, training)
+        model = Model(_weights(plan, training), plan.class_names, provenance, plan.features.expansion)
         if job.dual:
-            _save_dual(Path(job.dual), store, training)
+            _save_dual(Path(job.dual), training)
         for rows in training.row_states.values():
             rows.close()
         _keep(run, plan, model, training)
@@ -57,17 +62,25 @@ def fit(job: FitJob, report: Report = silent) -> FitResult:
 
 
 def _train(job: FitJob, store: Store, plan: Plan, scratch: Path | None, report: Report) -> Training:
-    course = Course(job.seed, job.prefetch, plan.memory.retain, scratch)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, course, report)
+    memory, features = plan.memory, plan.features
+    if memory.kept and isinstance(features, Raw | Standardised):
+        store, features = Resident(store, features.apply), Raw(job.bias)
+    course = Course(job.seed, job.prefetch, memory.retain, memory.kept, scratch)
+    trainer = Trainer(store, plan.solver, plan.problems, features, course, report)
     return trainer.train(Stop(job.max_passes, job.time_limit))
 
 
 def _weights(plan: Plan, training: Training) -> Any:
-    """One row (columns + 1,) a problem, on raw features, the constant folded into the last component."""
+    """One row a problem, on raw features or kernel values, the constant folded into the last component."""
     rows = []
     for run in training.runs:
-        w, bias = plan.features.fold(plan.solver.solution(run.state))
-        rows.append(np.append(w[:-1], bias * w[-1]))
+        solution = plan.solver.solution(run.state)
+        assert isinstance(solution, LinearSolution)
+        found = plan.features.fold(solution)
+        if isinstance(found, KernelSolution):
+            rows.append(np.append(found.coefficients, found.intercept))
+        else:
+            rows.append(np.append(found.w[:-1], found.bias * found.w[-1]))
     return np.array(rows)
 
 
@@ -78,6 +91,7 @@ def _provenance(job: FitJob, store: Any, training: Training) -> dict[str, Any]:
         "certificates": certificates_of(training),
         "encoding": store.facts.get("encoding"),
         "names": store.facts.get("names"),
+        "labels": store.facts.get("labels"),
         "streamsvm": __version__,
     }
 
@@ -118,11 +132,11 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _save_dual(path: Path, store: Store, training: Training) -> None:
+def _save_dual(path: Path, training: Training) -> None:
     """The dual variables (problems, rows) float64 as .npy, written chunk by chunk.  One problem: (rows,)."""
     rows = training.row_states["alpha"]
-    chunks = range(len(store.layout.chunks))
-    durable.write_npy(path, store.layout.rows, (rows.load(c)[0] for c in chunks))
+    chunks = range(len(rows.layout.chunks))
+    durable.write_npy(path, rows.layout.rows, (rows.load(c)[0] for c in chunks))
 
 
 @contextmanager

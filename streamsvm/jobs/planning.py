@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.features.scaling import Raw, Standardised, standardise
+from streamsvm.features.scaling import Raw, Standardised, scaling_of
+from streamsvm.jobs import nystrom
+from streamsvm.jobs.embedding import FLY, Choice, choose_embedding
+from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan, mib
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import Layout, Problem, Solver, Store, Term
+from streamsvm.store.labels import REST
+from streamsvm.types import FeatureMap, Layout, Problem, Solver, Store, Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,21 @@ class FitJob:
     """The other spelling: lambda/2 ||w||^2 + mean loss, C = 1 / (lambda n)."""
     bias: float = 1.0
     standardize: bool = False
+    kernel: str = "linear"
+    kernel_options: dict[str, float] = field(default_factory=dict)
+    """Settings of the kernel beside gamma: coef0, degree."""
+    gamma: float | str = "scale"
+    """Width of the kernel: a number, 'scale' for 1 / (columns x variance), or 'mean-distance'."""
+    landmarks: int | None = None
+    """Nystrom features from so many rows of the store; without them a kernel is solved exactly."""
+    landmark_file: str | None = None
+    """A .npy file of landmarks, rows as they are stored."""
+    sampling: str = "uniform"
+    """How landmarks are drawn: 'uniform', or 'leverage' (one pass more)."""
+    embedding: str = "auto"
+    """Keep the features on 'disk', make them on the 'fly' in every pass, or whichever is estimated to be faster."""
+    embedding_dtype: str = "float32"
+    """Of features on disk: float32, float16 or int8 (with a scale a column)."""
     positive: str | None = None
     class_weight: str | dict[str, float] | None = None
     """"balanced", or a factor per class; classes not named have 1."""
@@ -59,10 +78,13 @@ class Plan:
     solver_name: str
     solver: Solver[Any]
     why: str
-    features: Raw | Standardised
+    features: FeatureMap
     memory: MemoryPlan
     layout: Layout
     remedy: str
+    request: NystromRequest | None = None
+    """The kernel features to be made before training; the problems have at most so many columns."""
+    embedding: Choice | None = None
 
     def facts(self) -> dict[str, Any]:
         """The plan as plain JSON: the table of ``streamsvm plan``."""
@@ -81,6 +103,9 @@ class Plan:
             "limit": self.memory.limit,
             "fits": self.memory.total <= self.memory.limit,
             "row_state": "memory" if self.memory.resident else "file beside the run",
+            "blocks": "kept in memory" if self.memory.kept else "read in every pass",
+            "features": None if self.request is None else self.request.describe(),
+            "embedding": None if self.embedding is None else self.embedding.facts(),
         }
 
 
@@ -89,10 +114,34 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job)
-    solver = build(SOLVERS[solver_name], job.options, f"solver '{solver_name}'")
+    solver = build(solver_for(solver_name, job.loss), job.options, f"solver '{solver_name}'")
     features = features_of(job, store)
-    memory = plan_memory(job, layout, solver, problems)
-    return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy_for(layout, job))
+    request = nystrom.request_of(job, store, features)
+    embedding = None
+    if request is not None:
+        problems = [replace(problem, columns=request.landmarks) for problem in problems]
+        embedding = choose_embedding(job, store, request, solver_name)
+        fly = embedding.where == FLY
+        request = replace(request, factored=fly and solver_name in nystrom.THROUGH_OPERATORS, on_disk=not fly)
+    memory = plan_memory(job, layout, solver, problems, request)
+    remedy = remedy_for(layout, job)
+    if request is not None and memory.total > memory.limit:
+        remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
+    return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)
+
+
+def most_landmarks(
+    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest
+) -> int:
+    """The largest number of landmarks the memory limit leaves room for; 0 when there is none."""
+    low, high = 0, request.landmarks
+    while low < high - 1:
+        middle = (low + high) // 2
+        smaller = replace(request, landmarks=middle)
+        seen = [replace(problem, columns=middle) for problem in problems]
+        plan = plan_memory(job, store.layout, solver, seen, smaller)
+        low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
+    return low
 
 
 def build(kind: Any, options: dict[str, Any], what: str) -> Any:
@@ -114,7 +163,21 @@ def choose_solver(job: FitJob) -> tuple[str, str]:
     """The solver's name and the reason for it."""
     if job.solver != "auto":
         return job.solver, "asked for"
+    if nystrom.wanted(job):
+        return nystrom.solver_for(job)
     return "dcd", "linear, hinge family: dual coordinate descent"
+
+
+def solver_for(name: str, loss: str) -> Any:
+    """The solver's class. Raises UsageError when it cannot solve for this loss."""
+    kind = SOLVERS[name]
+    if loss not in kind.losses:
+        able = [other for other in SOLVERS if loss in SOLVERS[other].losses]
+        raise UsageError(
+            f"solver '{name}' does not solve for the loss '{loss}', only for {', '.join(kind.losses)}",
+            hint=f"solvers that do: {', '.join(able) or 'none'}",
+        )
+    return kind
 
 
 def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
@@ -148,7 +211,7 @@ def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
         if job.positive not in classes:
             raise UsageError(f"there is no class '{job.positive}'", hint=f"the classes are {', '.join(classes)}")
         others = [c for c in classes if c != job.positive]
-        return [classes.index(job.positive)], (others[0] if len(others) == 1 else "rest", job.positive)
+        return [classes.index(job.positive)], (others[0] if len(others) == 1 else REST, job.positive)
     if len(classes) == 2:
         positive = max(range(2), key=lambda code: sort_key(classes[code]))
         return [positive], (classes[1 - positive], classes[positive])
@@ -156,7 +219,9 @@ def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
 
 
 def sort_key(label: str) -> tuple[int, float, str]:
-    """Numbers by value, before text by its letters."""
+    """Numbers by value, before text by its letters; 'rest', which is what was not asked for, before all."""
+    if label == REST:
+        return -1, 0.0, label
     try:
         return 0, float(label), label
     except ValueError:
@@ -180,19 +245,21 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardised:
     """The map from stored rows to what the solver sees."""
-    if not job.standardize:
-        return Raw(job.bias)
-    layout = store.layout
-    return standardise(store.statistics(), layout.rows, sparse=not layout.dense, bias=job.bias)
+    return scaling_of(store, standardize=job.standardize, bias=job.bias)
 
 
-def plan_memory(job: FitJob, layout: Layout, solver: Solver[Any], problems: list[Problem]) -> MemoryPlan:
+def plan_memory(
+    job: FitJob, layout: Layout, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None = None
+) -> MemoryPlan:
     """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
-    costs = [solver.cost(problem, layout) for problem in problems]
+    seen = layout if request is None else nystrom.seen_layout(layout, request.landmarks)
+    costs = [solver.cost(problem, seen) for problem in problems]
     limit = budget.memory_limit(job.memory)
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch)]
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
-    terms.append(Term("solver, per block row", sum(c.per_block_row for c in costs) * layout.largest_chunk, "scratch"))
+    terms.append(Term("solver, per block row", sum(c.per_block_row for c in costs) * seen.largest_chunk, "scratch"))
+    if request is not None:
+        terms += nystrom.memory_terms(request, layout)
     if job.standardize:
         terms.append(Term("column statistics", 48 * layout.columns, "to standardise"))
     per_row = sum(c.per_row for c in costs)
@@ -200,8 +267,11 @@ def plan_memory(job: FitJob, layout: Layout, solver: Solver[Any], problems: list
     beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
     fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
     terms.append(resident if fits else beside)
+    keep = budget.keep_term(layout) if request is None else None
+    kept = keep is not None and sum(t.nbytes for t in terms) + keep.nbytes <= limit
+    terms += [keep] if keep and kept else []
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
-    return MemoryPlan(tuple(terms), limit, fits, retain)
+    return MemoryPlan(tuple(terms), limit, fits, kept, retain)
 
 
 def remedy_for(layout: Layout, job: FitJob) -> str:

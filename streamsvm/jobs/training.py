@@ -16,7 +16,7 @@ from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.rows import RowStates
 from streamsvm.schedule.stream import Loaded, Stream
-from streamsvm.types import Block, Certificate, Problem, Report, Solver, Status, Stop, Store
+from streamsvm.types import Block, Certificate, Int32, Part, Problem, Report, Solver, Status, Stop, Store
 
 REPORT_SECONDS = 0.2
 
@@ -28,6 +28,8 @@ class Course:
     seed: int = 0
     depth: int = 2
     retain: bool = True
+    kept: bool = False
+    """Whether blocks stay in memory once they are read."""
     sidecar: Path | None = None
     """Directory for per-row state; None keeps it in memory."""
 
@@ -107,19 +109,21 @@ class Trainer:
         result.passes += 1
         for k, run in active:
             run.certificate = self._solver.finish(run.state)
-            run.done = run.certificate.exact and run.certificate.gap <= run.problem.tolerance
+            close = run.certificate.gap <= run.problem.tolerance
+            run.done = run.certificate.exact and (close or run.certificate.final)
             self._tell_certificate(k, run)
 
     def _visit(self, loaded: Loaded, active: list[tuple[int, Run]]) -> None:
         chunk, number = loaded.chunk, loaded.visit.chunk
-        X = self._features.apply(chunk.X)
         states = {name: rows.load(number) for name, rows in self._result.row_states.items()}
-        for k, run in active:
-            y, s = view_of(run.problem, chunk.codes, chunk.weight)
-            order = loaded.order if len(active) == 1 else loaded.order.copy()
-            rows = {name: values[k] for name, values in states.items()}
-            block = Block(X, y, s, number, self._starts[number], order, loaded.visit.seed, rows)
-            self._solver.visit(run.state, block)
+        for part in self._features.parts(chunk.X):
+            span = slice(part.start, part.stop)
+            for k, run in active:
+                y, s = view_of(run.problem, chunk.codes[span], None if chunk.weight is None else chunk.weight[span])
+                order = order_within(loaded.order, part, keep=len(active) > 1)
+                rows = {name: values[k][span] for name, values in states.items()}
+                start, seed = self._starts[number] + part.start, loaded.visit.seed + part.start
+                self._solver.visit(run.state, Block(part.X, y, s, number, start, order, seed, self._course.kept, rows))
         for name, values in states.items():
             self._result.row_states[name].save(number, values)
 
@@ -128,34 +132,26 @@ class Trainer:
         if now - self._told < REPORT_SECONDS:
             return
         self._told = now
-        self._result.peak = max(self._result.peak, anonymous_bytes())
-        self._report(
-            {
-                "event": "progress",
-                "pass": self._result.passes + 1,
-                "rows": rows,
-                "of": self._store.layout.rows,
-                "seconds": now - self._began,
-                "memory": anonymous_bytes(),
-            }
-        )
+        self._tell("progress", {"pass": self._result.passes + 1, "rows": rows, "of": self._store.layout.rows})
 
     def _tell_certificate(self, k: int, run: Run) -> None:
-        assert run.certificate is not None
-        self._result.peak = max(self._result.peak, anonymous_bytes())
-        self._report(
-            {
-                "event": "pass",
-                "pass": self._result.passes,
-                "problem": k,
-                "primal": run.certificate.primal,
-                "dual": run.certificate.dual,
-                "gap": run.certificate.gap,
-                "exact": run.certificate.exact,
-                "seconds": time.perf_counter() - self._began,
-                "memory": anonymous_bytes(),
-            }
-        )
+        found = run.certificate
+        assert found is not None
+        values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
+        self._tell("pass", {"pass": self._result.passes, "problem": k, **values, "facts": found.facts})
+
+    def _tell(self, event: str, facts: dict[str, Any]) -> None:
+        """Report, with the time and the memory that every event carries."""
+        memory = anonymous_bytes()
+        self._result.peak = max(self._result.peak, memory)
+        self._report({"event": event, **facts, "seconds": time.perf_counter() - self._began, "memory": memory})
+
+
+def order_within(order: Int32, part: Part, *, keep: bool) -> Int32:
+    """The visiting order of a chunk, restricted to a part of it; a copy if the order must be ``keep``-t."""
+    if part.stop - part.start == len(order):
+        return order.copy() if keep else order
+    return order[(order >= part.start) & (order < part.stop)] - np.int32(part.start)
 
 
 def view_of(problem: Problem, codes: Any, weight: Any) -> tuple[Any, Any]:

@@ -6,10 +6,10 @@ The promise is about anonymous memory of the process (``RssAnon``): page cache i
 from __future__ import annotations
 
 import resource
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamsvm.compute import passes_loaded
 from streamsvm.errors import BudgetError
 from streamsvm.types import Layout, Term
 
@@ -17,17 +17,21 @@ MIB = 1 << 20
 COMPILER = 72 * MIB
 """What LLVM and the loaded passes add to a process that has not compiled or loaded one yet (measured: 64-71 MiB)."""
 MARGIN = 8 * MIB
+KEPT_MOST = 256 * MIB
+"""Above this a copy of one's own gains nothing over the page cache: a pass takes longer than its reading."""
 SHARE = 0.75
 """Of the memory that is available, when the user states no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """``terms`` are what the job holds, ``limit`` what it may; ``resident`` says where per-row state lives."""
+    """``terms`` are what the job holds, ``limit`` what it may; ``resident``: per-row state lives in memory."""
 
     terms: tuple[Term, ...]
     limit: int
     resident: bool
+    kept: bool
+    """Whether the blocks themselves stay in memory once they are read."""
     retain: bool
     """Whether the store may stay in the page cache between passes."""
 
@@ -52,11 +56,12 @@ def mib(nbytes: int, *, up: bool = False) -> str:
 
 
 def anonymous_bytes() -> int:
-    """Anonymous and shared memory of this process now, from /proc; the resident set where there is no /proc."""
+    """Anonymous memory of this process now: resident pages that are not a file's (/proc/self/statm)."""
     try:
-        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-        return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
-    except (OSError, KeyError):
+        with open("/proc/self/statm", encoding="ascii") as file:
+            _, resident, shared = file.read().split()[:3]
+        return (int(resident) - int(shared)) * resource.getpagesize()
+    except OSError:
         import psutil
 
         return int(psutil.Process().memory_info().rss)
@@ -124,6 +129,13 @@ def _padding(layout: Layout) -> int:
 def base_terms() -> list[Term]:
     """The process itself: what it holds now, what loading the first compiled pass will add, a margin."""
     terms = [Term("interpreter and imports", anonymous_bytes(), "measured now")]
-    if "streamsvm.compute.dcd" not in sys.modules:
+    if not passes_loaded():
         terms.append(Term("compiled passes", COMPILER, "LLVM and the passes' machine code"))
     return [*terms, Term("margin", MARGIN, "allocator, small objects")]
+
+
+def keep_term(layout: Layout) -> Term | None:
+    """Keeping all blocks in memory; None for a store so large that the page cache serves it as well."""
+    if layout.bytes_per_pass > KEPT_MOST:
+        return None
+    return Term("all rows", 2 * layout.bytes_per_pass, "kept in memory; twice while they are put together")

@@ -1,14 +1,16 @@
 """One reader thread, a ring of preallocated blocks, and no wait without a deadline.
 
-The reader fills a free slot - chunk, checksum, visiting order - and hands it over; the consumer gives it back by asking
-for the next one. Whatever goes wrong on the reader's side is raised on the consumer's. What is read, and in which
-order, is decided by the visits alone: the depth of the ring changes when, never what.
+The reader fetches a chunk into a free slot and hands it over; the consumer gives the slot back by asking for the next.
+Checksum and visiting order are made ready by whichever of the two is idle: by the reader while the consumer computes,
+by the consumer while it would only wait. Whatever goes wrong on the reader's side is raised on the consumer's. What is
+read, and in which order, is decided by the visits alone: the depth of the ring changes when, never what.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -48,11 +50,14 @@ class Stream:
     ) -> None:
         self._store, self._visits = store, visits
         self._depth, self._retain, self._deadline = depth, retain, deadline
-        self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._full: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._hungry = False
         self._thread: threading.Thread | None = None
+        self._as_they_lie = np.arange(store.layout.largest_chunk, dtype=np.int32)
         self.waited = 0.0
+        """Seconds the consumer spent waiting for the reader."""
 
     def __enter__(self) -> Stream:
         for _ in range(self._depth + 1):
@@ -64,16 +69,17 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        self._free.put(None)  # wakes a reader that waits for a slot
         if self._thread is not None:
             self._thread.join(self._deadline)
 
     def __iter__(self) -> Iterator[Loaded]:
         while True:
-            loaded, slot = self._next()
-            if loaded is None:
+            visit, slot, loaded = self._next()
+            if visit is None:
                 return
             try:
-                yield loaded
+                yield loaded or self._prepare(visit, slot)
             finally:  # also when the caller stops iterating here, as ``epoch`` does
                 self._free.put(slot)
 
@@ -84,60 +90,68 @@ class Stream:
             if loaded.visit.last:
                 return
 
-    def _next(self) -> tuple[Loaded | None, _Slot]:
+    def _next(self) -> Any:
+        """The next visit with its slot and, if the reader had the time, what ``_prepare`` makes of them."""
         if self._depth == 0:
-            slot = self._free.get()
-            visit = next(self._visits, None)
-            return (None if visit is None else self._load(visit, slot)), slot
+            slot, visit = self._free.get(), next(self._visits, None)
+            if visit is not None:
+                self._fetch(visit, slot)
+            return visit, slot, None
         item = self._arrival()
         if isinstance(item, BaseException):
             raise item
-        return item  # type: ignore[no-any-return]
+        return item
 
     def _arrival(self) -> Any:
-        waited = 0.0
-        while waited < self._deadline:
+        try:
+            return self._full.get_nowait()
+        except queue.Empty:
+            self._hungry = True
+        began = time.perf_counter()
+        try:
+            return self._wait(began)
+        finally:
+            self._hungry = False
+            self.waited += time.perf_counter() - began
+
+    def _wait(self, began: float) -> Any:
+        while time.perf_counter() - began < self._deadline:
             try:
                 return self._full.get(timeout=POLL_SECONDS)
             except queue.Empty:
-                waited += POLL_SECONDS
                 if self._thread is None or not self._thread.is_alive():
                     break
         raise StorageError(
-            f"the reader of '{self._store.name}' delivered nothing for {waited:.0f} s",
+            f"the reader of '{self._store.name}' delivered nothing for {time.perf_counter() - began:.0f} s",
             hint="check the disk and the network it is on, then run the same command again",
         )
 
     def _read_ahead(self) -> None:
         try:
             upcoming = next(self._visits, None)
-            while upcoming is not None and not self._stop.is_set():
-                slot = self._take_slot()
-                if slot is None:
+            while upcoming is not None:
+                slot = self._free.get()
+                if self._stop.is_set():
                     return
                 visit, upcoming = upcoming, next(self._visits, None)
                 if upcoming is not None:
                     self._store.expect(upcoming.chunk)
-                self._full.put((self._load(visit, slot), slot))
-            self._full.put((None, None))
+                self._fetch(visit, slot)
+                self._full.put((visit, slot, None if self._hungry else self._prepare(visit, slot)))
+            self._full.put((None, None, None))
         except BaseException as error:  # carried to the consumer, who raises it
             self._full.put(error)
 
-    def _take_slot(self) -> _Slot | None:
-        while not self._stop.is_set():
-            try:
-                return self._free.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                continue
-        return None
-
-    def _load(self, visit: Visit, slot: _Slot) -> Loaded:
-        chunk = self._store.read(visit.chunk, slot.buffers)
+    def _fetch(self, visit: Visit, slot: Any) -> None:
+        self._store.fetch(visit.chunk, slot.buffers)
         if not self._retain:
             self._store.forget(visit.chunk)
+
+    def _prepare(self, visit: Visit, slot: Any) -> Loaded:
+        chunk = self._store.check(visit.chunk, slot.buffers)
         order = slot.order[: len(chunk.codes)]
         if visit.shuffled:
             permutation(order, visit.seed)
         else:
-            order[:] = np.arange(len(order), dtype=np.int32)
+            order[:] = self._as_they_lie[: len(order)]
         return Loaded(visit, chunk, order)

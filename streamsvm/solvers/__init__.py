@@ -4,4 +4,13 @@ from __future__ import annotations
 
 from streamsvm.registry import Registry
 
-SOLVERS = Registry("solver", {"dcd": "streamsvm.solvers.dcd:DCD"})
+SOLVERS = Registry(
+    "solver",
+    {
+        "dcd": "streamsvm.solvers.dcd:DCD",
+        "assg": "streamsvm.solvers.assg:ASSG",
+        "pegasos": "streamsvm.solvers.pegasos:Pegasos",
+        "sgd": "streamsvm.solvers.sgd:SGD",
+        "newton": "streamsvm.solvers.newton:Newton",
+    },
+)

@@ -3,16 +3,17 @@
 A visit sweeps a block a few times, shrinking, while it is in memory; the dual variables travel with their rows. The
 dual value is exact after every pass, because a block's part of it changes only when the block is visited.
 
-The primal is another matter. w always carries the imprint of the rows it has just met, and P(w) may be several 1e-3
-above the optimum when the dual is within 1e-4 of it. The mean of w over a pass does not (Shalev-Shwartz and Zhang,
-JMLR 2013, theorem 2), so that is what is certified, w beside it, and the better of the two is the solution. During a
-training pass the primal is only estimated, from the losses met on the way; when the estimate says it is time, a pass
-evaluates both candidates.
+The primal is another matter. w carries the imprint of the rows it has just met, and until alpha has settled P(w) may
+be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass carries less of it
+(Shalev-Shwartz and Zhang, JMLR 2013, theorem 2), a mean over many passes that favours the late ones still less (Shamir
+and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself is best. All three are evaluated, and
+the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
+estimate says it is time, a pass evaluates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +25,8 @@ from streamsvm.types import Block, Certificate, Cost, Float64, Layout, LinearSol
 
 SLICE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""
+DECAY = 3
+"""eta of the mean over passes: pass t has a weight of about t^eta."""
 PATIENCE = 1.25
 """After a failed evaluation the next one waits until there are this many times as many passes."""
 
@@ -36,6 +39,8 @@ class DCDState:
     w: Float64
     mean: Float64
     """Mean of w over the last training pass; during one, the sum of ``samples`` values of w."""
+    tail: Float64
+    """Mean over all passes, the late ones weighing more."""
     best: Float64
     samples: int = 0
     dual: float = 0.0
@@ -44,23 +49,32 @@ class DCDState:
     next_check: float = 0.0
     duals: float = 0.0
     losses: float = 0.0
-    mean_losses: float = 0.0
+    evaluated: Float64 = field(default_factory=lambda: np.zeros(3))
+    """Losses of w, mean and tail in a pass that evaluates."""
+
+    @property
+    def candidates(self) -> tuple[Float64, Float64, Float64]:
+        return self.w, self.mean, self.tail
 
 
 @dataclass(frozen=True, slots=True)
 class DCD:
-    """Settings. ``sweeps``: how often the rows of a block are gone through while it is in memory."""
+    """Settings. ``sweeps``: how often the rows of a block are gone through in one visit.
 
-    sweeps: int = 3
+    0: once where blocks stay in memory, because then more visits are better than longer ones; else three times.
+    """
+
+    sweeps: int = 0
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"),)
     shuffled: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        return Cost(fixed=3 * 8 * (problem.columns + 1), per_row=8)
+        return Cost(fixed=4 * 8 * (problem.columns + 1), per_row=8)
 
     def start(self, problem: Problem) -> DCDState:
         w = np.zeros(problem.columns + 1)
-        return DCDState(problem, w, w.copy(), w.copy())
+        return DCDState(problem, w, w.copy(), w.copy(), w.copy())
 
     def visit(self, state: DCDState, block: Block) -> None:
         if state.certifying:
@@ -69,15 +83,15 @@ class DCD:
             self._train(state, block)
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
-        C, loss = state.problem.C, state.problem.loss
-        state.losses += loss_sum(block.X, block.y, block.s, state.w, C, loss)
-        state.mean_losses += loss_sum(block.X, block.y, block.s, state.mean, C, loss)
+        p = state.problem
+        for k, w in enumerate(state.candidates):
+            state.evaluated[k] += loss_sum(block.X, block.y, block.s, w, p.C, p.loss)
 
     def _train(self, state: DCDState, block: Block) -> None:
         if state.samples == 0:
             state.mean[:] = 0.0
         p, alpha, active = state.problem, block.rows["alpha"], block.order
-        for sweep in range(self.sweeps):
+        for sweep in range(self.sweeps or (1 if block.kept else 3)):
             if sweep:
                 shuffle(active, len(active), block.seed + sweep)
             left, losses = self._sweep(state, block, active)
@@ -108,22 +122,25 @@ class DCD:
         state.passes += 1
         state.dual = state.duals - half
         state.mean /= max(state.samples, 1)
+        share = (DECAY + 1) / (state.passes + DECAY)
+        state.tail += share * (state.mean - state.tail)
         certificate = Certificate(half + state.losses, state.dual, exact=False)
         state.certifying = certificate.gap <= state.problem.tolerance and state.passes >= state.next_check
         self._reset(state)
         return certificate
 
     def _finish_evaluation(self, state: DCDState) -> Certificate:
-        last = 0.5 * float(state.w @ state.w) + state.losses
-        mean = 0.5 * float(state.mean @ state.mean) + state.mean_losses
-        state.best[:] = state.w if last <= mean else state.mean
+        primals = [0.5 * float(w @ w) + losses for w, losses in zip(state.candidates, state.evaluated, strict=True)]
+        best = int(np.argmin(primals))
+        state.best[:] = state.candidates[best]
         state.next_check = PATIENCE * state.passes
         state.certifying = False
         self._reset(state)
-        return Certificate(min(last, mean), state.dual)
+        return Certificate(primals[best], state.dual)
 
     def _reset(self, state: DCDState) -> None:
-        state.losses = state.mean_losses = state.duals = 0.0
+        state.losses = state.duals = 0.0
+        state.evaluated[:] = 0.0
         state.samples = 0
 
     def certify(self, state: DCDState) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.types import CSR, Dense, Float32, Int32, Rows, row_count, row_slice
+from streamsvm.types import CSR, Dense, Float32, Int32, Rows, row_count, row_slice, row_stack
 
 
 class Piece(NamedTuple):
@@ -69,14 +69,4 @@ class Chunker:
             return pieces[0]
         weights = [p.weight for p in pieces if p.weight is not None]
         codes = np.concatenate([p.codes for p in pieces])
-        return Piece(_stack([p.X for p in pieces]), codes, np.concatenate(weights) if weights else None)
-
-
-def _stack(parts: list[Rows]) -> Rows:
-    if isinstance(parts[0], Dense):
-        return Dense(np.concatenate([p.values for p in parts if isinstance(p, Dense)]))
-    sparse = [p for p in parts if isinstance(p, CSR)]
-    lengths = np.concatenate([np.diff(p.indptr) for p in sparse])
-    indptr = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=indptr[1:])
-    return CSR(np.concatenate([p.data for p in sparse]), np.concatenate([p.indices for p in sparse]), indptr)
+        return Piece(row_stack([p.X for p in pieces]), codes, np.concatenate(weights) if weights else None)

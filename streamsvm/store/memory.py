@@ -61,7 +61,10 @@ class MemoryStore:
     def buffers(self) -> NoBuffer:
         return NoBuffer()
 
-    def read(self, chunk: int, into: NoBuffer) -> Chunk:
+    def fetch(self, chunk: int, into: NoBuffer) -> None:
+        """Nothing to move."""
+
+    def check(self, chunk: int, into: NoBuffer) -> Chunk:
         piece = self._chunks[chunk]
         X = piece.X
         copy = Dense(X.values.copy()) if isinstance(X, Dense) else CSR(X.data.copy(), X.indices.copy(), X.indptr.copy())

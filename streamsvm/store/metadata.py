@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm import durable
 from streamsvm.store.units import UnitArray
 
-FILL: dict[str, Any] = {"float32": "NaN", "int32": -1, "int64": -1}
+FILL: dict[str, Any] = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
 """A missing chunk must never read as something plausible."""
 
 

@@ -1,9 +1,9 @@
 """The Zarr store: our own reader and writer for the layout we write, no zarr import on either path.
 
-    STORE/manifest.json                       written last
-    STORE/X/c.<i>.0                           dense: float32 rows
-    STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
-    STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes, float32 row weights
+STORE/manifest.json                       written last
+STORE/X/c.<i>.0                           dense: float32 rows
+STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
+STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes, float32 row weights
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from crc32c import crc32c
 
@@ -24,23 +25,30 @@ from streamsvm.errors import DataError, ExistsError
 from streamsvm.store import manifest as manifests
 from streamsvm.store import metadata, statistics
 from streamsvm.store.chunker import Chunker, Piece
+from streamsvm.store.encoding import KINDS, Encoding, encoding_of
 from streamsvm.store.manifest import ChunkEntry, Manifest
 from streamsvm.store.units import UnitArray, UnitWriter, advise, padded_stop, read_range
 from streamsvm.types import CSR, Chunk, Dense, Float32, Int32, Rows, Statistics, row_count
 
 CODES = {"y": "int32", "weight": "float32"}
 SPARSE = {"X/data": "float32", "X/indices": "int32", "X/indptr": "int64"}
+DECODED = "decoded"
+"""The buffer an encoded chunk is unpacked into."""
+PAGE = 4096
+MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
 SYNC_EVERY = 16
 """Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
 
 
-def arrays_of(root: Path, columns: int, chunk_rows: int, unit: int, names: list[str]) -> dict[str, UnitArray]:
+def arrays_of(
+    root: Path, columns: int, chunk_rows: int, unit: int, names: list[str], *, dtype: str = "float32"
+) -> dict[str, UnitArray]:
     """The arrays of a store by name. ``unit``: items per unit of CSR arrays; dense arrays have ``chunk_rows``."""
     types = CODES | SPARSE
     found = {}
     for name in names:
         if name == "X":
-            found[name] = UnitArray(root / name, "float32", columns, chunk_rows)
+            found[name] = UnitArray(root / name, dtype, columns, chunk_rows)
         else:
             found[name] = UnitArray(root / name, types[name], 0, unit)
     return found
@@ -57,6 +65,13 @@ class Buffer:
         return sum(a.nbytes for a in self.arrays.values())
 
 
+def page_aligned(nbytes: int) -> Any:
+    """Uninitialised bytes that begin where a page does: the kernel copies whole pages faster than pieces of two."""
+    spare = np.empty(nbytes + PAGE, np.uint8)
+    start = -spare.ctypes.data % PAGE
+    return spare[start : start + nbytes]
+
+
 class ZarrStore:
     """A committed store on a local disk. See ``types.Store``; raises DataError and StorageError naming the chunk."""
 
@@ -68,7 +83,9 @@ class ZarrStore:
         self.digest = self.manifest.digest
         names = list(self.manifest.units)
         m = self.manifest
-        self._arrays = arrays_of(root, m.columns, m.chunk_rows, unit_of(m.kind, m.chunk_rows), names)
+        self._encoding = encoding_of(m.kind, m.columns, m.facts)
+        dtype = KINDS.get(m.kind, "float32")
+        self._arrays = arrays_of(root, m.columns, m.chunk_rows, unit_of(m.kind, m.chunk_rows), names, dtype=dtype)
         self._row_start = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
         self._entry_start = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
 
@@ -81,17 +98,35 @@ class ZarrStore:
         return statistics.read(self.root, self.manifest.statistics)
 
     def buffers(self) -> Buffer:
-        return Buffer({name: np.empty(size, np.uint8) for name, size in self._buffer_bytes.items()})
+        sizes = self._buffer_bytes
+        decoded = {} if self._encoding is None else {DECODED: self._arrays["X"].width * 4 * self.manifest.chunk_rows}
+        return Buffer({name: page_aligned(size) for name, size in (sizes | decoded).items()})
 
-    def read(self, chunk: int, into: Buffer) -> Chunk:
+    def fetch(self, chunk: int, into: Buffer) -> None:
+        for name, array in self._arrays.items():
+            start, stop = self._range(chunk, name)
+            view = memoryview(into.arrays[name])[: (stop - start) * array.item_bytes]
+            try:
+                read_range(array, start, stop, view, self.manifest.units[name])
+            except DataError as error:
+                raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
+
+    def check(self, chunk: int, into: Buffer) -> Chunk:
         entry = self.manifest.chunks[chunk]
         for name, array in self._arrays.items():
-            self._read_array(chunk, name, array, memoryview(into.arrays[name]))
+            start, stop = self._range(chunk, name)
+            found = crc32c(into.arrays[name][: (stop - start) * array.item_bytes])
+            if found != entry.crc[name]:
+                message = (
+                    f"{self._where(chunk)} is corrupt in '{name}': crc32c {found:08x}, expected {entry.crc[name]:08x}"
+                )
+                raise DataError(message, code="E-CRC", hint="restore the file, or ingest again")
         weight = self._view(into, "weight")[: entry.rows] if "weight" in self._arrays else None
         return Chunk(self._rows(entry, into), self._view(into, "y")[: entry.rows], weight)
 
     def expect(self, chunk: int) -> None:
-        self._advise(chunk, os.POSIX_FADV_WILLNEED)
+        if chunk < len(self.layout.chunks):
+            self._advise(chunk, os.POSIX_FADV_WILLNEED)
 
     def forget(self, chunk: int) -> None:
         self._advise(chunk, os.POSIX_FADV_DONTNEED)
@@ -117,18 +152,6 @@ class ZarrStore:
         last = chunk == len(self.layout.chunks) - 1
         return start, padded_stop(self._arrays[name], stop) if last else stop
 
-    def _read_array(self, chunk: int, name: str, array: UnitArray, into: memoryview) -> None:
-        start, stop = self._range(chunk, name)
-        view = into[: (stop - start) * array.item_bytes]
-        try:
-            read_range(array, start, stop, view, self.manifest.units[name])
-        except DataError as error:
-            raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
-        found, expected = crc32c(view), self.manifest.chunks[chunk].crc[name]
-        if found != expected:
-            message = f"{self._where(chunk)} is corrupt in '{name}': crc32c {found:08x}, expected {expected:08x}"
-            raise DataError(message, code="E-CRC", hint="restore the file, or ingest again")
-
     def _where(self, chunk: int) -> str:
         first = self._row_start[chunk]
         return f"chunk {chunk} of store '{self.name}' (rows {first}-{self._row_start[chunk + 1] - 1})"
@@ -138,7 +161,12 @@ class ZarrStore:
 
     def _rows(self, entry: ChunkEntry, into: Buffer) -> Rows:
         if entry.nonzeros is None:
-            return Dense(self._view(into, "X").reshape(-1, self.layout.columns)[: entry.rows])
+            values = self._view(into, "X").reshape(-1, self.layout.columns)[: entry.rows]
+            if self._encoding is None:
+                return Dense(values)
+            decoded = into.arrays[DECODED].view(np.float32)[: values.size].reshape(values.shape)
+            self._encoding.decode(values, decoded)
+            return Dense(decoded)
         indptr = self._view(into, "X/indptr")[: entry.rows + 1]
         np.subtract(indptr, indptr[0], out=indptr)
         entries = entry.nonzeros
@@ -147,7 +175,7 @@ class ZarrStore:
 
 def unit_of(kind: str, chunk_rows: int) -> int:
     """Items per unit of the one-dimensional arrays."""
-    return chunk_rows if kind == "dense" else max(1024, chunk_rows)
+    return chunk_rows if kind in KINDS else max(1024, chunk_rows)
 
 
 @dataclass(slots=True)
@@ -158,11 +186,18 @@ class ZarrWriter:
     sparse: bool
     chunk_bytes: int
     replaces: bool = False
+    encoding: Encoding | None = None
+    uuid: str = field(default_factory=lambda: str(uuids.uuid4()))
     _chunker: Chunker | None = None
     _writers: dict[str, UnitWriter] = field(default_factory=dict)
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
     _entries: int = 0
+
+    @property
+    def directory(self) -> Path:
+        """Where the parts are put until ``commit``."""
+        return self._building
 
     @property
     def _building(self) -> Path:
@@ -189,6 +224,25 @@ class ZarrWriter:
             self._swap()
         return manifest
 
+    def progress(self) -> dict[str, Any]:
+        """What ``resume`` needs, as plain JSON; only of dense stores, between two chunks. Makes all so far durable."""
+        self._sync()
+        moments = {name: getattr(self._moments, name).tolist() for name in MOMENTS}
+        chunks: list[Any] = msgspec.to_builtins(self._chunks)
+        units = {name: writer.crcs for name, writer in self._writers.items()}
+        return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "units": units}
+
+    def resume(self, saved: dict[str, Any], X: Dense, *, weighted: bool) -> None:
+        """Go on after the chunks of ``saved``, in the directory they lie in; ``X``: any rows of the right width."""
+        self.open(X, weighted=weighted)
+        self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
+        self._moments.rows = saved["rows"]
+        for name in MOMENTS:
+            dtype = getattr(self._moments, name).dtype
+            setattr(self._moments, name, np.array(saved["moments"][name], dtype))
+        for name, writer in self._writers.items():
+            writer.crcs, writer.items = list(saved["units"][name]), sum(c.rows for c in self._chunks)
+
     def abort(self) -> None:
         """Remove what was built; a store that is being replaced stays as it was."""
         shutil.rmtree(self._building, ignore_errors=True)
@@ -197,6 +251,13 @@ class ZarrWriter:
         building = self._building
         if building.exists() and (self.replaces or not (building / manifests.FILE).exists()):
             shutil.rmtree(building)
+        self.open(X, weighted=weighted)
+        if self.sparse:
+            self._writers["X/indptr"].append(np.zeros(1, np.int64))
+
+    def open(self, X: Rows, *, weighted: bool) -> None:
+        """Make directories and a writer for each array; nothing that is there already is removed."""
+        building = self._building
         metadata.write_group(building, {"streamsvm": {"format": manifests.FORMAT}})
         if isinstance(X, Dense):
             rows, columns, names = max(1, self.chunk_bytes // (4 * X.values.shape[1])), X.values.shape[1], ["X"]
@@ -206,12 +267,13 @@ class ZarrWriter:
             self._chunker = Chunker(rows, nonzeros=rows)
             durable.make_directory(building / "X")
         names += ["y", "weight"] if weighted else ["y"]
-        arrays = arrays_of(building, columns, rows, unit_of("csr" if self.sparse else "dense", rows), names)
+        dtype = "float32" if self.encoding is None else self.encoding.dtype
+        arrays = arrays_of(
+            building, columns, rows, unit_of("csr" if self.sparse else "dense", rows), names, dtype=dtype
+        )
         for name, array in arrays.items():
             durable.make_directory(array.directory)
             self._writers[name] = UnitWriter(array)
-        if self.sparse:
-            self._writers["X/indptr"].append(np.zeros(1, np.int64))
 
     def _write_chunk(self, piece: Piece) -> None:
         crc = {}
@@ -230,7 +292,7 @@ class ZarrWriter:
     def _split(self, piece: Piece) -> dict[str, Any]:
         X = piece.X
         if isinstance(X, Dense):
-            parts: dict[str, Any] = {"X": X.values}
+            parts: dict[str, Any] = {"X": X.values if self.encoding is None else self.encoding.encode(X.values)}
         else:
             parts = {"X/data": X.data, "X/indices": X.indices, "X/indptr": X.indptr + self._entries}
         parts["y"] = piece.codes
@@ -254,7 +316,7 @@ class ZarrWriter:
         self._sync()
 
     def _manifest(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Manifest:
-        kind = "csr" if self.sparse else "dense"
+        kind = "csr" if self.sparse else "dense" if self.encoding is None else self.encoding.kind
         sha256 = statistics.write(self._building, self._moments.result(columns, self.sparse))
         assert self._chunker is not None
         return Manifest(
@@ -267,7 +329,7 @@ class ZarrWriter:
             units={name: writer.crcs for name, writer in self._writers.items()},
             statistics=sha256,
             digest=manifests.content_digest(kind, columns, list(classes), self._chunks),
-            uuid=str(uuids.uuid4()),
+            uuid=self.uuid,
             versions={"streamsvm": __version__, "numpy": np.__version__},
             facts=facts,
         )

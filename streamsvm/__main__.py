@@ -1,0 +1,5 @@
+"""``python -m streamsvm``."""
+
+from streamsvm.cli import main
+
+main()

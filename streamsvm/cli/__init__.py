@@ -1,0 +1,159 @@
+"""The command line. Importing it imports click and nothing heavy: a command's module is loaded when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import io
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Any
+
+import click
+
+from streamsvm import __version__
+from streamsvm.errors import SecurityError, StorageError, StreamSVMError
+
+COMMANDS = {
+    "synth": ("streamsvm.cli.jobs", "Make a store of random rows: any number, the same for the same seed."),
+    "ingest": ("streamsvm.cli.jobs", "Read files (CSV, svmlight, Parquet, npy) into a store."),
+    "info": ("streamsvm.cli.inspect", "Say what a store or a model is."),
+    "verify": ("streamsvm.cli.inspect", "Read everything and report all that is damaged."),
+    "embed": ("streamsvm.cli.jobs", "Make a store of Nystrom features of a store's rows, for several fits."),
+    "plan": ("streamsvm.cli.jobs", "Show what a fit would need: memory term by term, time per pass."),
+    "fit": ("streamsvm.cli.jobs", "Train a model within a memory budget, with a certificate."),
+    "predict": ("streamsvm.cli.jobs", "Apply a model to a store or files."),
+    "evaluate": ("streamsvm.cli.jobs", "Say how good a model is on labelled rows."),
+    "run": ("streamsvm.cli.jobs", "Execute the steps of a job file in order."),
+    "doctor": ("streamsvm.cli.inspect", "Show what this machine offers: packages, memory, disk."),
+}
+BROKEN_PIPE = 141
+"""128 + SIGPIPE, what a program that lets the signal kill it returns."""
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use, and whose errors have the form and exit codes of ``errors``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = import_module(COMMANDS[cmd_name][0]).COMMANDS[cmd_name]
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, n=1)):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            _check_stdout()
+            result = super().invoke(ctx)
+            _flush()
+            return result
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last stop: everything becomes an exit code)
+            return ctx.exit(explain(error, debug=ctx.params.get("debug", False)))
+
+
+def _check_stdout() -> None:
+    """Raise StorageError when there is no standard output (``>&-``): Python would drop the results silently."""
+    if sys.stdout is None:
+        raise StorageError("standard output is closed", hint="redirect it to a file or to /dev/null")
+
+
+def _flush() -> None:
+    """Write out what is buffered while a failure can still be reported. Raises StorageError, BrokenPipeError."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"writing to standard output failed: {error.strerror}", hint="check where it goes"
+        ) from error
+
+
+def explain(error: BaseException, *, debug: bool) -> int:
+    """Say what went wrong on standard error; the exit code."""
+    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        _abandon_stdout()
+        return BROKEN_PIPE
+    if isinstance(error, KeyboardInterrupt):
+        click.echo("interrupted: what was being written is removed, what was finished stays", err=True)
+        return INTERRUPTED
+    if debug:
+        traceback.print_exception(error)
+    known = _known(error)
+    if known is not None:
+        click.echo(str(known), err=True)
+        if "standard output" in known.message:
+            _abandon_stdout()
+        return known.exit_code
+    click.echo(f"error[E-INTERNAL]: {type(error).__name__}: {error}", err=True)
+    click.echo("hint: this is a bug; please report it with the output of the same command with --debug", err=True)
+    return 1
+
+
+def _known(error: BaseException) -> StreamSVMError | None:
+    """The error as one of ours, if it is or corresponds to one."""
+    if isinstance(error, StreamSVMError):
+        return error
+    if isinstance(error, PermissionError):
+        return SecurityError(f"{error.filename}: {error.strerror}", hint="check its permissions", code="E-PERMISSION")
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{error.filename}: " if error.filename else ""
+        return StorageError(f"{where}{error.strerror}", hint="check the disk and what is on it")
+    return None
+
+
+def _abandon_stdout() -> None:
+    """Let nothing more be written to a pipe or file that is gone: Python would complain about it at exit."""
+    if sys.stdout is not None:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (OSError, ValueError):  # a stand-in without a descriptor
+            sys.stdout = io.StringIO()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.version_option(__version__, prog_name="streamsvm")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
+    r"""Train support vector machines on data larger than memory, inside a memory budget you state.
+
+    \b
+    streamsvm ingest train.csv train.zarr --label last
+    streamsvm fit train.zarr model.ssvm --memory 512MiB
+    streamsvm predict model.ssvm new.csv predictions.csv
+    """
+    ctx.obj = {"debug": debug, "quiet": quiet}
+
+
+def main() -> None:
+    """The program."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.Abort:
+        sys.exit(explain(KeyboardInterrupt(), debug=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)

@@ -1,0 +1,139 @@
+"""The commands that are jobs - each takes the fields of its job as options - and ``run``, which takes a file of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamsvm.cli.options import command, job_of
+from streamsvm.cli.show import facts_of, lines_of, plan_lines, write_json
+from streamsvm.config import STEPS, apply_settings, check, load, read_file
+from streamsvm.errors import BudgetError, UsageError
+from streamsvm.report import reporting
+
+
+def execute(name: str, job: Any, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
+    """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
+    action = load(STEPS[name].action)
+    one_object = as_json and name == "evaluate" and alone
+    with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report:
+        result = action(job, report)
+    if not as_json:
+        for line in lines_of(name, job, result):
+            click.echo(line)
+    elif one_object:
+        write_json(facts_of(name, result))
+    elif name != "fit":  # whose last event says it already
+        write_json({"event": "done", "step": name, **facts_of(name, result)}, indent=None)
+    notices = getattr(result, "notices", ())
+    for notice in notices.items() if isinstance(notices, dict) else notices:
+        click.echo("notice: " + (f"{notice[1]} {notice[0]}" if isinstance(notice, tuple) else notice), err=True)
+
+
+def _callback(name: str) -> Any:
+    @click.pass_context
+    def run_job(
+        ctx: click.Context, /, config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: Any
+    ) -> None:
+        job = job_of(name, values, config, settings)
+        to_stdout = getattr(job, "out", None) == "-"
+        if to_stdout and as_json:
+            raise UsageError("--json and predictions cannot share standard output", hint="write them to a file")
+        execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"])
+
+    return run_job
+
+
+@click.pass_context
+def fit_or_plan(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    as_json: bool,
+    dry_run: bool = False,
+    settings: Sequence[str] = (),
+    **values: Any,
+) -> None:
+    """``fit``; with --dry-run what ``plan`` shows."""
+    job = job_of("fit", values, config, settings)
+    if dry_run:
+        show_plan(job, as_json=as_json)
+    else:
+        execute("fit", job, as_json=as_json, quiet=ctx.obj["quiet"])
+
+
+def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: Any) -> None:
+    """``plan``: a fit that stops before the first pass."""
+    show_plan(job_of("fit", {**values, "model": ""}, config, settings), as_json=as_json)
+
+
+def show_plan(job: Any, *, as_json: bool) -> None:
+    """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
+    from streamsvm.jobs.info import read_rate
+    from streamsvm.jobs.planning import make_plan
+    from streamsvm.store import open_store
+
+    store: Any = open_store(job.store)
+    plan = make_plan(job, store)
+    facts = plan.facts()
+    if facts["fits"]:
+        rate = read_rate(store)
+        facts |= {"bytes_per_second": rate, "read_seconds_per_pass": facts["bytes_per_pass"] / rate}
+    if as_json:
+        write_json(facts)
+        if not facts["fits"]:
+            raise click.exceptions.Exit(BudgetError.exit_code)
+        return
+    for line in plan_lines(facts):
+        click.echo(line)
+    plan.memory.check(plan.remedy)
+
+
+@click.pass_context
+def run_file(ctx: click.Context, path: Path, settings: Sequence[str], as_json: bool) -> None:
+    """``run``: every step of a job file; all of them are checked before the first one starts."""
+    steps = read_file(path)
+    apply_settings(steps, settings)
+    jobs = check(steps, str(path))
+    for (name, _), job in zip(steps, jobs, strict=True):
+        if not as_json:
+            click.echo(f"[{name}]")
+        execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], alone=False)
+
+
+def _fit_command() -> click.Command:
+    made = command("fit", fit_or_plan, "Train a model on STORE and write it to MODEL, within --memory.")
+    made.params.append(click.Option(["--dry-run"], is_flag=True, help="Show the plan and read nothing more."))
+    return made
+
+
+def _run_command() -> click.Command:
+    params: list[click.Parameter] = [
+        click.Argument(["path"], type=click.Path(path_type=Path), metavar="CONFIG"),
+        click.Option(
+            ["--set", "settings"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Override a value of the file: fit.C=10, solver.sweeps=5. Repeatable.",
+        ),
+        click.Option(["--json", "as_json"], is_flag=True, help="Write JSON lines to standard output."),
+    ]
+    text = "Execute the steps of the job file CONFIG in order. Paths in it are relative to the current directory."
+    return click.Command("run", params=params, callback=run_file, help=text)
+
+
+COMMANDS = {
+    "synth": command("synth", _callback("synth"), "Make STORE of random rows from the generator NAME."),
+    "ingest": command("ingest", _callback("ingest"), "Read SOURCE files of one format into STORE."),
+    "embed": command("embed", _callback("embed"), "Make EMBEDDING, a store of kernel features of the rows of STORE."),
+    "fit": _fit_command(),
+    "plan": command("fit", plan_only, "Show what 'fit STORE' with these options would need.", leave_out=("model",)),
+    "predict": command("predict", _callback("predict"), "Write a prediction for every row to OUT, in order."),
+    "evaluate": command("evaluate", _callback("evaluate"), "Compare a model's predictions with the labels."),
+    "run": _run_command(),
+}
+for _name, _command in COMMANDS.items():
+    _command.name = _name

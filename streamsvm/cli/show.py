@@ -1,0 +1,190 @@
+"""Results as lines of text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamsvm.config.units import seconds_text, size_text
+from streamsvm.report import count_text, finite, fit_line, percent
+
+MIB = 1 << 20
+MOST_CLASSES = 20
+"""Wider confusion tables are left to --json."""
+
+
+def write_json(value: Any, *, indent: int | None = 1) -> None:
+    """One JSON object on standard output."""
+    click.echo(json.dumps(finite(value), indent=indent, default=str))
+
+
+def facts_of(name: str, result: Any) -> dict[str, Any]:
+    """A result as plain JSON values."""
+    if name == "evaluate":
+        return {**result.evaluation._asdict(), "seconds": result.seconds, "notices": list(result.notices)}
+    found = {f.name: getattr(result, f.name) for f in fields(result)} if is_dataclass(result) else {}
+    plain = (str, int, float, list, tuple, dict, type(None))
+    written = {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+    return {key: value for key, value in written.items() if isinstance(value, plain)}
+
+
+def lines_of(name: str, job: Any, result: Any) -> Iterable[str]:
+    """What a command prints when it is done."""
+    shown = {
+        "synth": _synth,
+        "ingest": _ingest,
+        "embed": _embed,
+        "fit": _fit,
+        "predict": _predict,
+        "evaluate": _evaluate,
+    }.get(name)
+    return shown(job, result) if shown else [", ".join(f"{k} {v}" for k, v in facts_of(name, result).items())]
+
+
+def _synth(job: Any, result: Any) -> Iterator[str]:
+    held_out = f" and {result.rows - job.training_rows} in {result.test}" if result.test else ""
+    yield f"{job.training_rows} rows in {result.store}{held_out}, in {seconds_text(result.seconds)}"
+
+
+def _ingest(_: Any, result: Any) -> Iterator[str]:
+    kind = "sparse" if result.sparse else "dense"
+    held_out = f", {result.test_rows} rows in {result.test_store}" if result.test_store else ""
+    yield f"{result.rows} rows x {result.columns} columns, {kind}, in {result.store}{held_out}"
+    yield f"classes: {shares(result.classes, result.counts)}"
+    rate = result.bytes_read / max(result.seconds, 1e-9)
+    yield f"read {size_text(result.bytes_read)} in {seconds_text(result.seconds)}, {size_text(rate)}/s"
+
+
+def shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str:
+    """'a 60.0 %, b 40.0 %', the first classes if there are many."""
+    total = sum(counts)
+    shown = [f"{name} {count / total:.1%}".replace("%", " %") for name, count in zip(classes, counts, strict=True)]
+    return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+
+
+def _embed(_: Any, result: Any) -> Iterator[str]:
+    found = "there already" if result.reused else f"in {seconds_text(result.seconds)}"
+    resumed = f", {result.resumed} of them by an earlier run" if result.resumed else ""
+    yield f"{result.rows} rows x {result.projection.rank} features in {result.embedding}, {found}{resumed}"
+
+
+def _fit(job: Any, result: Any) -> Iterator[str]:
+    from streamsvm.jobs.fit import summary
+
+    yield fit_line({**summary(result.training, result.plan), "model": job.model})
+
+
+def _predict(job: Any, result: Any) -> Iterator[str]:
+    if job.out != "-":
+        rate = count_text(result.rows / max(result.seconds, 1e-9))
+        yield f"{result.rows} rows in {result.out}, in {seconds_text(result.seconds)}, {rate} rows/s"
+
+
+def _evaluate(_: Any, result: Any) -> Iterator[str]:
+    e = result.evaluation
+    yield f"rows               {e.rows}"
+    yield f"accuracy           {e.accuracy:.5f}  (error {100 * (1 - e.accuracy):.2f} %)"
+    yield f"balanced accuracy  {e.balanced_accuracy:.5f}"
+    positive = "" if e.F1 is None else f"{e.F1:.5f} for {e.classes[1]}, "
+    yield f"F1                 {positive}{e.F1_macro:.5f} macro"
+    if e.AUC is not None:
+        yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
+    if e.hinge is not None:
+        yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
+    if len(e.classes) <= MOST_CLASSES:
+        yield from _confusion(e)
+
+
+def _confusion(e: Any) -> Iterator[str]:
+    head = ["truth \\ said", *e.classes]
+    rows = [[name, *map(str, counts)] for name, counts in zip(e.truths, e.confusion, strict=True)]
+    yield from table([head, *rows])
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns: the first flush left, the others flush right."""
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
+
+
+def plan_lines(facts: dict[str, Any]) -> Iterator[str]:
+    """The table of ``plan``."""
+    yield f"{facts['rows']} rows x {facts['columns']} columns in {facts['chunks']} chunks"
+    yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_few(facts['C'])}"
+    if facts.get("features"):
+        yield "features " + ", ".join(f"{key} {value}" for key, value in facts["features"].items())
+    if facts.get("embedding"):
+        yield "embedding " + ", ".join(str(value) for value in facts["embedding"].values())
+    yield ""
+    for term in facts["memory"]:
+        yield f"{term['bytes'] / MIB:9.1f} MiB  {term['term']:<24} {term['why']}"
+    verdict = "fits" if facts["fits"] else "DOES NOT FIT"
+    yield f"{facts['total'] / MIB:9.1f} MiB  of {facts['limit'] / MIB:.1f} MiB: {verdict}"
+    yield ""
+    yield f"per-row state: in {facts['row_state']}"
+    size = size_text(facts["bytes_per_pass"])
+    if facts["fits"]:
+        rate, seconds = size_text(facts["bytes_per_second"]), seconds_text(facts["read_seconds_per_pass"])
+        yield f"a pass reads {size}, at {rate}/s measured now: {seconds}"
+    else:
+        yield f"a pass would read {size}"
+
+
+def _few(numbers: Sequence[float], most: int = 4) -> str:
+    distinct = [f"{number:.4g}" for number in dict.fromkeys(numbers)]
+    return ", ".join(distinct[:most]) + (", ..." if len(distinct) > most else "")
+
+
+def store_lines(facts: dict[str, Any]) -> Iterator[str]:
+    """What ``info`` says of a store."""
+    filled = ""
+    if facts["nonzeros"] is not None:
+        filled = f", {facts['nonzeros'] / facts['rows']:.1f} entries a row"
+    yield f"store    {facts['path']}"
+    yield f"rows     {facts['rows']} x {facts['columns']} columns, {facts['layout']}{filled}"
+    yield f"chunks   {facts['chunks']}, at most {facts['largest_chunk']} rows; {size_text(facts['bytes_per_pass'])} a pass"
+    yield f"classes  {shares(list(facts['classes']), list(facts['classes'].values()))}"
+    yield f"drift    {facts['label_drift']:.3f} at most between a class's share in a chunk and in all rows"
+    if facts["weighted"]:
+        yield "weights  one a row"
+    if facts["index_base"] is not None:
+        yield f"base     column indices in the sources start at {facts['index_base']}"
+    for source in facts["sources"]:
+        yield f"source   {source['name']}, {source['rows']} rows, {size_text(source['size'])}"
+    if facts["synth"]:
+        yield f"synth    {facts['synth']['generator']}, {facts['synth']['rows']} rows, seed {facts['synth']['seed']}"
+    yield f"digest   {facts['digest'][:16]}"
+    if "statistics" in facts:
+        yield ""
+        yield from column_lines(facts["statistics"])
+
+
+def column_lines(statistics: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """One line a column."""
+    head = ["column", "mean", "std", "min", "max"]
+    yield from table([head, *([c["name"], *(f"{c[key]:.5g}" for key in head[1:])] for c in statistics)])
+
+
+def model_lines(facts: dict[str, Any]) -> Iterator[str]:
+    """What ``info`` says of a model."""
+    yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
+    yield f"classes  {', '.join(facts['classes'][:10])}" + (", ..." if len(facts["classes"]) > 10 else "")
+    yield f"columns  {facts['columns']}"
+    if facts["expansion"]:
+        kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
+        shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
+        yield f"kernel   {kernel} ({shown}) on {facts['expansion']['points']} points"
+    for found in facts["certificates"][:10]:
+        numbers = f"(primal {found['primal']:.6g}, dual {found['dual']:.6g})"
+        yield f"gap      {percent(found['gap'])} {numbers}, C = {found['C']:.4g}"
+    settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
+    yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
+    if facts["store"]:
+        yield f"store    {facts['store']['name']}, {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"

@@ -1,0 +1,57 @@
+"""What a kernel solver derives of every row of a block, and what it sums over them. Float64 throughout.
+
+A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the loss (``losses.py``) is
+
+    min_x  1/2 x'Kx + sum_i conjugate(y_i x_i, C_i) - sum_i y_i x_i,      low_i <= x_i <= high_i,
+
+a quadratic with linear part p_i = y_i (1 - conjugate'(0, C_i)) and ridge_i = conjugate'' beside K; its negative gradient
+is v_i = p_i - f_i - ridge_i x_i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from streamsvm.compute.records import FAST
+from streamsvm.types import Float32, Float64
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def coordinates(
+    y: Float32,
+    s: Float32,
+    alpha: Float64,
+    f: Float64,
+    C: float,
+    loss: Any,
+    x: Float64,
+    low: Float64,
+    high: Float64,
+    ridge: Float64,
+    p: Float64,
+    v: Float64,
+) -> None:
+    """Changed: x, low, high, ridge, p, v (n,). A row of weight 0 is fixed at 0."""
+    for i in range(y.size):
+        C_i = C * s[i]
+        x[i] = y[i] * alpha[i]
+        low[i], high[i], ridge[i], p[i] = 0.0, 0.0, 0.0, 0.0
+        if C_i > 0.0:
+            ridge[i] = loss.curvature(C_i)
+            p[i] = y[i] * (1.0 - loss.conjugate_slope(0.0, C_i))
+            if y[i] > 0.0:
+                high[i] = loss.upper(C_i)
+            else:
+                low[i] = -loss.upper(C_i)
+        v[i] = p[i] - f[i] - ridge[i] * x[i]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def shifted_losses(f: Float64, y: Float32, s: Float32, C: float, loss: Any, shifts: Float64, out: Float64) -> None:
+    """out[k] += sum_i C s_i l(y_i (f_i + shifts_k)): the losses for several intercepts at once."""
+    for i in range(y.size):
+        C_i = C * s[i]
+        for k in range(shifts.size):
+            out[k] += C_i * loss.value(y[i] * (f[i] + shifts[k]))

@@ -1,0 +1,90 @@
+"""Elementary functions for compiled passes over float32, written so that the compiler turns their loops into vectors.
+
+The library's exp is a scalar call, 3 - 7 ns a value; this one is arithmetic throughout, about 0.7 ns. Cody and Waite's
+reduction: x = k ln 2 + r with |r| <= (ln 2)/2, k ln 2 subtracted in two parts of which the first is exact, then
+exp(x) = 2^k (1 + r + r^2 q(r)). q, of degree 4, is the minimax fit to the relative error of exp on that interval: 3e-9,
+well under the rounding of float32 (Lawson's iteration on 4001 Chebyshev nodes). The total stays under 1e-7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+from streamsvm import kernels
+
+LOG2_E = np.float32(1.4426950408889634)
+LN2_HIGH = np.float32(0.693359375)
+"""ln 2 to nine bits: times any k that occurs it is exact in float32."""
+LN2_LOW = np.float32(-2.1219444005471e-4)
+Q0, Q1, Q2, Q3, Q4 = (
+    np.float32(c) for c in (4.9999993452e-01, 1.6666520689e-01, 4.1668387374e-02, 8.3687099613e-03, 1.3814613094e-03)
+)
+HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
+LOWEST, HIGHEST = np.float32(-87.33), np.float32(88.37)
+"""Between them 2^k is a normal float32; beyond them exp stays at its end values, 1.2e-38 and 2.4e38."""
+BIAS, MANTISSA_BITS = np.int32(127), np.int32(23)
+FUSED = {"contract"}
+"""No reordering here: the two-part subtraction depends on its order."""
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def exp32(x):
+    """e^x of a float32; NaN stays NaN."""
+    x = LOWEST if x < LOWEST else x  # noqa: FURB136  max would turn NaN into a number
+    x = HIGHEST if x > HIGHEST else x  # noqa: FURB136
+    k = np.floor(x * LOG2_E + HALF)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    q = (((Q4 * r + Q3) * r + Q2) * r + Q1) * r + Q0
+    return ((q * r) * r + r + ONE) * np.int32((np.int32(k) + BIAS) << MANTISSA_BITS).view(np.float32)
+
+
+@overload(kernels.exp, jit_options={"fastmath": FUSED})
+def _exp(x):
+    def double(x):
+        return np.exp(x)
+
+    def single(x):
+        return exp32(x)
+
+    return single if x == types.float32 else double
+
+
+@overload(kernels.positive)
+def _positive(x):
+    zero = np.float32(0) if x == types.float32 else 0.0
+
+    def positive(x):
+        return zero if x < zero else x  # noqa: FURB136  max would turn NaN into 0
+
+    return positive
+
+
+@overload(kernels.tanh, jit_options={"fastmath": FUSED})
+def _tanh(x):
+    """1 - 2 / (1 + exp(2 x)): an absolute error of 2e-7."""
+
+    def double(x):
+        return np.tanh(x)
+
+    def single(x):
+        return ONE - TWO / (ONE + exp32(x + x))
+
+    return single if x == types.float32 else double
+
+
+@overload(kernels.power)
+def _power(x, degree):
+    """Products for the usual degrees: the general power is a scalar call."""
+
+    def power(x, degree):
+        if degree == 2:
+            return x * x
+        if degree == 3:
+            return x * x * x
+        if degree == 4:
+            return (x * x) * (x * x)
+        return x**degree
+
+    return power

@@ -1,0 +1,35 @@
+"""Features in fewer bytes: int8 with a scale a column, float16.
+
+stored = round(x / scale_j), clipped to [-127, 127]          x ~ stored * scale_j, error at most scale_j / 2
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from streamsvm.types import Float32
+
+LEVELS = 127
+LIMIT = np.float32(LEVELS)
+
+
+@njit(cache=True, nogil=True)
+def to_int8(values: Float32, inverse: Float32, out: NDArray[Any]) -> None:
+    """Changes ``out`` (n, d) int8. Given: values, 1 / scale (d,)."""
+    n, d = values.shape
+    for i in range(n):
+        for j in range(d):
+            out[i, j] = np.int8(min(max(np.rint(values[i, j] * inverse[j]), -LIMIT), LIMIT))
+
+
+@njit(cache=True, nogil=True)
+def from_int8(stored: NDArray[Any], scale: Float32, out: Float32) -> None:
+    """Changes ``out`` (n, d) float32."""
+    n, d = stored.shape
+    for i in range(n):
+        for j in range(d):
+            out[i, j] = np.float32(stored[i, j]) * scale[j]

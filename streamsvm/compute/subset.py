@@ -1,0 +1,40 @@
+"""Rows chosen from rows, rows made dense, whatever the form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.types import CSR, Dense, Float32, Int64, Rows, row_count
+
+
+def take(X: Rows, chosen: NDArray[Any]) -> Rows:
+    """The rows whose numbers are ``chosen``, in that order, copied."""
+    if isinstance(X, Dense):
+        return Dense(X.values[chosen], X.bias)
+    lengths = np.diff(X.indptr)[chosen]
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    places = np.repeat(X.indptr[:-1][chosen] - indptr[:-1], lengths) + np.arange(indptr[-1])
+    return CSR(X.data[places], X.indices[places], indptr, X.bias)
+
+
+def matrix_of(X: Rows, columns: int) -> Float32:
+    """The rows as a matrix (n, columns) float32; a dense one's own numbers, not copied."""
+    if isinstance(X, Dense):
+        return X.values
+    values = np.zeros((row_count(X), columns), np.float32)
+    values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
+    return values
+
+
+def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None) -> int:
+    """What a copied row takes on average."""
+    return 4 * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
+
+
+def members(index: Int64, start: int, count: int) -> slice:
+    """Where in the sorted ``index`` the rows [start, start + count) of a block are."""
+    first, last = np.searchsorted(index, [start, start + count])
+    return slice(int(first), int(last))

@@ -1,0 +1,79 @@
+"""Sizes, durations and counts as people write them: 512MiB, 1h, 5e6."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from streamsvm.errors import UsageError
+
+BINARY = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+DECIMAL = {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes: '512MiB', '4GiB', '300MB', or a number of bytes. Raises UsageError."""
+    scale = BINARY | DECIMAL
+    match = re.fullmatch(rf"{NUMBER}\s*({'|'.join(scale)})?", str(text).strip(), re.ASCII)
+    if not match:
+        raise UsageError(f"'{text}' is not a size", hint="write it as 512MiB, 4GiB, 300MB or a number of bytes")
+    nbytes = int(float(match[1]) * scale[match[2] or "B"])
+    if nbytes < 1:
+        raise UsageError(f"a size of '{text}' is nothing", hint="write it as 512MiB, 4GiB, 300MB or a number of bytes")
+    return nbytes
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds: '90s', '30m', '1h', '1h30m', or a number of seconds. Raises UsageError."""
+    if str(text).strip() == "inf":
+        return float("inf")
+    written = str(text).replace(" ", "")
+    if re.fullmatch(NUMBER, written, re.ASCII):
+        return float(written)
+    parts = re.findall(rf"{NUMBER}([smhd])", written, re.ASCII)
+    if not parts or "".join(number + unit for number, unit in parts) != written:
+        raise UsageError(f"'{text}' is not a duration", hint="write it as 90s, 30m, 1h or 1h30m")
+    return float(sum(float(number) * SECONDS[unit] for number, unit in parts))
+
+
+def parse_count(text: str | float) -> int:
+    """A whole number: '200', '5e6', '1_000_000'. Raises UsageError."""
+    written = str(text).strip()
+    if re.fullmatch(r"[+-]?\d+(_\d+)*", written, re.ASCII):
+        return int(written)
+    number = parse_number(text)
+    if not number.is_integer():
+        raise UsageError(f"'{text}' is not a whole number", hint="write it as 200, 5e6 or 1_000_000")
+    return int(number)
+
+
+def parse_number(text: str | float) -> float:
+    """A number: '0.1', '1e-3'. Raises UsageError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if math.isnan(number):
+        raise UsageError(f"'{text}' is not a number", hint="write it as 0.1 or 1e-3")
+    return number
+
+
+def size_text(nbytes: float) -> str:
+    """Bytes in decimal units, three digits: '3.20 GB'."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 999.5:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds as '0.35 s', '12 s', '4 min 05 s', '2 h 10 min'."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

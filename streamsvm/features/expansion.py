@@ -1,0 +1,140 @@
+"""The basis of a kernel machine: k(x, z_j) for points z_j, of rows as they are stored. Pure data and how to apply it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.gram import Points, dense_rows, kernel_block, points_of
+from streamsvm.compute.margins import decision_values
+from streamsvm.compute.scaling import scale_dense, scale_sparse
+from streamsvm.errors import DataError
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.kernels import KERNELS
+from streamsvm.types import CSR, Dense, Float32, Float64, Rows, row_count, row_slice
+
+TILE_ROWS = 256
+TILE_POINTS = 2048
+DENSE_BYTES = 32 << 20
+"""How much of the points is made dense at a time."""
+WORKING_BYTES = 2 * DENSE_BYTES + 4 * TILE_ROWS * TILE_POINTS
+"""What applying an expansion holds beside its arguments and its own copy of a tile of rows, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Points in the space the kernel sees, and the way there from stored rows: x -> (x - shift) scale, if any."""
+
+    kernel: str
+    parameters: dict[str, float]
+    points: Rows
+    """Landmarks or support rows, dense or CSR."""
+    columns: int
+    shift: Float32 | None = None
+    scale: Float32 | None = None
+
+    def decision(self, X: Rows, weights: Float64, out: Float64) -> None:
+        """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are."""
+        self._check(X)
+        out[:] = weights[:, -1]
+        kernel = KERNELS[self.kernel](**self.parameters)
+        width = max(1, min(TILE_POINTS, DENSE_BYTES // (4 * self.columns)))
+        for first in range(0, row_count(self.points), width):
+            last = min(first + width, row_count(self.points))
+            chosen = dense_rows(row_slice(self.points, first, last), np.arange(last - first), self.columns)
+            part = np.column_stack([weights[:, first:last], np.zeros(len(weights))])
+            self._add(X, points_of(chosen), kernel, np.ascontiguousarray(part), out)
+
+    def _add(self, X: Rows, points: Points, kernel: Any, weights: Float64, out: Float64) -> None:
+        values = np.empty((TILE_ROWS, points.size), np.float32)
+        sums = np.empty((TILE_ROWS, len(weights)))
+        for start in range(0, len(out), TILE_ROWS):
+            stop = min(start + TILE_ROWS, len(out))
+            tile, total = values[: stop - start], sums[: stop - start]
+            kernel_block(self._seen(row_slice(X, start, stop)), points, kernel, tile)
+            decision_values(Dense(tile), weights, total)
+            out[start:stop] += total
+
+    def _seen(self, X: Rows) -> Rows:
+        """A copy of the rows as the kernel sees them."""
+        if self.scale is None or self.shift is None:
+            return X
+        if isinstance(X, Dense):
+            values = X.values.copy()
+            scale_dense(values, self.shift, self.scale)
+            return Dense(values)
+        data = X.data.copy()
+        scale_sparse(data, X.indices, self.scale)
+        return X._replace(data=data)
+
+    def _check(self, X: Rows) -> None:
+        width = X.values.shape[1] if isinstance(X, Dense) else int(X.indices.max(initial=-1)) + 1
+        if width > self.columns or (isinstance(X, Dense) and width != self.columns):
+            raise DataError(
+                f"rows have {width} columns, the model {self.columns}",
+                code="E-SCHEMA",
+                hint="apply the model to data with the columns it was trained on",
+            )
+
+    def header(self) -> dict[str, Any]:
+        """What is not an array, as plain JSON."""
+        return {"kernel": self.kernel, "parameters": self.parameters, "columns": self.columns}
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name."""
+        points = self.points
+        if isinstance(points, Dense):
+            found: dict[str, NDArray[Any]] = {"points": points.values}
+        else:
+            found = {f"points.{name}": getattr(points, name) for name in ("data", "indices", "indptr")}
+        scaling = {"shift": self.shift, "scale": self.scale}
+        found |= {name: array for name, array in scaling.items() if array is not None}
+        return {name: np.ascontiguousarray(array) for name, array in found.items()}
+
+
+def expansion_on(points: Rows, record: Any, columns: int, inner: Raw | Standardised) -> Expansion:
+    """The expansion on points that are given as the kernel sees them, through ``inner``."""
+    name = next(name for name in KERNELS if KERNELS[name] is type(record))
+    parameters = {key: float(value) for key, value in record._asdict().items()}
+    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardised) else (None, None)
+    return Expansion(name, parameters, points._replace(bias=0.0), columns, shift, scale)
+
+
+def expansion_of(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Expansion:
+    """The expansion that ``header`` and ``tensors`` were made of; DataError, KeyError, TypeError for anything else."""
+    name, columns = str(header["kernel"]), header["columns"]
+    parameters = {str(key): float(value) for key, value in header["parameters"].items()}
+    kernel = KERNELS[name](**parameters)
+    if not isinstance(columns, int) or columns < 1 or not np.isfinite(kernel).all():
+        raise DataError("the kernel is not usable")
+    if "points" in tensors:
+        points: Rows = Dense(_array(tensors, "points", np.float32, (-1, columns)))
+    else:
+        points = _sparse(tensors, columns)
+    scaled = "scale" in tensors
+    shift, scale = (_array(tensors, key, np.float32, (columns,)) if scaled else None for key in ("shift", "scale"))
+    return Expansion(name, parameters, points, columns, shift, scale)
+
+
+def _array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A tensor of the type and shape it must have (-1: any), all of it finite."""
+    array = tensors[name]
+    fits = len(shape) == array.ndim and all(want in (-1, got) for want, got in zip(shape, array.shape, strict=True))
+    if array.dtype != dtype or not fits or not np.isfinite(array).all():
+        raise DataError(f"'{name}' is not what it must be")
+    return array
+
+
+def _sparse(tensors: dict[str, NDArray[Any]], columns: int) -> CSR:
+    """CSR points whose every index lies inside; compiled passes do not check."""
+    data = _array(tensors, "points.data", np.float32, (-1,))
+    indices = _array(tensors, "points.indices", np.int32, (len(data),))
+    indptr = _array(tensors, "points.indptr", np.int64, (-1,))
+    inside = len(data) == 0 or (indices.min() >= 0 and indices.max() < columns)
+    rising = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(data) and bool((np.diff(indptr) >= 0).all())
+    if not (inside and rising):
+        raise DataError("the points are not usable")
+    return CSR(data, indices, indptr)

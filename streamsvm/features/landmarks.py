@@ -1,0 +1,129 @@
+"""Which rows become landmarks: reproducible from the seed, independent of how the rows are cut into chunks.
+
+Every row has a random number of its own, a hash of (seed, row number). The rows with the m smallest are a uniform
+sample; no row need be seen to choose it. With E = -log(hash as a fraction), the rows with the m smallest E_i / l_i are a
+sample without replacement with probabilities proportional to l_i (an exponential race), here the ridge leverage
+
+    l_i(lambda) = (1 / (lambda n)) (k_ii - k_iJ (K_JJ + lambda |J| I)^-1 k_Ji)
+
+estimated from a first, uniform sample J (Rudi, Calandriello, Carratino, Rosasco, NeurIPS 2018, eq. 3 with equal weights).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.gram import Points, diagonal, kernel_block, symmetric_gram
+from streamsvm.types import Float32, Float64, Int64, Rows, row_count, row_slice
+
+TILE = 1 << 20
+SCORE_ROWS = 2048
+STEP, MIX1, MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+EFFECTIVE_SHARE = 0.25
+"""Of the first sample: the ridge is where its effective dimension is this part of its size."""
+SMALLEST_SCORE = 1e-12
+
+
+def hashes(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
+    """A number for every row of [start, stop): splitmix64 (Steele, Lea, Flood 2014) of (seed, row)."""
+    rows = np.arange(start, stop, dtype=np.uint64)
+    origin = _mix(np.array([seed % (1 << 64)], np.uint64) + STEP)
+    return _mix(origin + (rows + np.uint64(1)) * STEP)
+
+
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    z = (z ^ (z >> np.uint64(30))) * MIX1
+    z = (z ^ (z >> np.uint64(27))) * MIX2
+    return z ^ (z >> np.uint64(31))
+
+
+@dataclass(slots=True)
+class Smallest:
+    """The ``size`` rows with the smallest keys among all that were offered, in any order and any portions."""
+
+    size: int
+    keys: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    rows: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def offer(self, keys: NDArray[Any], start: int) -> None:
+        """Take the keys of rows ``start``, ``start`` + 1, ..."""
+        found = np.arange(start, start + len(keys), dtype=np.int64)
+        keys = keys if len(self.rows) == 0 else np.concatenate([self.keys, keys])
+        rows = np.concatenate([self.rows, found])
+        if len(keys) > self.size:
+            bound = np.partition(keys, self.size - 1)[self.size - 1]
+            near = np.flatnonzero(keys <= bound)
+            chosen = near[np.lexsort((rows[near], keys[near]))[: self.size]]
+            keys, rows = keys[chosen], rows[chosen]
+        self.keys, self.rows = keys, rows
+
+
+def uniform_rows(rows: int, count: int, seed: int) -> Int64:
+    """``count`` of ``rows`` row numbers, rising; all of them if there are not more."""
+    best = Smallest(min(count, rows))
+    for start in range(0, rows, TILE):
+        stop = min(start + TILE, rows)
+        best.offer(hashes(seed, start, stop), start)
+    return np.sort(best.rows)
+
+
+@dataclass(slots=True)
+class LeverageSampler:
+    """Draws ``size`` rows by their estimated leverage, in one pass over blocks given to ``offer`` in any order."""
+
+    points: Points
+    kernel: Any
+    whitening: Float32
+    """L^-T of K_JJ + ridge I = L L', so that k_iJ (K_JJ + ridge I)^-1 k_Ji is a sum of squares."""
+    seed: int
+    best: Smallest
+    _values: Float32
+
+    def offer(self, X: Rows, start: int) -> None:
+        """Look at a block of which ``start`` is the first row's number."""
+        for low in range(0, row_count(X), SCORE_ROWS):
+            high = min(low + SCORE_ROWS, row_count(X))
+            scores = self.scores(row_slice(X, low, high))
+            race = -np.log((hashes(self.seed, start + low, start + high) + 0.5) * 2.0**-64) / scores
+            self.best.offer(race, start + low)
+
+    def scores(self, X: Rows) -> Float64:
+        """Leverages up to a common factor, (n,)."""
+        values = self._values[: row_count(X)]
+        kernel_block(X, self.points, self.kernel, values)
+        explained = np.square(values @ self.whitening).sum(axis=1, dtype=np.float64)
+        diagonals = diagonal(X, self.kernel).astype(np.float64)
+        return np.maximum(diagonals - explained, SMALLEST_SCORE * np.maximum(diagonals, SMALLEST_SCORE))
+
+    def rows(self) -> Int64:
+        """The rows drawn, rising."""
+        return np.sort(self.best.rows)
+
+
+def leverage_sampler(points: Points, kernel: Any, count: int, seed: int) -> LeverageSampler:
+    """A sampler of ``count`` rows, from a first sample of points."""
+    K = symmetric_gram(points, kernel)
+    ridge = ridge_for(np.linalg.eigvalsh(K), EFFECTIVE_SHARE * points.size)
+    factor = np.linalg.cholesky(K + ridge * np.eye(len(K)))
+    whitening = np.linalg.inv(factor).T.astype(np.float32)
+    values = np.empty((SCORE_ROWS, points.size), np.float32)
+    return LeverageSampler(points, kernel, np.ascontiguousarray(whitening), seed + 1, Smallest(count), values)
+
+
+def ridge_for(eigenvalues: NDArray[Any], dimension: float) -> float:
+    """The ridge at which sum e / (e + ridge) is ``dimension``, by bisection of its logarithm; at least 1e-9 of the top."""
+    e = np.maximum(eigenvalues, 0.0)
+    low, high = 1e-9 * e.max(), 1e3 * e.sum()
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        low, high = (middle, high) if (e / (e + middle)).sum() > dimension else (low, middle)
+    return float(high)
+
+
+def sampler_bytes(landmarks: int) -> int:
+    """What drawing by leverage holds beside the points: Gram matrix, factor, inverse, a tile twice."""
+    return 28 * landmarks * landmarks + 8 * SCORE_ROWS * landmarks

@@ -1,0 +1,160 @@
+"""Nystrom features: phi(x) = W' k(x) with k(x)_j = k(x, z_j) for landmarks z_1 .. z_m.
+
+K_mm = U S U', W = U_r S_r^-1/2, so that phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
+phi reproduces K_mm up to the eigenvalues left out, those below 1e-6 of the largest. K_mm is formed and factorised in
+float64; W is float32 and from then on *is* the map. A linear solution w of the features is a kernel machine with the
+coefficients b = W w: prediction costs m, not m r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.gram import Points, kernel_block, symmetric_gram
+from streamsvm.compute.operators import TILE, Factored
+from streamsvm.errors import DataError
+from streamsvm.features.expansion import Expansion, expansion_on
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.types import Dense, Float32, KernelSolution, LinearSolution, Part, Rows, row_count, row_slice
+
+CUT = 1e-6
+"""Eigenvalues of K_mm below this part of the largest are left out."""
+PART_BYTES = 16 << 20
+"""Of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The landmarks, in the space the kernel sees, the way there from stored rows, and W."""
+
+    kernel: Any
+    inner: Raw | Standardised
+    points: Points
+    W: Float32
+    """(m, r)."""
+
+    @property
+    def rank(self) -> int:
+        return self.W.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.points.nbytes + self.W.nbytes
+
+    @property
+    def expansion(self) -> Expansion:
+        """The basis of the kernel machines that ``fold`` returns."""
+        columns = self.points.columns
+        points = Dense(np.ascontiguousarray(columns.T))
+        return expansion_on(points, self.kernel, len(columns), self.inner)
+
+    def fold(self, solution: LinearSolution) -> KernelSolution:
+        """The same function as a kernel machine on the landmarks."""
+        coefficients = self.W.astype(np.float64) @ solution.w[:-1]
+        return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
+
+
+def projection_of(points: Points, kernel: Any, inner: Raw | Standardised) -> Projection:
+    """Factorise the landmarks' Gram matrix. Raises DataError when it has no positive eigenvalue."""
+    values, vectors = np.linalg.eigh(symmetric_gram(points, kernel))
+    kept = values > CUT * values[-1]
+    if not np.isfinite(values[-1]) or values[-1] <= 0.0:
+        raise DataError(
+            f"the kernel matrix of the landmarks has no positive eigenvalue (largest {values[-1]})",
+            hint="standardize the columns, or choose another kernel or gamma",
+        )
+    W = vectors[:, kept] / np.sqrt(values[kept])
+    return Projection(kernel, inner, points, np.ascontiguousarray(W[:, ::-1], np.float32))
+
+
+def part_rows(landmarks: int) -> int:
+    """Rows of a block that are mapped at a time; a function of the landmarks alone, so that results are too."""
+    return max(256, min(8192, PART_BYTES // (4 * landmarks) // 256 * 256))
+
+
+def working_bytes(landmarks: int, rank: int, *, factored: bool) -> int:
+    """What the map holds for the rows at hand: kernel values, and features or the chosen rows of a Gram matrix."""
+    rows = part_rows(landmarks)
+    return 4 * rows * landmarks + (4 * TILE * landmarks if factored else 4 * rows * rank)
+
+
+@dataclass(slots=True)
+class Nystrom:
+    """The map from raw blocks to features, part by part through buffers of its own.
+
+    A part is a factored pair for solvers that see a block through its three operators, else a dense matrix.
+    """
+
+    projection: Projection
+    bias: float
+    factored: bool = False
+    _values: Float32 = field(init=False)
+    _features: Float32 = field(init=False)
+
+    def __post_init__(self) -> None:
+        m, r = self.projection.W.shape
+        self._values = np.empty((part_rows(m), m), np.float32)
+        self._features = np.empty((0 if self.factored else part_rows(m), r), np.float32)
+
+    @property
+    def columns(self) -> int:
+        return self.projection.rank
+
+    @property
+    def expansion(self) -> Expansion:
+        return self.projection.expansion
+
+    def parts(self, X: Rows) -> Iterator[Part]:
+        """The block as features; valid until the next is asked for. Standardises the block in place."""
+        X = self.projection.inner.apply(X)
+        for start in range(0, row_count(X), len(self._values)):
+            stop = min(start + len(self._values), row_count(X))
+            yield Part(start, stop, self._map(row_slice(X, start, stop)))
+
+    def _map(self, X: Rows) -> Dense | Factored:
+        values = self._values[: row_count(X)]
+        p = self.projection
+        kernel_block(X, p.points, p.kernel, values)
+        if self.factored:
+            return Factored(values, p.W, self.bias)
+        features = self._features[: len(values)]
+        np.matmul(values, p.W, out=features)
+        return Dense(features, self.bias)
+
+    def fold(self, solution: LinearSolution) -> KernelSolution:
+        return self.projection.fold(solution)
+
+    def into(self, X: Rows, out: Float32) -> None:
+        """Changes ``out`` (n, r): the features of rows that are already as the kernel sees them."""
+        p = self.projection
+        for start in range(0, row_count(X), len(self._values)):
+            stop = min(start + len(self._values), row_count(X))
+            values = self._values[: stop - start]
+            kernel_block(row_slice(X, start, stop), p.points, p.kernel, values)
+            np.matmul(values, p.W, out=out[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Rows that are features already, of a projection that is known: what ``jobs.embed`` wrote."""
+
+    projection: Projection
+    bias: float
+
+    @property
+    def columns(self) -> int:
+        return self.projection.rank
+
+    @property
+    def expansion(self) -> Expansion:
+        return self.projection.expansion
+
+    def parts(self, X: Rows) -> Iterator[Part]:
+        yield Part(0, row_count(X), X._replace(bias=self.bias))
+
+    def fold(self, solution: LinearSolution) -> KernelSolution:
+        return self.projection.fold(solution)

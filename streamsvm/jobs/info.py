@@ -1,0 +1,136 @@
+"""info and verify: what a store or a model is, as plain JSON values, and whether it is still what was written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import model as models
+from streamsvm.errors import DataError, MissingError
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import open_store, read_chunk
+from streamsvm.types import Report, Store, silent
+
+PROBE_SECONDS = 0.5
+REPORT_SECONDS = 0.2
+
+
+def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
+    """Facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
+    if not path.exists():
+        raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
+    return store_facts(path, columns=columns) if path.is_dir() else model_facts(path)
+
+
+def store_facts(path: Path, *, columns: bool = False) -> dict[str, Any]:
+    """What is known of a store without reading its chunks."""
+    store = open_store(path)
+    layout, facts = store.layout, store.facts
+    nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
+    found = {
+        "kind": "store",
+        "path": str(path),
+        "rows": layout.rows,
+        "columns": layout.columns,
+        "layout": "dense" if layout.dense else "csr",
+        "nonzeros": nonzeros,
+        "chunks": len(layout.chunks),
+        "largest_chunk": layout.largest_chunk,
+        "bytes_per_pass": layout.bytes_per_pass,
+        "weighted": layout.weighted,
+        "classes": dict(zip(layout.classes, layout.counts, strict=True)),
+        "label_drift": label_drift([c.counts for c in store.manifest.chunks], layout.counts),
+        "index_base": facts.get("index_base"),
+        "sources": facts.get("sources", []),
+        "synth": facts.get("synth"),
+        "digest": store.digest,
+        "versions": store.manifest.versions,
+    }
+    return found | {"statistics": _statistics(store)} if columns else found
+
+
+def label_drift(chunks: list[list[int]], counts: tuple[int, ...]) -> float:
+    """How far the share of a class in a chunk is from its share in all rows, at most: 0 when classes are well mixed."""
+    table = np.zeros((len(chunks), len(counts)))
+    for k, chunk in enumerate(chunks):
+        table[k, : len(chunk)] = chunk
+    shares = table / table.sum(axis=1, keepdims=True)
+    return float(np.abs(shares - np.array(counts) / sum(counts)).max())
+
+
+def _statistics(store: Any) -> list[dict[str, Any]]:
+    """Name, mean, standard deviation, minimum and maximum of every column."""
+    moments, rows = store.statistics(), store.layout.rows
+    names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]
+    deviation = np.sqrt(moments.M2 / rows)
+    arrays = (moments.mean, deviation, moments.minimum, moments.maximum)
+    keys = ("name", "mean", "std", "min", "max")
+    return [dict(zip(keys, row, strict=True)) for row in zip(names, *(a.tolist() for a in arrays), strict=True)]
+
+
+def model_facts(path: Path) -> dict[str, Any]:
+    """What a model is and how it was come by."""
+    model = models.load(path)
+    known = model.provenance
+    return {
+        "kind": "model",
+        "path": str(path),
+        "classes": list(model.classes),
+        "columns": model.columns,
+        "function": model.kind,
+        "expansion": None
+        if model.expansion is None
+        else {**model.expansion.header(), "points": model.weights.shape[1] - 1},
+        "bytes": path.stat().st_size,
+        "certificates": known.get("certificates", []),
+        "settings": known.get("settings", {}),
+        "store": known.get("store", {}),
+        "streamsvm": known.get("streamsvm"),
+    }
+
+
+def verify(path: Path, report: Report = silent) -> dict[str, Any]:
+    """Read everything and list all that is wrong. Raises what opening raises; the list is the caller's to judge."""
+    if not path.exists():
+        raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
+    if not path.is_dir():
+        models.load(path)
+        return {"path": str(path), "kind": "model", "bad": []}
+    store = open_store(path)
+    began, told = time.perf_counter(), 0.0
+    buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
+    for chunk, count in enumerate(layout.chunks):
+        try:
+            store.fetch(chunk, buffers)
+            store.check(chunk, buffers)
+        except DataError as error:
+            bad.append({"chunk": chunk, "code": error.code, "message": error.message})
+        store.forget(chunk)
+        rows += count
+        seconds = time.perf_counter() - began
+        if seconds - told >= REPORT_SECONDS:
+            told = seconds
+            report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": seconds})
+    try:
+        store.statistics()
+    except DataError as error:
+        bad.append({"chunk": None, "code": error.code, "message": error.message})
+    facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
+    return {"path": str(path), "kind": "store", "seconds": time.perf_counter() - began, **facts, "bad": bad}
+
+
+def read_rate(store: Store) -> float:
+    """Bytes a second at which the store is read now, from its first chunks: cached pages included, as a pass would."""
+    layout = store.layout
+    per_row = layout.bytes_per_pass / layout.rows
+    began, rows = time.perf_counter(), 0
+    with Stream(store, epoch_visits(layout, 0, 0, shuffled=False), depth=0) as stream:
+        for loaded in stream:
+            rows += len(loaded.chunk.codes)
+            if time.perf_counter() - began > PROBE_SECONDS:
+                break
+    return rows * per_row / max(time.perf_counter() - began, 1e-9)

@@ -1,0 +1,127 @@
+"""How good predictions are, counted while they stream by: memory does not depend on the number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.types import Float64, Int32, Int64
+
+KEY_BITS = 18
+"""Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
+
+
+class AUC(NamedTuple):
+    """Area under the ROC curve; the exact one is within ``error`` of ``value``."""
+
+    value: float
+    error: float
+
+
+class Ranking:
+    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the rows."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
+
+    def add(self, decision: Float64, positive: Any) -> None:
+        """Count rows with decision values (n,), ``positive`` (n,) bool."""
+        keys = sort_keys(decision)
+        for side, mask in enumerate((~positive, positive)):
+            self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
+
+    def auc(self) -> AUC | None:
+        """Pairs of one bin count as half a pair; None when there is one class only."""
+        negatives, positives = self.counts.astype(np.float64)
+        pairs = float(negatives.sum() * positives.sum())
+        if not pairs:
+            return None
+        below = np.cumsum(negatives) - negatives
+        tied = float(positives @ negatives)
+        return AUC((float(positives @ below) + 0.5 * tied) / pairs, 0.5 * tied / pairs)
+
+
+def sort_keys(values: Float64) -> Int64:
+    """The leading bits of float32 values as integers (n,) in the order of the values."""
+    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0: -0.0 is 0.0
+    ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
+    return (ordered >> np.uint32(32 - KEY_BITS)).astype(np.int64)
+
+
+class Tally:
+    """The confusion table, the losses and the ranking of a model's predictions.
+
+    ``truths`` are the model's classes and, after them, labels the model does not know: always errors.
+    """
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = tuple(classes)
+        self.truths = list(classes)
+        self.confusion = np.zeros((len(self.classes), len(self.classes)), np.int64)
+        self._hinge = self._squared = 0.0
+        self._ranking: Ranking | None = None
+
+    def add(self, truth: Int32, predicted: Int32, decision: Float64) -> None:
+        """Count rows: indices into ``truths`` and ``classes`` (n,), decision values (n, k)."""
+        rows, columns = len(self.truths), len(self.classes)
+        if len(self.confusion) < rows:
+            self.confusion = np.pad(self.confusion, ((0, rows - len(self.confusion)), (0, 0)))
+        cells = truth.astype(np.int64) * columns + predicted
+        self.confusion += np.bincount(cells, minlength=rows * columns).reshape(rows, columns)
+        if decision.shape[1] == 1:
+            self._add_binary(truth == 1, truth < columns, decision[:, 0])
+
+    def _add_binary(self, positive: Any, known: Any, f: Float64) -> None:
+        slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
+        self._hinge += float(slack.sum())
+        self._squared += float(slack @ slack)
+        self._ranking = self._ranking or Ranking()
+        self._ranking.add(f[known], positive[known])
+
+    def result(self) -> Evaluation:
+        """The figures of all rows counted."""
+        table, rows = self.confusion, int(self.confusion.sum())
+        hits = np.diag(table[: len(self.classes)]).astype(np.float64)
+        actual, said = table.sum(axis=1)[: len(self.classes)], table.sum(axis=0)
+        present = actual > 0
+        F1 = 2 * hits / np.maximum(actual + said, 1)
+        binary = self._ranking is not None
+        auc = self._ranking.auc() if self._ranking else None
+        return Evaluation(
+            rows=rows,
+            accuracy=float(hits.sum()) / rows,
+            balanced_accuracy=float(np.mean(hits[present] / actual[present])) if present.any() else 0.0,
+            F1=float(F1[1]) if binary else None,
+            F1_macro=float(F1[present | (said > 0)].mean()),
+            AUC=auc.value if auc else None,
+            AUC_error=auc.error if auc else None,
+            hinge=self._hinge / rows if binary else None,
+            squared_hinge=self._squared / rows if binary else None,
+            classes=self.classes,
+            truths=tuple(self.truths),
+            confusion=tuple(tuple(row) for row in table.tolist()),
+        )
+
+
+class Evaluation(NamedTuple):
+    """How good a model is on some rows, each row counted once whatever its weight. None: for two classes only."""
+
+    rows: int
+    accuracy: float
+    balanced_accuracy: float
+    """Mean share of right answers over the classes that occur."""
+    F1: float | None
+    """Of the positive class, ``classes[1]``."""
+    F1_macro: float
+    AUC: float | None
+    AUC_error: float | None
+    """How far at most the exact AUC is from ``AUC``."""
+    hinge: float | None
+    """Mean loss."""
+    squared_hinge: float | None
+    classes: tuple[str, ...]
+    truths: tuple[str, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    """Rows of ``truths`` by what was predicted for them, ``classes``."""

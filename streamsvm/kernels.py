@@ -1,0 +1,110 @@
+"""Mercer kernels as records of plain functions; the compiled passes call the same code.
+
+``similarity`` is a function of x.z, ||x||^2 and ||z||^2, so that a block of kernel values is one matrix product and one
+pass over the result. A kernel of the city-block distance is given |x - z|_1 in place of the product and ignores the
+norms; ``city_block`` says which it is.
+
+A record needs a field: numba cannot pass an empty one. The arithmetic keeps the type it is given (no literal 2.0), so
+that in a pass over float32 it stays in float32; for the same reason the functions below are replaced there by compiled
+ones (``compute/elementary.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from streamsvm.registry import Registry
+
+
+def exp(x: float) -> float:
+    return math.exp(x)
+
+
+def positive(x: float) -> float:
+    """max(x, 0)."""
+    return max(x, 0.0)
+
+
+def power(x: float, degree: float) -> float:
+    """``degree`` is a whole number, as ``polynomial`` kernels have it."""
+    return float(x**degree)
+
+
+def tanh(x: float) -> float:
+    return math.tanh(x)
+
+
+class RBF(NamedTuple):
+    """exp(-gamma ||x - z||^2). The distance is clipped: by rounding it can come out below 0."""
+
+    gamma: float = 1.0
+
+    def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        return exp(-self.gamma * positive((sqx - dot) + (sqz - dot)))
+
+    def city_block(self) -> bool:
+        return False
+
+
+class Laplacian(NamedTuple):
+    """exp(-gamma |x - z|_1)."""
+
+    gamma: float = 1.0
+
+    def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        return exp(-self.gamma * positive(dot))
+
+    def city_block(self) -> bool:
+        return True
+
+
+class Polynomial(NamedTuple):
+    """(gamma x.z + coef0)^degree, degree a whole number; positive semidefinite where coef0 >= 0."""
+
+    gamma: float = 1.0
+    coef0: float = 1.0
+    degree: float = 3.0
+
+    def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        return power(self.gamma * dot + self.coef0, self.degree)
+
+    def city_block(self) -> bool:
+        return False
+
+
+class Sigmoid(NamedTuple):
+    """tanh(gamma x.z + coef0). Not a Mercer kernel for every choice: its Gram matrix can be indefinite."""
+
+    gamma: float = 1.0
+    coef0: float = 0.0
+
+    def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        return tanh(self.gamma * dot + self.coef0)
+
+    def city_block(self) -> bool:
+        return False
+
+
+class Linear(NamedTuple):
+    """scale x.z."""
+
+    scale: float = 1.0
+
+    def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        return self.scale * dot
+
+    def city_block(self) -> bool:
+        return False
+
+
+KERNELS = Registry(
+    "kernel",
+    {
+        "rbf": "streamsvm.kernels:RBF",
+        "laplacian": "streamsvm.kernels:Laplacian",
+        "polynomial": "streamsvm.kernels:Polynomial",
+        "sigmoid": "streamsvm.kernels:Sigmoid",
+        "linear": "streamsvm.kernels:Linear",
+    },
+)

@@ -1,0 +1,195 @@
+"""What people see while a job runs and when it ends: a bar on a terminal, lines elsewhere, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from streamsvm.config.units import seconds_text, size_text
+from streamsvm.types import Report, silent
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+INTERVAL = 5.0
+"""Seconds between two lines where there is no terminal."""
+MIB = 1 << 20
+
+
+@contextmanager
+def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]:
+    """The report for a job: JSON lines on stdout, or progress on stderr - a bar if that is a terminal."""
+    if as_json:
+        yield to_json(sys.stdout)
+    elif quiet:
+        yield silent
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        with _bar() as report:
+            yield report
+    else:
+        yield Lines(sys.stderr)
+
+
+def to_json(stream: TextIO) -> Report:
+    """Every event as a line of JSON, at once."""
+
+    def report(event: dict[str, Any]) -> None:
+        stream.write(json.dumps(finite(event)) + "\n")
+        stream.flush()
+
+    return report
+
+
+def finite(value: Any) -> Any:
+    """The same with what JSON has no number for as null."""
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Progress:
+    """What is known of a job's progress, gathered from its events."""
+
+    def __init__(self) -> None:
+        self.name, self.number = "", 0
+        self.done, self.total = 0.0, 0.0
+        self.rows = self.rows_before = 0
+        self.seconds = self._since = self._ended = 0.0
+        self.gap: float | None = None
+        self.memory = 0
+
+    def take(self, event: dict[str, Any]) -> bool:
+        """Update; whether there is anything new to show."""
+        name = event["event"]
+        if name not in ("progress", "pass", "ingest", "synth", "predict", "evaluate", "verify", "embed"):
+            return False
+        self.seconds = event.get("seconds", self.seconds)
+        self.memory = event.get("memory", self.memory)
+        if name == "pass":
+            self.gap, self._ended = event["gap"], self.seconds
+        if "rows" in event:
+            self._advance(event)
+        self.name = {"progress": "fit", "pass": "fit"}.get(name, name)
+        return True
+
+    def _advance(self, event: dict[str, Any]) -> None:
+        number = event.get("pass", 0)
+        if number != self.number:
+            self.number, self._since = number, self._ended
+        self.rows = event["rows"]
+        total_bytes = event.get("total_bytes")
+        self.done = event["bytes"] if total_bytes else self.rows
+        self.total = total_bytes or event.get("of") or 0
+
+    @property
+    def rate(self) -> float:
+        """Rows a second, in this pass."""
+        spent = self.seconds - self._since
+        return self.rows / spent if spent > 0 else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to the end of the pass, or of the job if it has one pass."""
+        spent = self.seconds - self._since
+        if not self.total or not self.done or self.done >= self.total:
+            return None
+        return spent * (self.total - self.done) / self.done
+
+    def details(self) -> str:
+        """Rate, time left, gap and memory, as far as they are known."""
+        parts = [f"{count_text(self.rate)} rows/s"] if self.rate else []
+        if self.left is not None:
+            parts.append(f"{seconds_text(self.left)} left" + (" in this pass" if self.number else ""))
+        if self.gap is not None:
+            parts.append(f"gap {percent(self.gap)}")
+        if self.memory:
+            parts.append(f"{self.memory / MIB:.0f} MiB")
+        return ", ".join(parts)
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, pass {self.number}" if self.number else self.name
+
+
+class Lines:
+    """One line an interval: for log files and pipes."""
+
+    def __init__(self, stream: TextIO, interval: float = INTERVAL) -> None:
+        self._stream, self._interval = stream, interval
+        self._progress, self._told = Progress(), time.monotonic()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if self._progress.take(event) and time.monotonic() - self._told >= self._interval:
+            self._told = time.monotonic()
+            share = self._progress.done / self._progress.total if self._progress.total else None
+            amount = f"{count_text(self._progress.rows)} rows" if share is None else f"{share:.0%}"
+            self._stream.write(f"{self._progress.title}: {amount}, {self._progress.details()}\n")
+            self._stream.flush()
+
+
+@contextmanager
+def _bar() -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %  {task.fields[details]}"),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield _onto(bars)
+
+
+def _onto(bars: Bars) -> Report:
+    """A report that shows progress on one bar."""
+    progress, task = Progress(), bars.add_task("", total=None, details="")
+
+    def report(event: dict[str, Any]) -> None:
+        if progress.take(event):
+            total = progress.total or None
+            bars.update(
+                task, description=progress.title, total=total, completed=progress.done, details=progress.details()
+            )
+
+    return report
+
+
+def percent(share: float) -> str:
+    """A share in percent, two digits: '0.081 %'."""
+    return f"{100 * share:.2g} %"
+
+
+def count_text(count: float) -> str:
+    """A number in three digits: '1.25 M'."""
+    for unit in ("", " k", " M"):
+        if count < 999.5:
+            return f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:.3g} G"
+
+
+def fit_line(end: dict[str, Any]) -> str:
+    """The last line of a fit, from its 'done' event: how far from the optimum, and what it took."""
+    passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
+    stopped = "" if end["status"] == "converged" else f", stopped by {end['status']}"
+    rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
+    share = round(100 * end["compute_share"])
+    return " · ".join(
+        [
+            f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}) after {passes}{stopped}",
+            f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
+            f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s",
+            f"{share} % compute, {100 - share} % wait",
+            str(end["model"]),
+        ]
+    )

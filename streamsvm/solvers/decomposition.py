@@ -1,0 +1,223 @@
+"""Kernel C-SVC with a free bias, by decomposition in few readings (the lecture's method, on two levels).
+
+    min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
+
+for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
+rows that moved since the last one and offers the block's worst violators to the pool, which is then optimised in memory
+(``pool.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
+moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
+the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
+
+    P = 1/2 x'Kx + min_b C sum_i s_i l(y_i (f_i + b)),     D = sum_i (a_i - conjugate(a_i)) - 1/2 x'Kx
+
+are exact for the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.compute.coordinates import coordinates, shifted_losses
+from streamsvm.compute.expansion import SCRATCH, expand
+from streamsvm.compute.losses import dual_sum
+from streamsvm.compute.subset import bytes_per_row, members, take
+from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, depth, extremes, improve, in_order, select, unite, worst
+from streamsvm.types import Block, Certificate, Cost, Float64, SupportSolution, Layout, Problem, Rows, RowState, row_count
+
+import os
+KEEP=float(os.environ.get('KEEP','.5'))
+CROWD = float(os.environ.get('CROWD','2.5'))
+"""Where there are more violators than this many pools full, the pool is a random sample of them. The worst alone are a
+biased lot: solved by themselves they upset all others, and passes undo each other (covtype 50,000 rows, pool 8192: more
+than 700 passes against 40)."""
+SHALLOW = 0.05
+"""Rows that violate by less than this part of the violation of all are not counted among the violators."""
+WORST = 16
+"""Of the worst rows, so many are offered whatever is drawn."""
+SHIFTS = 64
+"""Intercepts tried on either side of the last estimate."""
+LEAP = 0.1
+"""The pool is solved until its violation is this part of what the pass found over all rows."""
+
+
+@dataclass(slots=True)
+class DecompositionState:
+    """``pool`` is what is in memory; ``moved`` and ``weights`` what f of the other rows does not have yet."""
+
+    problem: Problem
+    form: Form
+    pool: Pool | None = None
+    moved: Rows | None = None
+    weights: Float64 = field(default_factory=lambda: np.empty(0))
+    support: Pool | None = None
+    """Every row with a_i > 0."""
+    offers: list[Pool] = field(default_factory=list)
+    rate: float = 1.0
+    """The share of violators that is offered."""
+    crowd: int = 0
+    """Violators met in this pass."""
+    intercept: float = 0.0
+    reach: float = 1.0
+    """How far from ``intercept`` the best one is looked for."""
+    certifying: bool = False
+    dual: float = 0.0
+    square: float = 0.0
+    """x'Kx."""
+    losses: Float64 = field(default_factory=lambda: np.zeros(2 * SHIFTS + 1))
+    top: float = -np.inf
+    bottom: float = np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Settings. ``working``: coordinates optimised together, on their Gram matrix; ``pool``: rows held in memory."""
+
+    working: int = 2048
+    pool: int = 32768
+    row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
+    shuffled: ClassVar[bool] = False
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
+        held = 3 * min(self.pool, layout.rows) * row
+        gram = 4 * min(self.working, layout.rows) ** 2
+        return Cost(fixed=held + gram + SCRATCH + layout.rows * row, per_row=16, per_block_row=ROW_BYTES)
+
+    def start(self, problem: Problem) -> DecompositionState:
+        rate = 1.0 if problem.rows <= CROWD * self.pool else self.pool / problem.rows
+        return DecompositionState(problem, Form(problem.kernel, problem.columns), rate=rate)
+
+    def visit(self, state: DecompositionState, block: Block) -> None:
+        self._catch_up(state, block)
+        rows = self._derive(state, block)
+        self._measure(state, block, rows)
+        if not state.certifying:
+            self._offer(state, rows, block.seed)
+
+    def _catch_up(self, state: DecompositionState, block: Block) -> None:
+        """Bring a and f of the block to the present x."""
+        if state.pool is None or state.moved is None:
+            return
+        pool, f, n = state.pool, block.rows["f"], len(block.y)
+        mine = members(pool.index, block.start, n)
+        own = pool.index[mine] - block.start
+        block.rows["alpha"][own] = np.abs(pool.x[mine])
+        f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
+        others = np.ones(n, bool)
+        others[own] = False
+        if others.all():
+            expand(block.X, state.moved, state.weights, state.form.kernel, state.form.columns, f)
+        elif others.any():
+            change = np.zeros(n - len(own))
+            rest = take(block.X, np.flatnonzero(others))
+            expand(rest, state.moved, state.weights, state.form.kernel, state.form.columns, change)
+            f[others] += change
+
+    def _derive(self, state: DecompositionState, block: Block) -> Pool:
+        """The block's rows with all the pool wants to know of them; the features are not copied."""
+        n, p = len(block.y), state.problem
+        x, low, high, ridge, linear, v = (np.empty(n) for _ in range(6))
+        coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss, x, low, high, ridge, linear, v)
+        return Pool(block.X, np.arange(block.start, block.start + n), np.ones(n), ridge, low, high, linear, x, v)
+
+    def _measure(self, state: DecompositionState, block: Block, rows: Pool) -> None:
+        p, f = state.problem, block.rows["f"]
+        top, bottom = extremes(rows)
+        state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
+        state.square += float(rows.x @ f)
+        state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
+        shifted_losses(f, block.y, block.s, p.C, p.loss, self._shifts(state), state.losses)
+
+    def _shifts(self, state: DecompositionState) -> Float64:
+        return state.intercept + np.linspace(-state.reach, state.reach, 2 * SHIFTS + 1)
+
+    def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
+        """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
+        if state.problem.rows <= self.pool:
+            state.offers.append(select(rows, np.arange(rows.size)))
+            return
+        violating = depth(rows, state.intercept) > SHALLOW * state.reach
+        state.crowd += int(violating.sum())
+        if state.rate < 1.0:
+            draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
+            chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST))
+        else:
+            chosen = worst(rows, self.pool)
+        state.offers.append(select(rows, chosen))
+        if sum(o.size for o in state.offers) > 2 * self.pool:
+            state.offers = [self._trimmed(state, unite(state.offers), self.pool)]
+
+    def _trimmed(self, state: DecompositionState, rows: Pool, count: int) -> Pool:
+        if rows.size <= count:
+            return rows
+        if state.rate >= 1.0:
+            return select(rows, worst(rows, count))
+        drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST]
+        return select(rows, np.union1d(drawn, worst(rows, WORST)))
+
+    def finish(self, state: DecompositionState) -> Certificate:
+        best = int(np.argmin(state.losses))
+        half = 0.5 * state.square
+        violation = max(state.top - state.bottom, 0.0)
+        facts = {"violation": violation, "support": 0 if state.support is None else state.support.size}
+        certificate = Certificate(half + float(state.losses[best]), state.dual - half, facts=facts)
+        state.intercept, state.reach = float(self._shifts(state)[best]), max(violation, 1e-6)
+        if not state.certifying and certificate.gap > state.problem.tolerance:
+            self._optimise(state, violation)
+        state.certifying = False
+        state.dual = state.square = 0.0
+        state.losses[:], state.top, state.bottom = 0.0, -np.inf, np.inf
+        return certificate
+
+    def _optimise(self, state: DecompositionState, violation: float) -> None:
+        """Make the pool of the offers and of rows held before, solve it, note what moved."""
+        pool = in_order(self._pool_of(state))
+        state.offers, crowd, state.crowd = [], state.crowd, 0
+        state.rate = 1.0 if crowd <= CROWD * self.pool else self.pool / crowd
+        old = pool.x.copy()
+        improve(pool, state.form, self.working, LEAP * violation)
+        moved = np.flatnonzero(pool.x != old)
+        state.moved, state.weights = take(pool.X, moved), (pool.x - old)[moved]
+        state.pool = pool
+        state.support = _support(pool, state.support)
+
+    def _pool_of(self, state: DecompositionState) -> Pool:
+        """What was offered beside what of the last pool is still between its bounds, half and half when both are many."""
+        offered, last = unite(state.offers), state.pool
+        if last is None or state.problem.rows <= self.pool:
+            return self._trimmed(state, offered, self.pool)
+        free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
+        drawn = np.random.default_rng(len(free)).permutation(free)[: int(self.pool*KEEP)]
+        kept = select(last, np.sort(drawn))
+        fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
+        return unite([kept, self._trimmed(state, fresh, self.pool - kept.size)])
+
+    def certify(self, state: DecompositionState) -> None:
+        state.certifying = True
+
+    def merge(self, states: list[DecompositionState]) -> DecompositionState:
+        """Add up what each worker found; their rows are disjoint and their x is the same."""
+        first = states[0]
+        for other in states[1:]:
+            first.offers += other.offers
+            first.dual += other.dual
+            first.square += other.square
+            first.losses += other.losses
+            first.top, first.bottom = max(first.top, other.top), min(first.bottom, other.bottom)
+        return first
+
+    def solution(self, state: DecompositionState) -> SupportSolution:
+        support = state.support
+        assert support is not None
+        return SupportSolution(support.X, support.index, support.x, state.intercept)
+
+
+def _support(pool: Pool, before: Pool | None) -> Pool:
+    """All rows with x_i != 0: those of the pool, and those of before that are not in it."""
+    parts = [select(pool, np.flatnonzero(pool.x))]
+    if before is not None:
+        parts.append(select(before, np.flatnonzero(~np.isin(before.index, pool.index))))
+    return unite(parts)

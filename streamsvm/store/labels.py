@@ -1,0 +1,196 @@
+"""Labels of any kind to class codes, and the table that says what each code stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.types import Int32
+
+MOST_CLASSES = 1000
+LARGEST_LABEL = 2.0**53
+REST = "rest"
+BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
+"""Ways two classes are numbered: files that use different ones do not mean the same by '1'."""
+HINT_REGRESSION = "to split the values in two classes pass --label-threshold"
+
+
+def label_text(label: Any) -> str:
+    """The one way a label is written: '2' for 2, 2.0, '2.0' and '+2', other text as it is."""
+    try:
+        number = float(label)
+    except ValueError:
+        return str(label)
+    if not np.isfinite(number) or abs(number) > LARGEST_LABEL:
+        return str(label)
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+@dataclass(slots=True)
+class Census:
+    """Hands out class codes in order of first appearance, and counts."""
+
+    classes: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    _known: NDArray[Any] | None = None
+    """Labels met so far, sorted, and the code of each."""
+    _codes: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def codes(self, labels: NDArray[Any]) -> Int32:
+        """The code of each label, (n,) int32. Raises DataError E-LABEL."""
+        if self._known is None or not self._all_known(labels):
+            self._learn(labels)
+        assert self._known is not None
+        codes = self._codes[np.searchsorted(self._known, labels)]
+        self.counts = added(self.counts, codes)
+        return codes
+
+    def table(self) -> tuple[str, ...]:
+        """What each code stands for. Raises DataError E-LABEL when there is only one class."""
+        if len(self.classes) == 1:
+            hint = "check --label; a classifier needs at least two classes"
+            raise DataError(
+                f"all {self.counts[0]} rows have the label {quote(self.classes[0])}", code="E-LABEL", hint=hint
+            )
+        return tuple(self.classes)
+
+    def _all_known(self, labels: NDArray[Any]) -> bool:
+        known = self._known
+        assert known is not None
+        if known.dtype.kind != labels.dtype.kind:
+            raise DataError("some files have numbers as labels, others text", code="E-LABEL", hint="use one coding")
+        at = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+        return bool(np.all(known[at] == labels))
+
+    def _learn(self, labels: NDArray[Any]) -> None:
+        values, first = np.unique(labels, return_index=True)
+        _check_values(values)
+        if self._known is not None:
+            new = ~np.isin(values, self._known)
+            values, first = values[new], first[new]
+        codes = [self._code(value) for value in values[np.argsort(first)].tolist()]
+        appeared = values[np.argsort(first)]
+        known = appeared if self._known is None else np.concatenate([self._known, appeared])
+        joined = np.concatenate([self._codes, np.array(codes, np.int32)])
+        order = np.argsort(known)
+        self._known, self._codes = known[order], joined[order].astype(np.int32)
+
+    def _code(self, value: Any) -> int:
+        text = label_text(value)
+        if text not in self.classes:
+            if len(self.classes) == MOST_CLASSES:
+                many = f"more than {MOST_CLASSES} distinct labels ({_some(self.classes)}): looks like regression"
+                raise DataError(many, code="E-LABEL", hint=HINT_REGRESSION)
+            self.classes.append(text)
+        return self.classes.index(text)
+
+
+@dataclass(slots=True)
+class Positive:
+    """One class against all others: code 1 for the label ``positive``, 0 for the rest."""
+
+    positive: str
+    _all: Census = field(default_factory=Census)
+
+    def codes(self, labels: NDArray[Any]) -> Int32:
+        """(n,) int32 of 0 and 1. Raises DataError E-LABEL."""
+        codes = self._all.codes(labels)
+        is_positive = np.array([text == label_text(self.positive) for text in self._all.classes], np.int32)
+        return is_positive[codes]
+
+    def table(self) -> tuple[str, ...]:
+        """('rest', positive). Raises DataError E-LABEL when one of the two sides is empty."""
+        seen = self._all.table()
+        if label_text(self.positive) not in seen:
+            raise DataError(
+                f"no row has the label {quote(self.positive)}", code="E-LABEL", hint=f"labels: {_some(seen)}"
+            )
+        return REST, label_text(self.positive)
+
+
+@dataclass(slots=True)
+class Threshold:
+    """Numbers cut in two classes: code 1 from ``threshold`` on, 0 below."""
+
+    threshold: float
+    _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
+
+    def codes(self, labels: NDArray[Any]) -> Int32:
+        """(n,) int32 of 0 and 1. Raises DataError E-LABEL."""
+        if labels.dtype.kind == "U":
+            text = f"labels are text ({quote(labels[0])})"
+            raise DataError(f"{text}: a threshold needs numbers", code="E-LABEL", hint="check --label")
+        if np.isnan(labels).any():
+            raise DataError("a label is NaN", code="E-LABEL", hint="remove the rows without a label")
+        codes = (labels >= self.threshold).astype(np.int32)
+        self._counts += np.bincount(codes, minlength=2)
+        return codes
+
+    def table(self) -> tuple[str, ...]:
+        """('<t', '>=t'). Raises DataError E-LABEL when one of the two sides is empty."""
+        names = f"<{label_text(self.threshold)}", f">={label_text(self.threshold)}"
+        if not self._counts.all():
+            side = names[int(self._counts.argmax())]
+            raise DataError(
+                f"all {self._counts.sum()} labels are {side}", code="E-LABEL", hint="choose another threshold"
+            )
+        return names
+
+
+Labels = Census | Positive | Threshold
+
+
+def label_coder(positive: str | None, threshold: float | None) -> Labels:
+    """What turns labels into codes as the user asked. Raises UsageError."""
+    if positive is not None and threshold is not None:
+        raise UsageError("--positive and --label-threshold exclude each other")
+    if positive is not None:
+        return Positive(positive)
+    return Census() if threshold is None else Threshold(threshold)
+
+
+def added(counts: Sequence[int], codes: Int32) -> list[int]:
+    """``counts`` of each code with those of ``codes`` added; longer when there are new codes."""
+    found = np.bincount(codes, minlength=len(counts))
+    found[: len(counts)] += np.array(counts, found.dtype)
+    return found.tolist()
+
+
+def few_labels(labels: NDArray[Any], found: set[str]) -> None:
+    """Add the distinct labels of one batch to ``found``, which is left alone once it has more than two."""
+    if len(found) <= 2:
+        known = labels[0] == labels
+        others = labels[~known]
+        found.update(label_text(label) for label in (labels[0], *others[:1], *others[others != others[:1]][:1]))
+
+
+def check_codings(files: Mapping[str, set[str]]) -> None:
+    """Refuse files that number two classes differently, by the labels of each. Raises DataError E-LABEL."""
+    coded = {name: labels for name, labels in files.items() if labels in BINARY_CODINGS}
+    for name, labels in coded.items():
+        first = next(iter(coded))
+        if labels != coded[first]:
+            here, there = (f"{{{', '.join(sorted(found, key=float))}}}" for found in (labels, coded[first]))
+            found = f"{name} has the labels {here}, {first} has {there}"
+            raise DataError(found, code="E-LABEL", hint="number the classes alike, or join files of one table first")
+
+
+def _check_values(values: NDArray[Any]) -> None:
+    if values.dtype.kind == "U":
+        if not np.char.strip(values).astype(bool).all():
+            raise DataError("a label is empty", code="E-LABEL", hint="remove the rows without a label")
+        return
+    if np.isnan(values).any():
+        raise DataError("a label is NaN", code="E-LABEL", hint="remove the rows without a label")
+    if (large := values[np.abs(values) > LARGEST_LABEL]).size:
+        raise DataError(f"{large[0]} is too large to be a class", code="E-LABEL", hint=HINT_REGRESSION)
+
+
+def _some(labels: Sequence[str]) -> str:
+    shown = ", ".join(quote(text, 24) for text in labels[:5])
+    return shown + (", ..." if len(labels) > 5 else "")

@@ -1,0 +1,71 @@
+"""A store read once into memory, where it is one chunk: rows are then visited in random order over all of the data.
+
+That order is worth having. A solver that goes through one chunk after another lets each pull w its own way - the bias
+above all - and needs many more passes than one that meets rows of all of them in turn (measured: hinge on imdb,
+gap 1e-6 after 60 passes in one chunk, 1e-3 after 200 in seven).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.types import Chunk, Rows, Statistics, Store, row_stack
+
+
+class Resident:
+    """Wraps a store; ``prepare`` is applied once to the rows of each chunk as they are read."""
+
+    def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
+        self._store, self._prepare = store, prepare
+        self._kept: Chunk | None = None
+        self.name, self.digest = store.name, store.digest
+        layout = store.layout
+        nonzeros = None if layout.nonzeros is None else (sum(layout.nonzeros),)
+        self.layout = replace(layout, chunks=(layout.rows,), nonzeros=nonzeros)
+
+    def statistics(self) -> Statistics:
+        return self._store.statistics()
+
+    def buffers(self) -> Any:
+        return None
+
+    def fetch(self, chunk: int, into: Any) -> None:
+        if self._kept is None:
+            self._kept = self._read_all()
+
+    def check(self, chunk: int, into: Any) -> Chunk:
+        assert self._kept is not None
+        return self._kept
+
+    def expect(self, chunk: int) -> None:
+        """Nothing to fetch ahead: all is read at once."""
+
+    def forget(self, chunk: int) -> None:
+        for number in range(len(self._store.layout.chunks)):
+            self._store.forget(number)
+
+    def _read_all(self) -> Chunk:
+        buffers, parts = self._store.buffers(), []
+        for number in range(len(self._store.layout.chunks)):
+            self._store.expect(number + 1)
+            self._store.fetch(number, buffers)
+            found = self._store.check(number, buffers)
+            weight = None if found.weight is None else found.weight.copy()
+            parts.append(Chunk(self._prepare(_copied(found.X)), found.codes.copy(), weight))
+        return _joined(parts)
+
+
+def _copied(X: Rows) -> Rows:
+    return type(X)(*(field.copy() if isinstance(field, np.ndarray) else field for field in X))
+
+
+def _joined(parts: list[Chunk]) -> Chunk:
+    if len(parts) == 1:
+        return parts[0]
+    weights = [part.weight for part in parts if part.weight is not None]
+    codes = np.concatenate([part.codes for part in parts])
+    return Chunk(row_stack([part.X for part in parts]), codes, np.concatenate(weights) if weights else None)

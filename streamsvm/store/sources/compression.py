@@ -1,0 +1,247 @@
+"""Files read forward: decompressed by what their first bytes say, hashed as they lie on disk, checked for their end."""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import lzma
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from streamsvm.errors import DataError, MissingError, StorageError, quote
+
+PIECE = 1 << 18
+"""Bytes read from disk at a time, and the most one step of decompression makes of them."""
+ZSTD_PIECE = 512
+"""zstd cannot be told how much to make: a bomb turns 4 bytes into 128 KiB, so this bounds a step at 16 MiB."""
+XZ_MEMORY = 192 << 20
+"""The largest dictionary (xz -9 needs 65 MiB)."""
+CORRUPT = "get the file again: its compressed data is damaged"
+CUT = "the file was cut short: get it again, and compare its size with the original's"
+
+
+class Decompressor(Protocol):
+    """The interface of bz2 and lzma, which the others are brought to."""
+
+    eof: bool
+    needs_input: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Gzip:
+    """One gzip member."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+class _Zstd:
+    """One Zstandard frame, fed in small pieces; what a piece made beyond the limit is kept for the next call."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._inner = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+        self._waiting = b""
+        self._made = b""
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof) and not self._made
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._waiting and not self._made
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._inner.unused_data) + self._waiting
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        self._waiting += data
+        made, length = [self._made], len(self._made)
+        while length < max_length and self._waiting and not self._inner.eof:
+            made.append(self._inner.decompress(self._waiting[:ZSTD_PIECE]))
+            self._waiting = self._waiting[ZSTD_PIECE:]
+            length += len(made[-1])
+        content = b"".join(made)
+        self._made = content[max_length:]
+        return content[:max_length]
+
+
+FORMATS: dict[str, tuple[bytes, Any]] = {
+    "gzip": (b"\x1f\x8b", _Gzip),
+    "bzip2": (b"BZh", bz2.BZ2Decompressor),
+    "xz": (b"\xfd7zXZ\x00", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)),
+    "zstd": (b"\x28\xb5\x2f\xfd", _Zstd),
+}
+
+
+def compression_of(head: bytes) -> str:
+    """The name of the compression a file with these first bytes has; empty for none."""
+    return next((name for name, (magic, _) in FORMATS.items() if head.startswith(magic)), "")
+
+
+class Input:
+    """The content of one file as a stream of bytes, and ``sha256`` of the file once it was read to its end.
+
+    Raises MissingError, StorageError, and DataError E-TRUNCATED or E-CRC when compressed data end early or are damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path)
+        self.failure: BaseException | None = None
+        """The error ``read`` raised: callers that go through another library raise it again."""
+        self.position = 0
+        """Bytes of content handed out."""
+        self.ends_line = True
+        """Whether the last byte handed out was a line feed."""
+        self.closed = False
+        self._hash = hashlib.sha256()
+        self._raw = _open(path)
+        self.size = path.stat().st_size
+        head = self._pull(PIECE)
+        self.compression = compression_of(head)
+        self._make = FORMATS[self.compression][1] if self.compression else None
+        self._inner: Decompressor | None = self._make() if self._make else None
+        self._waiting = head
+        self._members = 0
+
+    @property
+    def sha256(self) -> str:
+        """Of the bytes read from disk so far."""
+        return self._hash.hexdigest()
+
+    @property
+    def disk_position(self) -> int:
+        """Bytes taken from disk."""
+        return self._raw.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next ``size`` bytes of content, fewer only at the end."""
+        made: list[bytes] = []
+        wanted = size if size >= 0 else 1 << 62
+        while wanted > 0 and (piece := self._step(min(wanted, PIECE))):
+            made.append(piece)
+            wanted -= len(piece)
+        content = b"".join(made)
+        self.position += len(content)
+        if content:
+            self.ends_line = content.endswith(b"\n")
+        return content
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+        self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _step(self, limit: int) -> bytes:
+        try:
+            return self._plain(limit) if self._inner is None else self._decompressed(limit)
+        except (DataError, StorageError) as error:
+            self.failure = error
+            raise
+
+    def _plain(self, limit: int) -> bytes:
+        if not self._waiting:
+            return self._pull(limit)
+        content, self._waiting = self._waiting[:limit], self._waiting[limit:]
+        return content
+
+    def _decompressed(self, limit: int) -> bytes:
+        while True:
+            assert self._inner is not None
+            if self._inner.eof and not self._next_member():
+                return b""
+            if self._inner.needs_input and not self._waiting:
+                self._waiting = self._pull(PIECE)
+                if not self._waiting:
+                    raise DataError(
+                        f"{self.name} ends inside its {self.compression} data", code="E-TRUNCATED", hint=CUT
+                    )
+            data, self._waiting = self._waiting, b""
+            if content := self._decompress(data, limit):
+                return content
+
+    def _decompress(self, data: bytes, limit: int) -> bytes:
+        assert self._inner is not None
+        try:
+            return self._inner.decompress(data, limit)
+        except (zlib.error, lzma.LZMAError, OSError, ValueError) as error:
+            raise self._damaged(error) from error
+        except Exception as error:
+            if type(error).__name__ != "ZstdError":
+                raise
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> DataError:
+        if "memory" in str(error).lower():
+            limit = f"needs more than {XZ_MEMORY >> 20} MiB to decompress"
+            return DataError(f"{self.name} {limit}", code="E-LIMIT", hint="compress it again with a smaller dictionary")
+        where = f"near byte {self.disk_position} of {self.size}"
+        return DataError(f"{self.name} is damaged {where}: {quote(str(error))}", code="E-CRC", hint=CORRUPT)
+
+    def _next_member(self) -> bool:
+        """Begin the next compressed stream of the file; False at its end. Zeros after a stream are padding."""
+        assert self._inner is not None
+        rest = self._inner.unused_data + self._waiting
+        while not rest.strip(b"\0"):
+            rest = self._pull(PIECE)
+            if not rest:
+                return False
+        if self.compression != compression_of(rest.lstrip(b"\0")):
+            what = f"{self.name} has bytes after its {self.compression} data that are none"
+            raise DataError(what, code="E-TRUNCATED", hint=CUT)
+        self._inner, self._waiting = self._make(), rest.lstrip(b"\0")  # type: ignore[misc]
+        return True
+
+    def _pull(self, size: int) -> bytes:
+        try:
+            data = self._raw.read(size)
+        except OSError as error:
+            raise StorageError(f"reading {self.name} failed: {error.strerror}", hint="check the disk") from error
+        self._hash.update(data)
+        return data
+
+
+def _open(path: Path) -> Any:
+    try:
+        return open(path, "rb", buffering=0)
+    except FileNotFoundError as error:
+        raise MissingError(f"{path} does not exist", hint="check the name and the directory") from error
+    except OSError as error:
+        raise StorageError(f"opening {path} failed: {error.strerror}", hint="check the path and its rights") from error
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file that is not read forward. Raises MissingError, StorageError."""
+    with _open(path) as raw:
+        return hashlib.file_digest(raw, "sha256").hexdigest()

@@ -1,0 +1,55 @@
+"""Which format files have, from their first bytes; names decide only between kinds of text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from streamsvm.errors import DataError
+from streamsvm.store.sources.arrays import is_idx
+from streamsvm.store.sources.compression import Input
+from streamsvm.store.sources.lines import check_encoding
+
+HEAD = 1 << 16
+MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
+UNREADABLE = {b"\x89HDF\r\n": "HDF5", b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"{": "JSON", b"<": "markup"}
+NAMES = {".csv": "csv", ".tsv": "csv", ".svm": "svmlight", ".libsvm": "svmlight", ".svmlight": "svmlight"}
+ENTRIES = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
+
+
+def detect(paths: tuple[Path, ...]) -> str:
+    """The format all files share. Raises DataError E-FORMAT when they differ or it is none we read."""
+    found = {path: _format_of(path) for path in paths}
+    first = found[paths[0]]
+    for path, name in found.items():
+        if name != first:
+            differ = f"{paths[0]} looks like {first}, {path} like {name}"
+            raise DataError(differ, code="E-FORMAT", hint="ingest files of one format, or pass --format")
+    return first
+
+
+def _format_of(path: Path) -> str:
+    with Input(path) as stream:
+        head = stream.read(HEAD)
+    for magic, name in MAGIC.items():
+        if head.startswith(magic):
+            return name
+    if is_idx(head):
+        return "idx"
+    for magic, name in UNREADABLE.items():
+        if head.startswith(magic):
+            raise DataError(f"{path} looks like {name}", code="E-FORMAT", hint="convert it, or pass --format")
+    if not head:
+        raise DataError(f"{path} is empty", code="E-EMPTY", hint="check that it is the right file")
+    return _named(path) or _kind_of_text(check_encoding(str(path), head))
+
+
+def _named(path: Path) -> str | None:
+    return next((NAMES[s.lower()] for s in reversed(path.suffixes) if s.lower() in NAMES), None)
+
+
+def _kind_of_text(head: bytes) -> str:
+    """Svmlight when the first line that is no comment is a label and 'index:value' entries, else CSV."""
+    lines = (line for line in head.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+    line = next(lines, b"")
+    return "svmlight" if ENTRIES.fullmatch(line.strip()) or not line else "csv"

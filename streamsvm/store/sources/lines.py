@@ -1,0 +1,56 @@
+"""Text files as blocks of whole lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamsvm.errors import DataError
+from streamsvm.store.sources.compression import Input
+
+BLOCK = 1 << 20
+"""Bytes read at a time: a batch of rows is a few times that, and stays in the processor's cache while it is parsed."""
+LINE_LIMIT = 64 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+NO_NEWLINE = "compare the file's size with the original's; if it is complete, pass --allow-no-final-newline"
+
+
+def check_encoding(name: str, head: bytes) -> bytes:
+    """The first bytes without a UTF-8 byte order mark. Raises DataError E-ENCODING for UTF-16."""
+    if head.startswith(UTF16_MARKS):
+        raise DataError(f"{name} is UTF-16 text", code="E-ENCODING", hint="convert it: iconv -f UTF-16 -t UTF-8")
+    return head.removeprefix(BYTE_ORDER_MARK)
+
+
+def check_line_length(name: str, length: int) -> None:
+    """Raise DataError E-LIMIT for a line that is too long to be one."""
+    if length > LINE_LIMIT:
+        found = f"{name} has a line of more than {LINE_LIMIT >> 20} MiB"
+        raise DataError(found, code="E-LIMIT", hint="check that the file is text and its lines end with a line feed")
+
+
+def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bool = False) -> Iterator[bytes]:
+    """Blocks of whole lines of about ``block`` bytes; each ends with a line feed. Raises DataError."""
+    pieces: list[bytes] = []
+    length = 0
+    while piece := stream.read(block):
+        if stream.position == len(piece):
+            piece = check_encoding(stream.name, piece)
+        end = piece.rfind(b"\n") + 1
+        if end:
+            yield b"".join((*pieces, piece[:end])) if pieces else piece[:end]
+            pieces, length = [], 0
+        pieces.append(piece[end:])
+        length += len(piece) - end
+        check_line_length(stream.name, length)
+    if rest := b"".join(pieces):
+        yield _last_line(stream.name, rest, allow_no_final_newline)
+
+
+def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
+    if b"\r" in rest.rstrip(b"\r"):
+        hint = "convert the line ends: tr '\\r' '\\n'"
+        raise DataError(f"the lines of {name} end with CR alone (old Mac line ends)", code="E-PARSE", hint=hint)
+    if not allowed:
+        raise DataError(f"the last line of {name} has no line feed", code="E-TRUNCATED", hint=NO_NEWLINE)
+    return rest + b"\n"

@@ -1,0 +1,199 @@
+"""The multiple update in closed form, and the passes of the stochastic solvers against their own plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.compute.assg import assg_pass
+from streamsvm.compute.certificate import certify_pass, scaled_dual
+from streamsvm.compute.pegasos import gradient_moments, pegasos_pass
+from streamsvm.compute.sgd import sgd_pass, updates
+from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.types import Dense
+from tests.arrays import csr_of, sparse_values
+
+LAM = 0.03125
+LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
+
+
+def shown(excess: float, growth: float, square: float, times: int) -> int:
+    """Literally present one row so often."""
+    count = 0
+    for _ in range(times):
+        if excess <= 0.0:
+            excess, count = excess + square, count + 1
+        excess -= growth
+    return count
+
+
+@pytest.mark.parametrize("square", [0.0, 0.25, 1.0, 1.25, 3.0, 64.0])
+@pytest.mark.parametrize("times", [1, 2, 5, 17])
+def test_closed_form_is_literal_presentation(square: float, times: int) -> None:
+    """Squares below, at and above the growth 1; starts below, in and above the interval u settles in, on its ends too."""
+    for excess in np.arange(-80.0, 80.0, 0.125):
+        assert updates(excess, 1.0, square, times) == shown(excess, 1.0, square, times), excess
+
+
+@given(
+    excess=st.integers(-(2**16), 2**16),
+    growth=st.integers(1, 2**10),
+    square=st.integers(0, 2**14),
+    times=st.integers(1, 60),
+)
+def test_closed_form_for_any_numbers(excess: int, growth: int, square: int, times: int) -> None:
+    assert updates(float(excess), float(growth), float(square), times) == shown(excess, growth, square, times)
+
+
+def small_rows(seed: int = 0, n: int = 40, d: int = 6) -> tuple[Any, Any, Any, Any]:
+    """Entries of few bits, so that every sum of them is exact."""
+    rng = np.random.default_rng(seed)
+    values = (rng.integers(-8, 9, (n, d)) / 8).astype(np.float32)
+    values[3] = 0.0
+    values[4] *= 32.0
+    y = rng.choice([-1.0, 1.0], n).astype(np.float32)
+    s = rng.choice([0.0, 0.5, 1.0, 2.0], n).astype(np.float32)
+    return values, y, s, rng.permutation(n).astype(np.int32)
+
+
+@pytest.mark.parametrize("times", [2, 5, 13])
+@pytest.mark.parametrize("start", [0, 40, 10_000])
+def test_multiple_update_is_the_row_shown_so_often(times: int, start: int) -> None:
+    values, y, s, order = small_rows()
+    X = Dense(values, 0.5)
+    once, often = np.zeros(7), np.zeros(7)
+    for k in range(3):
+        t = start + k * times * len(order)
+        updated, _ = sgd_pass(X, y, s, once, order, t, times, LAM, 1.0)
+        literally, _ = sgd_pass(X, y, s, often, np.repeat(order, times), t, 1, LAM, 1.0)
+        assert updated == literally
+        np.testing.assert_array_equal(once, often)
+    assert once.any()
+
+
+def both_forms(values: Any) -> list[Any]:
+    return [Dense(values, 0.5), csr_of(values, 0.5)]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_sgd_pass_as_compiled(times: int) -> None:
+    rng = np.random.default_rng(1)
+    values, (_, y, s, order) = sparse_values(rng, 40, 6), small_rows()
+    results = []
+    for run in (sgd_pass, sgd_pass.py_func):
+        for X in both_forms(values):
+            a = np.linspace(-1.0, 1.0, 7)
+            results.append((*run(X, y, s, a, order, 11, times, LAM, 1.0), a))
+    for found in results[1:]:
+        assert found[:2] == pytest.approx(results[0][:2], rel=1e-9)
+        np.testing.assert_allclose(found[2], results[0][2], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("radius", [float("inf"), 2.0])
+def test_pegasos_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: float) -> None:
+    rng = np.random.default_rng(2)
+    values, (_, y, s, order) = sparse_values(rng, 40, 6), small_rows()
+    defined = pegasos_literally(Dense(values, 0.5), y, s, order, loss, batch, radius)
+    for run in (pegasos_pass, pegasos_pass.py_func):
+        for X in both_forms(values):
+            a, total = np.zeros(7), np.zeros(7)
+            numbers = run(X, y, s, a, total, order, 3.0, LAM, radius, batch, 1, loss)
+            np.testing.assert_allclose(a, defined[0], rtol=1e-7, atol=1e-8)
+            np.testing.assert_allclose(total, defined[1], rtol=1e-7, atol=1e-8)
+            np.testing.assert_allclose(numbers[3:], defined[2], rtol=1e-7)
+
+
+def pegasos_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: int, radius: float) -> Any:
+    """Steps on w itself: shrink, add, project."""
+    rows = np.hstack([X.values.astype(np.float64), np.full((len(y), 1), X.bias)])
+    w, total, losses, samples, t = np.zeros(7), np.zeros(7), 0.0, 0, 3.0
+    for start in range(0, len(order), batch):
+        part = order[start : start + batch]
+        m = y[part] * (rows[part] @ w)
+        losses += sum(float(s[i]) * loss.value(v) for i, v in zip(part, m, strict=True))
+        b = np.array([-float(s[i]) * loss.slope(v) for i, v in zip(part, m, strict=True)])
+        t += len(part)
+        w = (1 - len(part) / t) * w + (b * y[part]) @ rows[part] / (LAM * t)
+        w *= min(1.0, radius / max(np.linalg.norm(w), 1e-300))
+        total, samples = total + w, samples + 1
+    return w * LAM * t, total, [losses, samples]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("radius", [1e9, 0.5])
+def test_assg_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: float) -> None:
+    rng = np.random.default_rng(3)
+    values, (_, y, s, order) = sparse_values(rng, 40, 6), small_rows()
+    defined = assg_literally(Dense(values, 0.5), y, s, order, loss, batch, radius)
+    for run in (assg_pass, assg_pass.py_func):
+        for X in both_forms(values):
+            w, centre, total, v = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7)
+            numbers = run(X, y, s, w, centre, total, v, order, LAM, 0.05, radius, batch, 1, loss)
+            for found, right in zip((w, total, v, numbers[2:]), defined, strict=True):
+                np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-12)
+
+
+def assg_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: int, radius: float) -> Any:
+    rows = np.hstack([X.values.astype(np.float64), np.full((len(y), 1), X.bias)])
+    w, centre, total, v, losses, samples = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7), 0.0, 0
+    for start in range(0, len(order), batch):
+        part = order[start : start + batch]
+        m = y[part] * (rows[part] @ w)
+        losses += sum(float(s[i]) * loss.value(u) for i, u in zip(part, m, strict=True))
+        b = np.array([-float(s[i]) * loss.slope(u) for i, u in zip(part, m, strict=True)])
+        step = (b * y[part]) @ rows[part]
+        w = (1 - 0.05 * LAM * len(part) / batch) * w + 0.05 / batch * step
+        w = centre + (w - centre) * min(1.0, radius / np.linalg.norm(w - centre))
+        v, total, samples = v + step, total + w, samples + 1
+    return w, total, v, [losses, samples]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_certificate_is_the_explicit_one(loss: Any) -> None:
+    """Both sums against their definition; and P - D = 1/2 ||w - v||^2 without scaling."""
+    rng = np.random.default_rng(4)
+    values, (_, y, s, _) = sparse_values(rng, 40, 6), small_rows()
+    w, C = rng.normal(size=7), 0.7
+    X = Dense(values, 0.5)
+    rows = np.hstack([values.astype(np.float64), np.full((40, 1), 0.5)])
+    m = y * (rows @ w)
+    a = np.array([-C * float(c) * loss.slope(u) for c, u in zip(s, m, strict=True)])
+    terms = sum(x - loss.conjugate(x, C * float(c)) for x, c in zip(a, s, strict=True) if c > 0)
+    for run in (certify_pass, certify_pass.py_func):
+        v = np.zeros(7)
+        losses, linear, quadratic = run(X, y, s, w, C, loss, loss, v)
+        np.testing.assert_allclose(v, (a * y) @ rows)
+        assert linear - quadratic == pytest.approx(terms)
+        assert losses == pytest.approx(sum(C * float(c) * loss.value(u) for c, u in zip(s, m, strict=True)))
+        primal, dual = 0.5 * w @ w + losses, linear - quadratic - 0.5 * v @ v
+        assert primal - dual == pytest.approx(0.5 * (w - v) @ (w - v))
+        assert dual <= scaled_dual(loss, linear, quadratic, float(v @ v)) <= primal
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_scaling_is_the_best_there_is(loss: Any) -> None:
+    top = 1.0 if np.isfinite(loss.upper(1.0)) else 50.0
+    for linear, quadratic, square in [(3.0, 0.0, 2.0), (3.0, 1.5, 2.0), (0.5, 0.0, 4.0), (-1.0, 0.0, 1.0)]:
+        t = np.linspace(0.0, top, 200_001)
+        best = float(np.max(t * linear - t * t * (quadratic + 0.5 * square)))
+        assert scaled_dual(loss, linear, quadratic, square) == pytest.approx(best, abs=1e-7)
+
+
+def test_gradient_moments() -> None:
+    values, y, s, order = small_rows()
+    rows = np.hstack([values.astype(np.float64), np.full((40, 1), 0.5)])
+    for X in both_forms(values):
+        gradient = np.zeros(7)
+        squares, largest = gradient_moments(X, y, s, order, SquaredHinge(), gradient)
+        b = 2.0 * s.astype(np.float64)
+        norms = (rows * rows).sum(1)
+        assert squares == pytest.approx(float(b * b @ norms))
+        assert largest == pytest.approx(float((s * norms).max()))
+        np.testing.assert_allclose(gradient, (b * y) @ rows, atol=1e-12)

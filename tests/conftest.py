@@ -1,0 +1,46 @@
+"""What all tests share: where compiled passes go, where the real data lies, how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import streamsvm.compute  # noqa: F401  before numba: it names the cache after the sources
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CI = os.environ.get("CI", "").lower() == "true"
+
+# A first example may compile a pass, which takes seconds: no deadline.
+settings.register_profile("default", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if CI else "default"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data sets: $STREAMSVM_DATA, else ``../shared/data`` beside the repository. Skips if absent."""
+    chosen = os.environ.get("STREAMSVM_DATA")
+    if chosen and not Path(chosen).is_dir():
+        pytest.fail(f"STREAMSVM_DATA={chosen} is no directory")
+    path = Path(chosen) if chosen else REPOSITORY.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"the real data sets are not here: {path} does not exist (set STREAMSVM_DATA)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_file(data_dir: Path) -> Callable[[str], Path]:
+    """Ask for one file of the data folder by name; one that is missing is a skip, and a failure under CI=true."""
+
+    def find(name: str) -> Path:
+        path = data_dir / name
+        if not path.exists():
+            (pytest.fail if CI else pytest.skip)(f"{path} does not exist")
+        return path
+
+    return find

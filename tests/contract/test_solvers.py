@@ -1,0 +1,270 @@
+"""What every solver promises, for every loss it says it can solve for. Registering one is what puts it under test."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import UsageError
+from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.training import Course, Trainer, Training, view_of
+from streamsvm.losses import LOSSES
+from streamsvm.solvers import SOLVERS
+from streamsvm.store.memory import MemoryStore
+from streamsvm.types import CSR, Block, Dense, Stop
+from tests.arrays import csr_of
+
+ROWS, COLUMNS, C = 600, 8, 0.05
+ROUNDING = 1e-6
+
+
+class Case(NamedTuple):
+    """A solver's name, settings that are not its own defaults, and a loss."""
+
+    solver: str
+    options: dict[str, Any]
+    loss: str
+
+
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "sgd": [{}, {"variant": "s"}, {"variant": "r"}],
+    "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
+    "assg": [{}, {"batch": 16}],
+}
+NOT_LINEAR: set[str] = set()
+"""Solvers that need a kernel; ``test_kernel_solvers.py`` is their contract."""
+
+CASES = [
+    Case(name, options, loss)
+    for name in SOLVERS
+    if name not in NOT_LINEAR
+    for options in VARIANTS.get(name, [{}])
+    for loss in SOLVERS[name].losses
+]
+
+
+def case_name(case: Case) -> str:
+    return "-".join([case.solver, *(str(v) for v in case.options.values()), case.loss])
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=case_name)
+
+
+def data(*, weighted: bool) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(7)
+    X = (rng.normal(size=(ROWS, COLUMNS)) * (rng.random((ROWS, COLUMNS)) < 0.6)).astype(np.float32)
+    codes = (X @ rng.normal(size=COLUMNS) + 0.7 * rng.normal(size=ROWS) > 0).astype(np.int32)
+    weight = rng.choice([0.0, 0.5, 1.0, 3.0], ROWS).astype(np.float32) if weighted else None
+    return X, codes, weight
+
+
+def store_of(*, weighted: bool = False, sparse: bool = False) -> MemoryStore:
+    X, codes, weight = data(weighted=weighted)
+    store = MemoryStore(chunk_bytes=3200)
+    store.append(csr_of(X) if sparse else Dense(X), codes, weight)
+    return store.commit(("-1", "1"), COLUMNS)
+
+
+def same_chunks(*, sparse: bool) -> MemoryStore:
+    """The same rows in the same chunks, whatever their form."""
+    store, X = store_of(), data(weighted=False)[0]
+    if sparse:
+        starts = np.cumsum([0, *store.layout.chunks])
+        store._chunks = [
+            piece._replace(X=csr_of(X[a:b])) for piece, a, b in zip(store._chunks, starts, starts[1:], strict=False)
+        ]
+        nonzeros = tuple(len(piece.X.data) for piece in store._chunks if isinstance(piece.X, CSR))
+        store.layout = replace(store.layout, nonzeros=nonzeros)
+    return store
+
+
+def job_of(case: Case, tolerance: float, **more: Any) -> FitJob:
+    return FitJob(
+        "memory", "model", solver=case.solver, options=case.options, loss=case.loss, C=C, tolerance=tolerance, **more
+    )
+
+
+def trained(
+    case: Case, store: MemoryStore, passes: int, tolerance: float = 1e-12, depth: int = 0, **more: Any
+) -> tuple[Training, list[dict[str, Any]], Any]:
+    events: list[dict[str, Any]] = []
+    plan = make_plan(job_of(case, tolerance, **more), store)
+    trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(depth=depth), events.append)
+    result = trainer.train(Stop(passes))
+    return result, [e for e in events if e["event"] == "pass"], plan.solver
+
+
+def objective(case: Case, w: Any, *, weighted: bool, factors: tuple[float, ...] = ()) -> float:
+    """P(w), in plain numpy."""
+    X, codes, weight = data(weighted=weighted)
+    loss, y = LOSSES[case.loss](), 2.0 * codes - 1.0
+    s = np.ones(ROWS) if weight is None else weight.astype(np.float64)
+    s = s * np.array(factors)[codes] if factors else s
+    m = y * (X.astype(np.float64) @ w[:-1] + w[-1])
+    return float(0.5 * w @ w + C * sum(c * loss.value(v) for c, v in zip(s, m, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def optimum() -> Any:
+    """The optimal value by dual coordinate descent, to 1e-7."""
+    known: dict[tuple[str, bool, tuple[float, ...]], float] = {}
+
+    def find(loss: str, weighted: bool, factors: tuple[float, ...] = ()) -> float:
+        key = (loss, weighted, factors)
+        if key not in known:
+            class_weight = dict(zip(("-1", "1"), factors, strict=True)) if factors else None
+            case, store = Case("dcd", {"sweeps": 20}, loss), store_of(weighted=weighted)
+            result, _, _ = trained(case, store, 3000, 1e-7, class_weight=class_weight)
+            certificate = result.runs[0].certificate
+            assert certificate is not None
+            assert certificate.gap < 1e-6
+            known[key] = certificate.dual
+        return known[key]
+
+    return find
+
+
+@each_case
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any) -> None:
+    """Every dual is below the optimum, every exact primal above it; the last one is what the solution really costs."""
+    factors = (2.0, 0.25) if weighted else ()
+    class_weight = {"-1": 2.0, "1": 0.25} if weighted else None
+    result, events, solver = trained(case, store_of(weighted=weighted), 25, class_weight=class_weight)
+    best = optimum(case.loss, weighted, factors)
+    for event in events:
+        assert event["dual"] <= best * (1 + 1e-6)
+        if event["exact"]:
+            assert event["primal"] >= best * (1 - 1e-6)
+            assert event["gap"] >= -1e-12  # float64 sums of 600 terms
+    certificate = result.runs[0].certificate
+    assert certificate is not None
+    assert certificate.exact
+    w = solver.solution(result.runs[0].state).w
+    assert certificate.primal == pytest.approx(objective(case, w, weighted=weighted, factors=factors), rel=1e-6)
+
+
+@each_case
+def test_solution_is_better_than_zero_and_near_the_optimum(case: Case, optimum: Any) -> None:
+    result, _, solver = trained(case, store_of(), 40)
+    reached = objective(case, solver.solution(result.runs[0].state).w, weighted=False)
+    zero = objective(case, np.zeros(COLUMNS + 1), weighted=False)
+    best = optimum(case.loss, False)
+    assert reached < zero
+    assert reached <= best + 0.02 * (zero - best)
+
+
+@each_case
+def test_gap_falls(case: Case) -> None:
+    early, late = (trained(case, store_of(), passes)[0].runs[0].certificate for passes in (3, 40))
+    assert early is not None
+    assert late is not None
+    assert late.gap < max(early.gap, 1e-4)
+
+
+@each_case
+def test_run_ends_when_the_gap_is_small(case: Case) -> None:
+    result, _, _ = trained(case, store_of(), 1000, tolerance=0.3)
+    certificate = result.runs[0].certificate
+    assert certificate is not None
+    assert certificate.exact
+    assert certificate.gap <= 0.3
+    assert result.passes < 1000
+
+
+@each_case
+def test_prefetch_changes_nothing(case: Case) -> None:
+    results = []
+    for depth in (0, 1, 3):
+        result, _, solver = trained(case, store_of(weighted=True), 7, depth=depth)
+        results.append((solver.solution(result.runs[0].state).w, result.runs[0].certificate))
+    for w, certificate in results[1:]:
+        np.testing.assert_array_equal(w, results[0][0])
+        assert certificate == results[0][1]
+
+
+@each_case
+def test_row_format_changes_rounding_only(case: Case) -> None:
+    found = []
+    for sparse in (False, True):
+        result, _, solver = trained(case, same_chunks(sparse=sparse), 6)
+        found.append(solver.solution(result.runs[0].state).w)
+    np.testing.assert_allclose(found[1], found[0], rtol=ROUNDING, atol=ROUNDING)
+
+
+@each_case
+def test_merge_of_one_state_is_identity(case: Case) -> None:
+    """In the middle of a pass, after two complete ones."""
+    store = store_of(weighted=True)
+    plan = make_plan(job_of(case, 1e-12), store)
+    trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(depth=0), lambda _: None)
+    trainer.train(Stop(3))
+    state = trainer._result.runs[0].state
+    before = deepcopy(state)
+    try:
+        merged = plan.solver.merge([state])
+    except NotImplementedError:
+        pytest.skip("this solver does not run on a cluster yet")
+    assert_equal_states(merged, before)
+
+
+def assert_equal_states(one: Any, other: Any) -> None:
+    """Field by field, through nested dataclasses: what a checkpoint would hold."""
+    assert type(one) is type(other)
+    for f in fields(one):
+        a, b = getattr(one, f.name), getattr(other, f.name)
+        if isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b, err_msg=f.name)
+        elif is_dataclass(a):
+            assert_equal_states(a, b)
+        elif not isinstance(a, list | dict | tuple):
+            assert a == b, f.name
+
+
+@each_case
+def test_two_workers_have_a_valid_certificate(case: Case, optimum: Any) -> None:
+    """Chunks dealt to two copies of a state, joined at the end of every pass."""
+    plan = make_plan(job_of(case, 1e-12), store_of())
+    solver, problem = plan.solver, plan.problems[0]
+    try:
+        solver.merge([solver.start(problem)])
+    except NotImplementedError:
+        pytest.skip("this solver does not run on a cluster yet")
+    if solver.row_state:
+        pytest.skip("per-row state travels with the job, not with this test")
+    state, best = solver.start(problem), optimum(case.loss, False)
+    for epoch in range(1, 9):
+        if epoch == 8:
+            solver.certify(state)
+        copies = [deepcopy(state), deepcopy(state)]
+        for k, block in enumerate(blocks(problem, plan.features, epoch)):
+            solver.visit(copies[k % 2], block)
+        state = solver.merge(copies)
+        certificate = solver.finish(state)
+        assert certificate.dual <= best * (1 + 1e-6)
+    w = solver.solution(state).w
+    assert certificate.exact
+    assert certificate.primal == pytest.approx(objective(case, w, weighted=False), rel=1e-6)
+    assert certificate.primal < objective(case, np.zeros(COLUMNS + 1), weighted=False)
+
+
+def blocks(problem: Any, features: Any, epoch: int) -> list[Block]:
+    X, codes, _ = data(weighted=False)
+    found = []
+    for k, start in enumerate(range(0, ROWS, 100)):
+        rows = slice(start, start + 100)
+        y, s = view_of(problem, codes[rows], None)
+        order = np.random.default_rng((epoch, k)).permutation(100).astype(np.int32)
+        found.append(Block(features.apply(Dense(X[rows])), y, s, k, start, order, 1000 * epoch + k))
+    return found
+
+
+@pytest.mark.parametrize("name", list(SOLVERS))
+def test_other_losses_are_refused_before_reading(name: str) -> None:
+    for loss in set(LOSSES) - set(SOLVERS[name].losses):
+        with pytest.raises(UsageError, match="does not solve for the loss"):
+            make_plan(job_of(Case(name, {}, loss), 1e-3), store_of())

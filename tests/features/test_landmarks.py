@@ -1,0 +1,91 @@
+"""Landmarks: reproducible, independent of chunks, fair; leverages against the formula in float64."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from streamsvm.compute.gram import points_of, symmetric_gram
+from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, uniform_rows
+from streamsvm.kernels import RBF
+from streamsvm.types import Dense, row_slice
+from tests.arrays import csr_of, sparse_values
+
+
+def test_hashes_depend_on_seed_and_row_alone():
+    whole = hashes(7, 0, 1000)
+    assert np.array_equal(whole[300:400], hashes(7, 300, 400))
+    assert len(np.unique(whole)) == 1000
+    assert not np.any(whole == hashes(8, 0, 1000))
+
+
+def test_uniform_rows_are_distinct_and_rising():
+    rows = uniform_rows(3_000_000, 500, 3)
+    assert len(rows) == 500
+    assert np.all(np.diff(rows) > 0)
+    assert rows[-1] < 3_000_000
+    assert np.array_equal(rows, uniform_rows(3_000_000, 500, 3))
+
+
+def test_every_row_if_there_are_not_more():
+    assert np.array_equal(uniform_rows(10, 50, 0), np.arange(10))
+
+
+def test_uniform_rows_are_uniform():
+    counts = sum(np.bincount(uniform_rows(20, 5, seed), minlength=20) for seed in range(2000))
+    expected = 2000 * 5 / 20
+    assert np.sum((counts - expected) ** 2 / expected) < 45  # chi-square, 19 degrees of freedom, p = 0.0007
+
+
+@pytest.mark.parametrize("cuts", [[0, 100], [0, 1, 7, 50, 99, 100]])
+def test_smallest_does_not_depend_on_portions(cuts):
+    keys = np.random.default_rng(0).integers(0, 40, 100)  # with ties: the earlier row wins
+    best = Smallest(13)
+    for start, stop in pairwise(cuts):
+        best.offer(keys[start:stop], start)
+    assert np.array_equal(best.rows, np.lexsort((np.arange(100), keys))[:13])
+
+
+def test_leverages_are_those_of_the_formula():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 4)).astype(np.float32)
+    points = points_of(X[:50])
+    sampler = leverage_sampler(points, RBF(0.3), 20, 0)
+    K = symmetric_gram(points_of(X), RBF(0.3))
+    ridge = ridge_for(np.linalg.eigvalsh(K[:50, :50]), 12.5)
+    expected = 1.0 - np.einsum("ij,jk,ik->i", K[:, :50], np.linalg.inv(K[:50, :50] + ridge * np.eye(50)), K[:, :50])
+    np.testing.assert_allclose(sampler.scores(Dense(X)), expected, rtol=2e-3, atol=2e-6)
+
+
+def test_ridge_has_the_effective_dimension_asked_for():
+    values = np.geomspace(1e-6, 10.0, 100)
+    ridge = ridge_for(values, 25.0)
+    assert (values / (values + ridge)).sum() == pytest.approx(25.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", [Dense, csr_of])
+def test_leverage_rows_do_not_depend_on_blocks(form):
+    X = form(sparse_values(np.random.default_rng(2), 500, 6))
+    chosen = []
+    for cuts in ([0, 500], [0, 3, 200, 500], [200, 500, 0, 200]):
+        sampler = leverage_sampler(points_of(sparse_values(np.random.default_rng(3), 40, 6)), RBF(0.2), 30, 5)
+        for start, stop in pairwise(cuts):
+            if stop > start:
+                sampler.offer(row_slice(X, start, stop), start)
+        chosen.append(sampler.rows())
+    assert len(chosen[0]) == 30
+    assert np.array_equal(chosen[0], chosen[1])
+    assert np.array_equal(chosen[0], chosen[2])
+
+
+def test_rare_rows_are_drawn_by_leverage():
+    """One row in a hundred lies apart; its leverage is high, and so are its chances."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(scale=0.05, size=(2000, 3)).astype(np.float32)
+    X[::100] += rng.normal(scale=3.0, size=(20, 3)).astype(np.float32)
+    sampler = leverage_sampler(points_of(X[uniform_rows(2000, 60, 0)]), RBF(0.5), 60, 0)
+    sampler.offer(Dense(X), 0)
+    assert np.sum(sampler.rows() % 100 == 0) > 12
+    assert np.sum(uniform_rows(2000, 60, 0) % 100 == 0) < 4

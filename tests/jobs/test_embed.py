@@ -1,0 +1,277 @@
+"""Embeddings: what they hold, when they are reused, and that a kill changes nothing. Fits through them and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm import model as models
+from streamsvm.errors import BudgetError, DataError, ExistsError, StorageError, UsageError
+from streamsvm.features.mapfile import read_map
+from streamsvm.features.nystrom import Nystrom
+from streamsvm.jobs import embed as module
+from streamsvm.jobs.embed import EmbedJob, embed
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.store import create, open_store
+from streamsvm.types import CSR, Dense
+from tests.arrays import csr_of
+
+ROWS, COLUMNS = 7000, 5
+CHUNK = 64 << 10
+
+
+def moons():
+    """Two rings, inseparable by a plane."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    y = (np.square(X[:, :2]).sum(1) > 1.4).astype(np.int32)
+    return X, y
+
+
+def write(path: Path, rows, codes) -> str:
+    writer = create(path, sparse=isinstance(rows, CSR), chunk_bytes=17_000)
+    writer.append(rows, codes, None)
+    writer.commit(("in", "out"), COLUMNS, {"names": None})
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    X, y = moons()
+    return write(tmp_path_factory.mktemp("stores") / "dense.zarr", Dense(X), y)
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory):
+    X, y = moons()
+    X[np.abs(X) < 0.5] = 0.0
+    return write(tmp_path_factory.mktemp("stores") / "sparse.zarr", csr_of(X), y)
+
+
+def job(store: str, out: Path, **settings) -> EmbedJob:
+    defaults = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": CHUNK}
+    return EmbedJob(store, str(out), **{**defaults, **settings})
+
+
+def rows_of(path) -> np.ndarray:
+    store = open_store(path)
+    buffers, found = store.buffers(), []
+    for chunk in range(len(store.layout.chunks)):
+        store.fetch(chunk, buffers)
+        found.append(store.check(chunk, buffers).X.values.copy())
+    return np.concatenate(found)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.02)])
+def test_an_embedding_holds_the_features(kind, dtype, tolerance, request, tmp_path):
+    store = request.getfixturevalue(kind)
+    found = embed(job(store, tmp_path / "e", dtype=dtype))
+    X, y = moons()
+    if kind == "sparse":
+        X[np.abs(X) < 0.5] = 0.0
+    expected = np.concatenate([p.X.values.copy() for p in Nystrom(found.projection, 0.0).parts(Dense(X))])
+    np.testing.assert_allclose(rows_of(tmp_path / "e"), expected, atol=tolerance * np.abs(expected).max())
+    layout = open_store(tmp_path / "e").layout
+    assert (layout.rows, layout.columns) == (ROWS, found.projection.rank)
+    assert layout.counts == tuple(np.bincount(y))
+    assert not (tmp_path / "e" / "journal.json").exists()
+
+
+def test_the_map_in_the_embedding_is_the_one_it_was_made_with(dense, tmp_path):
+    found = embed(job(dense, tmp_path / "e", standardize=True))
+    again = read_map(tmp_path / "e", open_store(tmp_path / "e").facts["map"])
+    assert np.array_equal(again.W, found.projection.W)
+    assert np.array_equal(again.points.columns, found.projection.points.columns)
+    assert np.array_equal(again.inner.scale, found.projection.inner.scale)
+
+
+def test_an_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):
+    out = tmp_path / "e"
+    embed(job(dense, out))
+    before = files_of(out)
+    assert embed(job(dense, out)).reused
+    assert files_of(out) == before
+    for change in ({"gamma": 0.4}, {"landmarks": 61}, {"seed": 1}, {"dtype": "int8"}, {"standardize": True}):
+        with pytest.raises(ExistsError):
+            embed(job(dense, out, **change))
+        assert not embed(job(dense, out, **change, overwrite=True)).reused
+    assert not embed(job(dense, out, overwrite=True)).reused
+    assert files_of(out) == before
+
+
+def test_a_directory_of_somebody_else_is_left_alone(dense, tmp_path):
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ExistsError):
+        embed(job(dense, tmp_path / "e"))
+    assert (tmp_path / "e" / "thesis.tex").exists()
+
+
+def test_too_little_room_is_said_before_anything_is_written(dense, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and Room(1000))
+    with pytest.raises(StorageError) as caught:
+        embed(job(dense, tmp_path / "e"))
+    assert caught.value.code == "E-NOSPACE"
+
+
+class Room:
+    def __init__(self, free):
+        self.free = free
+
+
+KILLED = """
+import os, signal, sys, json
+from streamsvm.jobs import sink
+from streamsvm.jobs.embed import EmbedJob, embed
+job = EmbedJob(**json.loads(sys.argv[1]))
+original, count = sink.Sink._write, [0]
+def write(self, slot):
+    count[0] += 1
+    if count[0] == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(self, slot)
+sink.Sink._write = write
+embed(job)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype, monkeypatch):
+    monkeypatch.setattr(module, "HEADROOM", 1.5)
+    settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": 4 * 60 * 100, "dtype": dtype}
+    straight = embed(EmbedJob(dense, str(tmp_path / "a"), **settings))
+    resumed = []
+    for chunk in (2, 40, 5):
+        text = json.dumps({"store": dense, "embedding": str(tmp_path / "b"), **settings})
+        ended = subprocess.run([sys.executable, "-c", KILLED, text, str(chunk)], cwd=Path.cwd(), check=False)
+        assert ended.returncode == -signal.SIGKILL
+        resumed.append(json.loads((tmp_path / "b" / "journal.json").read_text())["progress"])
+    found = embed(EmbedJob(dense, str(tmp_path / "b"), **settings))
+    assert resumed[0] is None
+    assert found.resumed == resumed[2]["rows"] >= 3200
+    assert straight.resumed == 0
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+def test_a_damaged_map_is_noticed(dense, tmp_path):
+    embed(job(dense, tmp_path / "e"))
+    path = tmp_path / "e" / "map.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-5] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(DataError):
+        embed(job(dense, tmp_path / "e"))
+
+
+def test_a_small_budget_is_refused(dense, tmp_path):
+    with pytest.raises(BudgetError):
+        embed(job(dense, tmp_path / "e", memory=8 << 20))
+
+
+# -- fits -------------------------------------------------------------------------------------------------------------
+
+
+def error_of(model, store: str, truth) -> float:
+    X, _ = moons()
+    if "sparse" in store:
+        X[np.abs(X) < 0.5] = 0.0
+    return float(np.mean(model.codes(model.decision(Dense(X))) != truth))
+
+
+def kernel_fit(store: str, out: Path, **settings):
+    defaults = {"kernel": "rbf", "gamma": 0.3, "landmarks": 60, "C": 1.0, "embedding": "fly", "solver": "newton"}
+    return fit(FitJob(store, str(out), **{**defaults, **settings}))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_path):
+    store = request.getfixturevalue(kind)
+    _, y = moons()
+    linear = error_of(fit(FitJob(store, str(tmp_path / "l"), solver="newton")).model, store, y)
+    fly = kernel_fit(store, tmp_path / "a")
+    disk = kernel_fit(store, tmp_path / "b", embedding="disk")
+    embed(EmbedJob(store, str(tmp_path / "e"), gamma=0.3, landmarks=60))
+    direct = fit(FitJob(str(tmp_path / "e"), str(tmp_path / "c"), solver="newton"))
+    primals = [found.training.runs[0].certificate.primal for found in (fly, disk, direct)]
+    np.testing.assert_allclose(primals, primals[0], rtol=1e-3)
+    errors = [error_of(models.load(tmp_path / name), store, y) for name in "abc"]
+    assert max(errors) < linear / 3
+    assert max(errors) - min(errors) < 0.005
+    assert fly.training.runs[0].certificate.gap <= 1e-3
+
+
+@pytest.mark.parametrize("settings", [{"solver": "dcd"}, {"sampling": "leverage"}, {"standardize": True}], ids=str)
+def test_other_ways_to_the_same_end(settings, dense, tmp_path):
+    _, y = moons()
+    found = kernel_fit(dense, tmp_path / "m", **settings, tolerance=1e-2)
+    assert found.training.runs[0].certificate.gap <= 1e-2
+    assert error_of(found.model, dense, y) < 0.1
+
+
+def test_the_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
+    kernel_fit(dense, tmp_path / "m", embedding="disk")
+    before = (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns
+    time.sleep(0.01)
+    kernel_fit(dense, tmp_path / "m", embedding="disk", C=0.1, overwrite=True)
+    assert (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns == before
+    kernel_fit(dense, tmp_path / "m", embedding="disk", gamma=0.2, overwrite=True)
+    assert (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns > before
+
+
+def test_landmarks_of_a_file(dense, tmp_path):
+    X, y = moons()
+    np.save(tmp_path / "z.npy", X[:50])
+    found = kernel_fit(dense, tmp_path / "m", landmarks=None, landmark_file=str(tmp_path / "z.npy"))
+    assert np.array_equal(found.model.expansion.points.values, X[:50])
+    assert error_of(found.model, dense, y) < 0.1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sampling": "best"},
+        {"landmarks": 0},
+        {"embedding": "tape"},
+        {"embedding_dtype": "int4"},
+        {"kernel": "rbff"},
+        {"kernel_options": {"degree": 2.0}},
+        {"gamma": -1.0},
+        {"gamma": "broad"},
+        {"kernel": "polynomial", "kernel_options": {"degree": 2.5}},
+        {"landmark_file": "z.npy"},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused(wrong, dense, tmp_path):
+    with pytest.raises(UsageError):
+        kernel_fit(dense, tmp_path / "m", **wrong)
+
+
+def test_the_plan_names_the_landmarks_that_would_fit(dense, tmp_path):
+    base = FitJob(dense, str(tmp_path / "m"), kernel="rbf", landmarks=5000, embedding="fly", solver="newton")
+    free = make_plan(base, open_store(dense)).memory.total
+    plan = make_plan(FitJob(**{**settings_of(base), "memory": free // 2}), open_store(dense))
+    with pytest.raises(BudgetError) as caught:
+        plan.memory.check(plan.remedy)
+    most = int(caught.value.hint.split("--landmarks ")[1])
+    assert 100 < most < 5000
+    fits = make_plan(FitJob(**{**settings_of(base), "memory": free // 2, "landmarks": most}), open_store(dense))
+    assert fits.memory.total <= fits.memory.limit * 1.05
+
+
+def settings_of(job: FitJob) -> dict[str, object]:
+    return {name: getattr(job, name) for name in job.__slots__}

@@ -1,0 +1,215 @@
+"""Predictions are those of the model, one a row, in order, whatever the rows come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import model as models
+from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
+from streamsvm.jobs.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.predict import PredictJob, predict
+from streamsvm.types import Dense
+
+ROWS = 3000
+
+
+def write_csv(path: Path, X: np.ndarray, labels: Any = None, names: str = "ab") -> Path:
+    head = ",".join([*names] + ([] if labels is None else ["y"]))
+    rows = [",".join(map(repr, row.tolist())) for row in X]
+    if labels is not None:
+        rows = [f"{row},{label}" for row, label in zip(rows, labels, strict=True)]
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with train.csv, its store of several chunks, and a model of two classes and one of three."""
+    root = tmp_path_factory.mktemp("predict")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((ROWS, 2))
+    np.save(root / "X.npy", X)
+    two = np.where(X @ [1.0, -2.0] + 0.3 * rng.standard_normal(ROWS) > 0.2, "yes", "no")
+    three = np.array(["low", "mid", 'h"i'])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    for name, labels in (("two", two), ("three", three)):
+        source = write_csv(
+            root / f"{name}.csv", X, labels if name == "two" else [label.replace('"', "") for label in labels]
+        )
+        ingest(IngestJob(sources=(source,), store=root / f"{name}.zarr", label="y", chunk_bytes=4096))
+        fit(FitJob(str(root / f"{name}.zarr"), str(root / f"{name}.ssvm"), tolerance=0.01))
+    return root
+
+
+def decisions(place: Path, name: str) -> np.ndarray:
+    X = np.load(place / "X.npy").astype(np.float32)
+    return models.load(place / f"{name}.ssvm").decision(Dense(X))
+
+
+@pytest.mark.parametrize("data", ["two.zarr", "two.csv"])
+def test_decisions_as_csv(place: Path, tmp_path: Path, data: str) -> None:
+    out = tmp_path / "out.csv"
+    result = predict(PredictJob(str(place / "two.ssvm"), (str(place / data),), str(out), output="decision"))
+    lines = out.read_text().splitlines()
+    assert lines[0] == "decision_yes"
+    assert np.array_equal(np.array(lines[1:], float), decisions(place, "two")[:, 0])
+    assert result.rows == ROWS
+
+
+def test_files_without_labels(place: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy"))
+    predict(PredictJob(str(place / "two.ssvm"), (str(source),), str(tmp_path / "out.txt")))
+    expected = np.where(decisions(place, "two")[:, 0] > 0, "yes", "no")
+    assert (tmp_path / "out.txt").read_text().split() == expected.tolist()
+
+
+@pytest.mark.parametrize("data", ["three.zarr", "three.csv"])
+def test_arrays(place: Path, tmp_path: Path, data: str) -> None:
+    job = (str(place / "three.ssvm"), (str(place / data),))
+    predict(PredictJob(*job, str(tmp_path / "f.npy"), output="decision"))
+    f = np.load(tmp_path / "f.npy")
+    assert f.dtype == np.float64
+    assert np.array_equal(f, decisions(place, "three"))
+    predict(PredictJob(*job, str(tmp_path / "labels.npy")))
+    classes = np.array(models.load(place / "three.ssvm").classes)
+    assert np.array_equal(np.load(tmp_path / "labels.npy"), classes[np.argmax(f, axis=1)])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f.npy", "labels.npy"]
+
+
+def test_one_column_of_decisions_a_class(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.csv"
+    predict(PredictJob(str(place / "three.ssvm"), (str(place / "three.zarr"),), str(out), output="decision"))
+    head, first, *_ = out.read_text().splitlines()
+    classes = models.load(place / "three.ssvm").classes
+    assert head == ",".join(f"decision_{name}" for name in classes)
+    assert [float(x) for x in first.split(",")] == decisions(place, "three")[0].tolist()
+
+
+def test_columns_in_another_order_are_found_by_name(place: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "swapped.csv", np.load(place / "X.npy")[:, ::-1], names="ba")
+    predict(PredictJob(str(place / "two.ssvm"), (str(source),), str(tmp_path / "f.npy"), output="decision"))
+    assert np.array_equal(np.load(tmp_path / "f.npy"), decisions(place, "two")[:, 0])
+
+
+@pytest.mark.parametrize("names", ["ac", "abc"])
+def test_a_store_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str) -> None:
+    X = np.load(place / "X.npy")
+    X = X if len(names) == 2 else np.column_stack([X, X[:, 0]])
+    source = write_csv(tmp_path / "other.csv", X, np.arange(ROWS) % 2, names)
+    ingest(IngestJob(sources=(source,), store=tmp_path / "other.zarr", label="y"))
+    with pytest.raises(DataError) as caught:
+        predict(PredictJob(str(place / "two.ssvm"), (str(tmp_path / "other.zarr"),), str(tmp_path / "out.csv")))
+    assert caught.value.code == "E-SCHEMA"
+    assert not (tmp_path / "out.csv").exists()
+
+
+def svmlight(path: Path, rows: list[dict[int, float]]) -> Path:
+    lines = [f"{i % 2} " + " ".join(f"{j}:{x}" for j, x in sorted(row.items())) for i, row in enumerate(rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_narrower_sparse_store_is_padded_and_a_wider_one_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    wide = [{int(j): float(rng.random()) + (i % 2) for j in (1, 2, 40)} for i in range(200)]
+    stores = {}
+    for name, rows in (("wide", wide), ("narrow", [{j: x for j, x in row.items() if j < 40} for row in wide])):
+        source = svmlight(tmp_path / f"{name}.svm", rows)
+        stores[name] = tmp_path / f"{name}.zarr"
+        ingest(IngestJob(sources=(source,), store=stores[name], layout="csr"))
+        fit(FitJob(str(stores[name]), str(tmp_path / f"{name}.ssvm")))
+    job = PredictJob(str(tmp_path / "wide.ssvm"), (str(stores["narrow"]),), str(tmp_path / "f.npy"), output="decision")
+    assert "2 of the model's 40 columns" in predict(job).notices[0]
+    w = models.load(tmp_path / "wide.ssvm").weights[0]
+    expected = [np.float32(row[1]) * w[0] + np.float32(row[2]) * w[1] + w[-1] for row in wide]
+    assert np.load(tmp_path / "f.npy") == pytest.approx(np.array(expected))
+    for data in (stores["wide"], tmp_path / "wide.svm"):
+        with pytest.raises(DataError):
+            predict(PredictJob(str(tmp_path / "narrow.ssvm"), (str(data),), str(tmp_path / "g.npy")))
+
+
+def test_outputs_are_all_or_nothing(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("mine")
+    job = (str(place / "two.ssvm"), (str(place / "two.zarr"),), str(out))
+    with pytest.raises(ExistsError):
+        predict(PredictJob(*job))
+    broken = tmp_path / "broken.csv"
+    broken.write_text((place / "two.csv").read_text() + "1,x,yes\n")
+    for ending in ("csv", "npy"):
+        with pytest.raises(DataError):
+            predict(PredictJob(job[0], (str(broken),), str(tmp_path / f"new.{ending}")))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.csv", "out.csv"]
+    assert out.read_text() == "mine"
+    predict(PredictJob(*job, overwrite=True))
+    assert len(out.read_text().splitlines()) == ROWS + 1
+
+
+def test_what_cannot_be_is_refused_first(place: Path, tmp_path: Path) -> None:
+    model, store = str(place / "two.ssvm"), (str(place / "two.zarr"),)
+    with pytest.raises(UsageError):
+        PredictJob(model, store, "out.xls")
+    with pytest.raises(UsageError):
+        PredictJob(model, store, "out.csv", output="colour")
+    with pytest.raises(MissingError):
+        predict(PredictJob(model, (str(tmp_path / "none"),), str(tmp_path / "out.csv")))
+    with pytest.raises(UsageError):
+        predict(PredictJob(model, store * 2, str(tmp_path / "out.csv")))
+    with pytest.raises(BudgetError):
+        predict(PredictJob(model, store, str(tmp_path / "out.csv"), memory=1 << 20))
+
+
+@pytest.mark.parametrize("name", ["two", "three"])
+def test_a_store_and_its_source_are_as_good(place: Path, name: str) -> None:
+    results = [
+        evaluate(EvaluateJob(str(place / f"{name}.ssvm"), (str(place / f"{name}.{end}"),))) for end in ("zarr", "csv")
+    ]
+    store, source = (result.evaluation for result in results)
+    assert store.confusion == source.confusion
+    assert store.AUC == source.AUC
+    assert store.squared_hinge == pytest.approx(source.squared_hinge)  # summed in another order
+    assert store.rows == ROWS
+    assert store.accuracy > 0.6
+
+
+def test_rows_without_labels_cannot_be_evaluated(place: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy"))
+    with pytest.raises(DataError) as caught:
+        evaluate(EvaluateJob(str(place / "two.ssvm"), (str(source),)))
+    assert caught.value.code == "E-LABEL"
+
+
+def test_labels_that_are_new_count_as_errors(place: Path, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy")[:4], ["yes", "no", "maybe", "no"])
+    result = evaluate(EvaluateJob(str(place / "two.ssvm"), (str(source),)))
+    assert "maybe" in result.notices[0]
+    assert sum(map(sum, result.evaluation.confusion)) == 4
+
+
+def test_a_threshold_on_labels_is_applied_to_files(place: Path, tmp_path: Path) -> None:
+    X = np.load(place / "X.npy")
+    source = write_csv(tmp_path / "values.csv", X, (X[:, 0] * 10).round(2))
+    ingest(IngestJob(sources=(source,), store=tmp_path / "v.zarr", label="y", label_threshold=3.0))
+    fit(FitJob(str(tmp_path / "v.zarr"), str(tmp_path / "v.ssvm"), tolerance=0.01))
+    found = [evaluate(EvaluateJob(str(tmp_path / "v.ssvm"), (str(d),))) for d in (tmp_path / "v.zarr", source)]
+    assert found[0].evaluation.confusion == found[1].evaluation.confusion
+    assert found[0].evaluation.accuracy > 0.9
+
+
+@pytest.mark.parametrize("positive", ["7", "low"])
+def test_one_class_against_the_rest(place: Path, tmp_path: Path, positive: str) -> None:
+    X = np.load(place / "X.npy")
+    labels = np.array([positive, "mid", "z"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    source = write_csv(tmp_path / "one.csv", X, labels)
+    ingest(IngestJob(sources=(source,), store=tmp_path / "one.zarr", label="y", positive=positive))
+    fit(FitJob(str(tmp_path / "one.zarr"), str(tmp_path / "one.ssvm"), tolerance=0.01))
+    assert models.load(tmp_path / "one.ssvm").classes == ("rest", positive)
+    found = [evaluate(EvaluateJob(str(tmp_path / "one.ssvm"), (str(d),))) for d in (tmp_path / "one.zarr", source)]
+    assert found[0].evaluation.confusion == found[1].evaluation.confusion
+    assert found[0].evaluation.accuracy > 0.9

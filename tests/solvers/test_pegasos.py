@@ -1,0 +1,99 @@
+"""Pegasos: its dual bound against the dual variables it stands for, its ball, its averages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.solvers.pegasos import Pegasos, largest_pull
+from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
+
+LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
+
+
+class Literal:
+    """Pegasos with a number per row: what each has contributed to a, shrunk by every projection since."""
+
+    def __init__(self, solver: Pegasos, problem: Any) -> None:
+        self.solver, self.problem = solver, problem
+        self.b, self.t, self.w = np.zeros(ROWS), 0.0, np.zeros(7)
+
+    def visit(self, block: Any, offset: float, radius: float) -> None:
+        Z, (_, _, s), k = signed_rows(), rows_of(), self.solver.batch
+        lam, order = 1.0 / (self.problem.C * ROWS), block.start + block.order
+        for start in range(0, len(order), k):
+            part = order[start : start + k]
+            m = Z[part] @ self.w
+            self.b[part] -= [float(s[i]) * self.problem.loss.slope(v) for i, v in zip(part, m, strict=True)]
+            self.t += len(part)
+            self.w = self.b @ Z / (lam * (offset + self.t))
+            shrink = min(1.0, radius / max(np.linalg.norm(self.w), 1e-300))
+            self.w, self.b = shrink * self.w, shrink * self.b
+
+    def alpha(self, offset: float) -> Any:
+        return self.b * self.problem.C * ROWS / (offset + self.t)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("batch", [1, 16])
+@pytest.mark.parametrize("projection", [True, False])
+def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection: bool) -> None:
+    """The dual variables are feasible, and the bound made without them is no larger than their dual."""
+    (_, _, s), problem = rows_of(), problem_of(loss)
+    solver = Pegasos(batch=batch, projection=projection)
+    state, literal, best = solver.start(problem), Literal(solver, problem), 0.0
+    for epoch in range(6):
+        for block in epoch_blocks(epoch):
+            solver.visit(state, block)
+            literal.visit(block, state.offset, solver._radius(state))
+        np.testing.assert_allclose(state.a / (state.lam * (state.offset + state.t)), literal.w, rtol=1e-6, atol=1e-9)
+        alpha = literal.alpha(state.offset)
+        assert np.all(alpha >= 0.0)
+        if np.isfinite(loss.upper(1.0)):
+            assert np.all(alpha <= problem.C * s * (1 + 1e-12))
+        here = (state.linear_before + state.linear, state.quadratic_before + state.quadratic)
+        time = state.lam * (state.offset + state.t)
+        t = np.linspace(0.0, 1.0, 101)
+        bound = float(np.max(t * here[0] / time - t * t * (here[1] / time + 0.5 * literal.w @ literal.w)))
+        assert bound <= best_scaled(alpha, loss, problem.C) * (1 + 1e-9)
+        certificate = solver.finish(state)
+        best = max(best, certificate.dual)
+        assert certificate.dual >= bound * (1 - 1e-12)
+    assert best > 0.0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_ball_holds_the_optimum(loss: Any) -> None:
+    """Its radius: the largest -l'(m) m: 1 for the hinge, 1/2 for the squared one, and what calculus says of the rounded one."""
+    exact = {Hinge: 1.0, SquaredHinge: 0.5, Huber: 0.75}[type(loss)]
+    assert exact <= largest_pull(loss) <= 1.02 * exact
+
+
+def test_iterates_stay_in_the_ball() -> None:
+    problem, solver = problem_of(Hinge(), C=50.0), Pegasos()
+    state = solver.start(problem)
+    for block in epoch_blocks(0):
+        solver.visit(state, block)
+        w = state.a / (state.lam * state.t)
+        assert np.linalg.norm(w) <= solver._radius(state) * (1 + 1e-6)
+
+
+def test_averages_are_of_what_they_say() -> None:
+    """'none' is w, 'all' the mean of the means of the passes; batch 1 and few columns: every w is in them."""
+    states = {}
+    for averaging in ("none", "all"):
+        solver = Pegasos(averaging=averaging)  # type: ignore[arg-type]
+        state, means = solver.start(problem_of(Hinge())), []
+        for epoch in range(3):
+            for block in epoch_blocks(epoch):
+                solver.visit(state, block)
+            means.append(state.total / state.samples)
+            solver.finish(state)
+        states[averaging] = (state, means)
+    last, _ = states["none"]
+    np.testing.assert_allclose(last.evidence.candidate, last.a / (last.lam * last.t))
+    mean, means = states["all"]
+    np.testing.assert_allclose(mean.evidence.candidate, np.mean(means, axis=0))

@@ -1,0 +1,57 @@
+"""Rows from one form to the other, against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.store.forms import density, in_layout, take, to_csr, to_dense
+from streamsvm.types import CSR, Dense
+
+
+def matrix(seed: int, rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    rng = np.random.default_rng(seed)
+    return (rng.integers(-2, 3, (rows, columns)) * (rng.random((rows, columns)) < 0.4)).astype(np.float32)
+
+
+cases = given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 12))
+
+
+@cases
+def test_there_and_back(seed: int, rows: int, columns: int) -> None:
+    values = matrix(seed, rows, columns)
+    sparse = to_csr(Dense(values))
+    expected = scipy.sparse.csr_matrix(values)
+    assert (sparse.data.tolist(), sparse.indices.tolist()) == (expected.data.tolist(), expected.indices.tolist())
+    assert sparse.indptr.tolist() == expected.indptr.tolist()
+    assert (sparse.data.dtype, sparse.indices.dtype, sparse.indptr.dtype) == (np.float32, np.int32, np.int64)
+    assert np.array_equal(to_dense(sparse, columns).values, values)
+
+
+@cases
+def test_take(seed: int, rows: int, columns: int) -> None:
+    values = matrix(seed, rows, columns)
+    chosen = np.random.default_rng(seed).random(rows) < 0.5
+    dense, sparse = take(Dense(values), chosen), take(to_csr(Dense(values)), chosen)
+    assert isinstance(dense, Dense)
+    assert isinstance(sparse, CSR)
+    assert np.array_equal(dense.values, values[chosen])
+    assert np.array_equal(to_dense(sparse, columns).values, values[chosen])
+    assert sparse.indptr.dtype == np.int64
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_in_layout(sparse: bool) -> None:
+    values = matrix(0, 5, 4)
+    for X in (Dense(values), to_csr(Dense(values))):
+        found = in_layout(X, sparse=sparse, columns=4)
+        assert isinstance(found, CSR if sparse else Dense)
+
+
+def test_density() -> None:
+    values = np.eye(4, dtype=np.float32)
+    assert density(to_csr(Dense(values)), 4) == 0.25
+    assert density(Dense(values), 4) == 1.0

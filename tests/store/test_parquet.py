@@ -1,0 +1,161 @@
+"""The Parquet source: types, one-hot encoding, several files, damage."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamsvm.errors import StreamSVMError
+from streamsvm.store.forms import in_layout
+from streamsvm.store.sources import SourceOptions, open_source
+from streamsvm.types import CSR
+
+
+def save(path: Path, **columns: Any) -> Path:
+    """Write a table."""
+    pq.write_table(pa.table(columns), path, row_group_size=2, write_page_checksum=True)
+    return path
+
+
+def read(*paths: Path, **options: Any) -> tuple[Any, Any, Any]:
+    """All rows as one dense matrix, the labels, and the source."""
+    source = open_source(paths, SourceOptions(**({"label": "y"} | options)))
+    batches = list(source.batches())
+    X = [in_layout(b.X, sparse=False, columns=source.columns).values for b in batches]
+    return np.concatenate(X), np.concatenate([b.labels for b in batches]), source
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1, 2, 3], pa.int8()),
+        pa.array([1, 2, 3], pa.uint64()),
+        pa.array([1.5, 2.5, 3.5], pa.float64()),
+        pa.array(np.array([1.5, 2.5, 3.5], np.float16)),
+        pa.array([True, False, True]),
+        pa.array([Decimal("1.5"), Decimal(2), Decimal(3)]),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_numbers_of_any_type(tmp_path: Path, values: Any) -> None:
+    X, labels, source = read(save(tmp_path / "a.parquet", a=values, y=[1, 2, 1]))
+    assert X[:, 0].tolist() == [float(v) for v in values.to_pylist()]
+    assert (labels.tolist(), source.names) == ([1, 2, 1], ("a",))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_categories(tmp_path: Path, kind: Any) -> None:
+    path = save(tmp_path / "a.parquet", c=pa.array(["r", "b", "r"]).cast(kind), a=[1.0, 2, 3], y=["p", "q", "p"])
+    X, labels, source = read(path, categorical=("c",))
+    assert source.names == ("c=b", "c=r", "a")
+    assert X.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 3]]
+    assert labels.tolist() == ["p", "q", "p"]
+
+
+def test_calendar_columns(tmp_path: Path) -> None:
+    when = [dt.datetime(2001, 12, 31, 23, 5), dt.datetime(2001, 1, 7, 0, 0)]  # noqa: DTZ001  a column
+    X, _, source = read(save(tmp_path / "a.parquet", t=when, y=[1, 2]), calendar=("t",))
+    named = [{name for name, v in zip(source.names, row, strict=True) if v} for row in X]
+    assert named == [{"t.month=12", "t.weekday=mon", "t.hour=23"}, {"t.month=1", "t.weekday=sun", "t.hour=0"}]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "B23 null": ({"a": [1.0, None, 2.0]}, "E-MISSING"),
+    "B23 text": ({"a": ["x", "y", "z"]}, "E-DTYPE"),
+    "B23 list": ({"a": [[1], [2], [3]]}, "E-DTYPE"),
+    "timestamp": ({"a": pa.array([1, 2, 3], pa.timestamp("us"))}, "E-DTYPE"),
+    "nan": ({"a": [1.0, 2.0, float("nan")]}, "E-NONFINITE"),
+    "range": ({"a": [1.0, 2.0, 1e39]}, "E-RANGE"),
+    "label missing": ({"a": [1.0, 2.0, 3.0], "y": [1, None, 1]}, "E-LABEL"),
+    "no feature": ({}, "E-SCHEMA"),
+}
+
+
+@pytest.mark.parametrize(("columns", "code"), REFUSED.values(), ids=REFUSED)
+def test_refused(tmp_path: Path, columns: dict[str, Any], code: str) -> None:
+    with pytest.raises(StreamSVMError) as caught:
+        read(save(tmp_path / "a.parquet", **({"y": [1, 2, 1]} | columns)))
+    assert caught.value.code == code
+    assert "a.parquet" in caught.value.message
+
+
+def test_row_and_column_of_a_missing_value(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.parquet", a=[1.0] * 999 + [None] * 3, y=[1] * 1002)
+    with pytest.raises(StreamSVMError, match=r"row 1000, column 'a': .*\(3 missing"):
+        read(path)
+
+
+class TestSeveralFiles:
+    def test_are_matched_by_name(self, tmp_path: Path) -> None:
+        """B25."""
+        first = save(tmp_path / "a.parquet", a=[1.0], c=["u"], y=[1])
+        second = save(tmp_path / "b.parquet", y=[2], c=["v"], a=[2.0])
+        X, labels, source = read(first, second, categorical=("c",))
+        assert (source.names, X.tolist(), labels.tolist()) == (("a", "c=u", "c=v"), [[1, 1, 0], [2, 0, 1]], [1, 2])
+
+    def test_with_other_columns_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(StreamSVMError) as caught:
+            read(save(tmp_path / "a.parquet", a=[1.0], y=[1]), save(tmp_path / "b.parquet", b=[1.0], y=[1]))
+        assert caught.value.code == "E-SCHEMA"
+
+
+def test_read_again_without_label(tmp_path: Path) -> None:
+    encoding = read(save(tmp_path / "a.parquet", c=["u", "v"], a=[1.0, 2], y=[1, 2]), categorical=("c",))[2].encoding()
+    X, labels, source = read(save(tmp_path / "b.parquet", a=[5.0], c=["w"]), encoding=encoding, label=None)
+    assert (X.tolist(), len(labels)) == ([[0, 0, 5]], 0)
+    assert source.notices == {"unknown categories of c": 1}
+
+
+def test_cut(tmp_path: Path) -> None:
+    """B21."""
+    path = save(tmp_path / "a.parquet", a=[1.0, 2.0], y=[1, 2])
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(StreamSVMError) as caught:
+        read(path)
+    assert caught.value.code == "E-TRUNCATED"
+
+
+def test_damaged_page(tmp_path: Path) -> None:
+    """B22."""
+    path = save(tmp_path / "a.parquet", a=np.arange(1000.0), y=np.arange(1000) % 2)
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float64(1.0).tobytes())] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StreamSVMError) as caught:
+        read(path)
+    assert caught.value.code == "E-CRC"
+
+
+@pytest.mark.data
+def test_flights_against_pyarrow(data_file: Callable[[str], Path]) -> None:
+    path = data_file("flights-3m.parquet")
+    options = SourceOptions(label="delay", categorical=("origin", "destination"), calendar=("date",))
+    source = open_source([path], options)
+    assert source.sparse
+    first = next(batches := source.batches())
+    assert isinstance(first.X, CSR)
+    assert source.names is not None
+    table = next(pq.ParquetFile(path).iter_batches(1000)).to_pylist()
+    for i, row in enumerate(table):
+        at = slice(first.X.indptr[i], first.X.indptr[i + 1])
+        found = {source.names[j]: v for j, v in zip(first.X.indices[at], first.X.data[at], strict=True)}
+        when = row["date"]
+        weekday = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")[when.weekday()]
+        assert found == {
+            f"date.month={when.month}": 1,
+            f"date.weekday={weekday}": 1,
+            f"date.hour={when.hour}": 1,
+            "distance": row["distance"],
+            f"origin={row['origin']}": 1,
+            f"destination={row['destination']}": 1,
+        }
+        assert first.labels[i] == row["delay"]
+    assert len(first.labels) + sum(len(batch.labels) for batch in batches) == 3_000_000

@@ -1,0 +1,177 @@
+"""Generated data: the same rows however they are asked for, and as hard to learn as promised."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import ExistsError, UsageError
+from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.store import open_store, read_chunk
+from streamsvm.store.sources.synth import GENERATORS
+from streamsvm.types import CSR, Batch, Dense, Rows, row_count
+
+NAMES = list(GENERATORS)
+
+
+def arrays(X: Rows) -> tuple[Any, ...]:
+    return (X.values,) if isinstance(X, Dense) else (X.data, X.indices, np.diff(X.indptr))
+
+
+def joined(batches: list[Batch]) -> list[Any]:
+    """All numbers of some batches, one array each: comparable whatever the cuts."""
+    parts = [(*arrays(b.X), b.labels) for b in batches]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def same(left: list[Any], right: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def two_draws(name: str) -> int:
+    """A number of rows that ends within the second draw."""
+    return int(GENERATORS[name].draw_rows) + 777
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("batch_rows", [1_000, 3_333, 10**9])
+def test_bits_do_not_depend_on_the_batch_size(name: str, batch_rows: int) -> None:
+    source = GENERATORS[name](rows=two_draws(name), seed=5)
+    cut = list(source.batches(batch_rows))
+    assert sum(row_count(b.X) for b in cut) == source.rows
+    assert same(joined(cut), joined(list(source.batches())))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fewer_rows_are_the_first_of_more(name: str) -> None:
+    more = two_draws(name)
+    few = joined(list(GENERATORS[name](rows=more - 500, seed=2).batches(500)))
+    many = list(GENERATORS[name](rows=more, seed=2).batches(500))
+    kept, left = [], more - 500
+    for b in many:
+        n = min(left, row_count(b.X))
+        part = b.X.values[:n] if isinstance(b.X, Dense) else None
+        end = b.X.indptr[n] if isinstance(b.X, CSR) else 0
+        X = Dense(part) if part is not None else CSR(b.X.data[:end], b.X.indices[:end], b.X.indptr[: n + 1])
+        kept.append(Batch(X, b.labels[:n]))
+        left -= n
+    assert same(few, joined([b for b in kept if len(b.labels)]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_form_is_what_passes_expect(name: str) -> None:
+    source = GENERATORS[name](rows=300, seed=0)
+    (batch,) = source.batches()
+    assert set(np.unique(batch.labels)) == {-1.0, 1.0}
+    assert isinstance(batch.X, CSR) == source.sparse
+    assert source.names is None or len(source.names) == source.columns
+    if isinstance(batch.X, Dense):
+        assert batch.X.values.dtype == np.float32
+        assert batch.X.values.flags.c_contiguous
+        assert batch.X.values.shape == (300, source.columns)
+    else:
+        assert [a.dtype for a in batch.X[:3]] == [np.float32, np.int32, np.int64]
+        assert batch.X.indices.max() < source.columns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_and_draws_differ(name: str) -> None:
+    a, b = (GENERATORS[name](rows=1, seed=seed) for seed in (0, 1))
+    batches = [a.draw(0), a.draw(1), b.draw(0)]
+    for left, right in itertools.combinations(batches, 2):
+        assert not np.array_equal(arrays(left.X)[0][:50], arrays(right.X)[0][:50])
+
+
+def test_susy_is_as_hard_as_promised() -> None:
+    source = GENERATORS["susy"](rows=250_000, seed=1)
+    chance = source.probability(0).astype(np.float64)
+    batch = source.draw(0)
+    # The mean of 250,000 draws of min(p, 1 - p), standard deviation 0.15: three standard errors are 0.0009.
+    assert np.minimum(chance, 1 - chance).mean() == pytest.approx(0.199, abs=0.001)
+    wrong = (chance > 0.5) != (batch.labels > 0)
+    assert wrong.mean() == pytest.approx(0.199, abs=0.0025)
+    assert (batch.labels > 0).mean() == pytest.approx(0.575, abs=0.003)
+    assert np.abs(batch.X.values.mean(axis=0)).max() < 0.01
+    assert np.abs(batch.X.values.std(axis=0) - 1).max() < 0.01
+
+
+def test_susy_is_beyond_a_plane() -> None:
+    batch = GENERATORS["susy"](rows=1, seed=1).draw(0)
+    X = np.column_stack([batch.X.values, np.ones(len(batch.labels))])
+    # Least squares on the signs stands in for a linear SVM; it errs as often.
+    w = np.linalg.lstsq(X[:100_000], batch.labels[:100_000], rcond=None)[0]
+    wrong = (X[100_000:] @ w > 0) != (batch.labels[100_000:] > 0)
+    assert wrong.mean() == pytest.approx(0.283, abs=0.004)
+
+
+def test_separable_keeps_its_margin() -> None:
+    source = GENERATORS["separable"](rows=5_000, seed=3)
+    (batch,) = source.batches()
+    height = batch.labels * (batch.X.values.astype(np.float64) @ source.normal)
+    assert height.min() >= source.margin - 1e-5
+    assert height.min() < source.margin + 0.01
+
+
+def test_sparse_text_looks_like_text() -> None:
+    source = GENERATORS["sparse-text"](rows=4_096, seed=0)
+    (batch,) = source.batches()
+    X = batch.X
+    lengths = np.diff(X.indptr)
+    assert 90 < lengths.mean() < 130
+    assert np.add.reduceat(X.data.astype(np.float64) ** 2, X.indptr[:-1]) == pytest.approx(1.0, abs=1e-5)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    assert (np.diff(X.indices)[np.diff(row) == 0] > 0).all()
+    often = np.bincount(X.indices, minlength=source.columns)
+    assert often[:10].mean() > 20 * often[1_000:1_010].mean()
+    score = np.add.reduceat(X.data * source.rule()[X.indices], X.indptr[:-1])
+    assert ((score > 0) == (batch.labels > 0)).mean() > 0.88
+
+
+def test_store_holds_the_generated_rows(tmp_path: Path) -> None:
+    job = SynthJob("susy", str(tmp_path / "s.zarr"), rows=10_000, seed=4, chunk_bytes=1 << 16, test_fraction=0.2)
+    events: list[dict[str, Any]] = []
+    result = synth(job, events.append)
+    assert result.test == job.test_path() == tmp_path / "s.test.zarr"
+    found = []
+    for path in (result.store, result.test):
+        store = open_store(path)
+        for k in range(len(store.layout.chunks)):
+            chunk = read_chunk(store, k, store.buffers())
+            found.append(Batch(chunk.X, np.where(chunk.codes == 1, 1.0, -1.0)))
+    assert same(joined(found), joined(list(GENERATORS["susy"](rows=10_000, seed=4).batches())))
+    assert open_store(result.store).layout.rows == 8_000
+    assert open_store(result.store).layout.classes == ("-1", "1")
+    assert events[-1]["rows"] == 10_000
+    assert events[-1]["done"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_makes_the_same_store(name: str, tmp_path: Path) -> None:
+    digests = set()
+    for where in ("a", "b"):
+        synth(SynthJob(name, str(tmp_path / where), rows=500, seed=1))
+        digests.add(open_store(tmp_path / where).digest)
+    assert len(digests) == 1
+
+
+def test_existing_store_is_kept(tmp_path: Path) -> None:
+    job = SynthJob("two-moons", str(tmp_path / "s"), rows=100)
+    synth(job)
+    with pytest.raises(ExistsError):
+        synth(job)
+    assert open_store(tmp_path / "s").layout.rows == 100
+
+
+@pytest.mark.parametrize("settings", [{"rows": 0}, {"test_fraction": 1.0}, {"test_fraction": -0.1}])
+def test_impossible_requests_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        SynthJob("susy", "s", **settings)
+
+
+def test_unknown_generator_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'susy'"):
+        synth(SynthJob("suzy", str(tmp_path / "s")))

@@ -1,0 +1,157 @@
+"""Linear solvers side by side: passes, rows visited, seconds and certified gap; test errors of assg and pegasos.
+
+Rows visited counts every presentation of a row to a solver by a pass over the data, the passes that only evaluate
+included, and for assg the sweeps over its sample. Reaching 0.01 is told in two ways: "certified", when the run ended
+with an exact primal and a dual that close, and "true", the first pass after which the primal of the solver's candidate
+was that close to the optimum, which a user cannot know. Rows are shuffled once, then streamed in chunks from memory.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from datasets import Data, load, primal
+from harness import Row, arguments, scratch, show
+
+from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.training import Course, Trainer
+from streamsvm.solvers.assg import SWEEPS
+from streamsvm.store.memory import MemoryStore
+from streamsvm.types import CSR, Dense, Stop
+
+SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dcd": ("dcd", {}),
+    "sgd-r": ("sgd", {"variant": "r"}),
+    "sgd-s": ("sgd", {"variant": "s"}),
+    "sgd-m": ("sgd", {"variant": "m"}),
+    "pegasos": ("pegasos", {}),
+    "pegasos, last w": ("pegasos", {"averaging": "none"}),
+    "pegasos, mean of all": ("pegasos", {"averaging": "all"}),
+    "pegasos, batch 32": ("pegasos", {"batch": 32}),
+    "assg": ("assg", {}),
+    "assg, batch 32": ("assg", {"batch": 32}),
+}
+ERRORS = ("pegasos", "pegasos, last w", "pegasos, mean of all", "assg", "assg, batch 32")
+
+
+class Task(NamedTuple):
+    """Training rows as a store, test rows, and the problem."""
+
+    data: Data
+    store: MemoryStore
+    test: Data
+    loss: str
+    C: float
+
+
+class Looks(NamedTuple):
+    """What a run went through: primal of the candidate and error on the test rows after each pass."""
+
+    primals: list[float]
+    errors: list[float]
+    rows: list[int]
+
+
+def task_of(data: Data, loss: str, lam: float, chunk: int) -> Task:
+    """A fifth of the rows is for testing."""
+    order = np.random.default_rng(1).permutation(data.rows)
+    cut = int(0.8 * data.rows)
+    train, test = (Data(data.name, data.X[part], data.y[part]) for part in (order[:cut], order[cut:]))
+    store, X = MemoryStore(chunk), train.X
+    rows = Dense(X) if isinstance(X, np.ndarray) else CSR(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64))
+    store.append(rows, (train.y > 0).astype(np.int32))
+    return Task(train, store.commit(("-1", "1"), X.shape[1]), test, loss, 1.0 / (lam * train.rows))
+
+
+def trainer_of(task: Task, who: str, tolerance: float, report: Any, seed: int = 0) -> Trainer:
+    solver, options = SOLVERS[who]
+    job = FitJob("memory", "unused", solver=solver, options=options, loss=task.loss, C=task.C, tolerance=tolerance)
+    plan = make_plan(job, task.store)
+    return Trainer(task.store, plan.solver, plan.problems, plan.features, Course(seed, depth=0), report)
+
+
+def sampled(who: str, task: Task) -> int:
+    """Rows presented beside the passes: assg's sweeps over its sample."""
+    chunk = task.store.layout.largest_chunk
+    return SWEEPS * min(4096, chunk) if who.startswith("assg") else 0
+
+
+def watched(task: Task, who: str, passes: int, seed: int = 0) -> Looks:
+    """A run of so many passes, looked at after each."""
+    course, rows = Looks([], [], []), task.data.rows
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] != "pass":
+            return
+        state = trainer._result.runs[0].state
+        w = state.evidence.candidate
+        wrong = (task.test.X @ w[:-1] + w[-1] > 0) != (task.test.y > 0)
+        course.primals.append(primal(task.data, w, task.C, task.loss))
+        course.errors.append(float(np.mean(wrong)))
+        course.rows.append(event["pass"] * rows + sampled(who, task))
+
+    trainer = trainer_of(task, who, 1e-14, look, seed)
+    trainer.train(Stop(passes))
+    return course
+
+
+def optimum(task: Task) -> float:
+    """A lower bound on the optimum, by dcd; how close is printed."""
+    certificate = trainer_of(task, "dcd", 1e-4, lambda _: None).train(Stop(1000, 60.0)).runs[0].certificate
+    assert certificate is not None
+    print(f"{task.data.name} {task.loss}: optimum {certificate.dual:.7g} + {certificate.gap:.1e}", flush=True)
+    return certificate.dual
+
+
+def contest(task: Task, who: str, best: float, tolerance: float, passes: int) -> Row:
+    trainer_of(task, who, tolerance, lambda _: None).train(Stop(2))  # compiles
+    began = time.process_time()
+    result = trainer_of(task, who, tolerance, lambda _: None).train(Stop(passes))
+    seconds, certificate = time.process_time() - began, result.runs[0].certificate
+    assert certificate is not None
+    rows = result.passes * task.data.rows + sampled(who, task)
+    close = certificate.gap <= tolerance
+    row = {"set": task.data.name, "loss": task.loss, "solver": who, "passes": result.passes, "cpu s": seconds}
+    row |= {"gap": certificate.gap, "certified, rows / n": rows / task.data.rows if close else None}
+    if who != "dcd":
+        course = watched(task, who, passes)
+        reached = [r for p, r in zip(course.primals, course.rows, strict=True) if p <= best * (1 + tolerance)]
+        row["true, rows / n"] = min(reached) / task.data.rows if reached else None
+    return row
+
+
+def errors(task: Task, who: str, seeds: int) -> Row:
+    """Mean test error in percent after some passes, over seeds."""
+    courses = [watched(task, who, 11, seed) for seed in range(seeds)]
+    row: Row = {"set": task.data.name, "loss": task.loss, "solver": who}
+    return row | {f"{k} passes": 100.0 * float(np.mean([c.errors[k - 1] for c in courses])) for k in (1, 2, 3, 5, 10)}
+
+
+def solvers_for(loss: str) -> list[str]:
+    return [who for who, (name, _) in SOLVERS.items() if name != "sgd" or loss == "hinge"]
+
+
+def main() -> None:
+    options = arguments(
+        __doc__, data="a9a,ijcnn1,w8a,imdb,letter,covtype", losses="hinge", lam=1e-4, tolerance=0.01, passes=100,
+        chunk=1 << 18, seeds=5,
+    )  # fmt: skip
+    table, tests = [], []
+    with scratch() as directory:
+        for name in options.data.split(","):
+            data = load(name, Path(directory))
+            for loss in options.losses.split(","):
+                task = task_of(data, loss, options.lam, options.chunk)
+                best = optimum(task)
+                table += [contest(task, who, best, options.tolerance, options.passes) for who in solvers_for(loss)]
+                tests += [errors(task, who, options.seeds) for who in ERRORS]
+    show(f"linear solvers to a relative accuracy of {options.tolerance:g}, lambda = {options.lam:g}", table, options)
+    options.json = None
+    show("test error in % after passes of training", tests, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Find code that nothing uses. What a registry names as "module:attribute" is used; so is what ALLOWED gives a reason for."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from vulture import Vulture
+
+PLACES = ("streamsvm", "tests", "tools")
+ALLOWED = {
+    "CACHE_DIR": "set for numba to read",
+    "ClusterError": "part of the table of errors, raised from cluster.py on",
+    "InterruptedRun": "part of the table of errors, raised by the signal handler",
+    "STORES": "read by the contract tests",
+    "bits": "the signature of a numba intrinsic",
+    "context": "the signature of a numba intrinsic",
+    "merge": "the cluster's part of the solver protocol",
+    "format_commands": "called by click",
+    "get_command": "called by click",
+    "list_commands": "called by click",
+    "readable": "read by io",
+    "versions": "a field of the manifest: written for people",
+}
+DECORATORS = [
+    "@pytest.*",
+    "@given",
+    "@overload*",
+    "@click.*",
+    "@main.*",
+    "@*.command*",
+    "@njit*",
+    "@intrinsic*",
+    "@*.fixture*",
+]
+
+
+def registered() -> set[str]:
+    """Attributes that are named in strings, as registries and entry points name them."""
+    texts = [p.read_text(encoding="utf-8") for p in Path("streamsvm").rglob("*.py")] + [
+        Path("pyproject.toml").read_text()
+    ]
+    return {name for text in texts for name in re.findall(r'"streamsvm[\w.]*:(\w+)"', text)}
+
+
+def main() -> int:
+    search = Vulture(ignore_names=sorted(registered() | ALLOWED.keys()), ignore_decorators=DECORATORS)
+    search.scavenge(PLACES)
+    found = search.get_unused_code(min_confidence=60)
+    for item in found:
+        print(item.get_report())
+    print(f"dead code: {len(found)} found" if found else "dead code: none")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
