@@ -2,18 +2,23 @@
 
 ``write_file`` replaces a whole file atomically. Large outputs are made of many files written with ``write_part`` -
 not yet durable, which is why nothing may refer to them - then ``sync`` makes them durable, and a last ``write_file``
-of a manifest that names them is the commit. ``append_line`` is for journals and event logs.
+of a manifest that names them is the commit. ``append_line`` is for journals, ``open_log`` for event logs.
+
+Every primitive calls ``observe`` at each of its steps, where a test kills the process or notes the order of things.
+STREAMSVM_FAULT=kill@N kills at the N-th step.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import io
 import os
 import secrets
-from collections.abc import Iterable
+import signal
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,10 +26,33 @@ from streamsvm.errors import ExistsError, StorageError
 
 PARTIAL = ".partial"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+RENAME_EXCHANGE = 2
+AT_FDCWD = -100
+
+
+def _killing(at: int) -> Callable[..., None]:
+    """An observer that kills this process at step ``at``."""
+    steps = count(1)
+
+    def observer(*_: Any) -> None:
+        if next(steps) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return observer
+
+
+_FAULT = os.environ.get("STREAMSVM_FAULT", "")
+observe: Callable[..., None] | None = _killing(int(_FAULT[5:])) if _FAULT.startswith("kill@") else None
+"""Told (what was just done, path, other path) while something is being written."""
+
+
+def _step(done: str, *paths: Path) -> None:
+    if observe is not None:
+        observe(done, *paths)
 
 
 @contextmanager
-def _explained(action: str, path: Path | str) -> Any:
+def explained(action: str, path: Path | str) -> Any:
     """Turn the operating system's refusal into an error that names the file."""
     try:
         yield
@@ -39,11 +67,16 @@ def _explained(action: str, path: Path | str) -> Any:
         ) from error
 
 
-def _write_all(descriptor: int, pieces: Iterable[Any]) -> None:
+def _write_all(descriptor: int, pieces: Iterable[Any], path: Path) -> None:
+    _step("opened", path)
     for piece in pieces:
         rest = memoryview(piece).cast("B")
+        if observe is not None and len(rest) > 1:
+            rest = rest[os.write(descriptor, rest[: len(rest) // 2]) :]
+            _step("half", path)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+    _step("written", path)
 
 
 def _fsync_directory(path: Path) -> None:
@@ -52,13 +85,15 @@ def _fsync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    _step("directory synced", path)
 
 
 def make_directory(path: Path, *, fresh: bool = False) -> None:
     """Create a directory and its parents, durably. ``fresh``: it must not exist (ExistsError)."""
-    with _explained("creating", path):
+    with explained("creating", path):
         missing = [p for p in (path, *path.parents) if not p.exists()]
         path.mkdir(parents=True, exist_ok=not fresh)
+        _step("made", path)
         for made in missing:
             _fsync_directory(made.parent)
 
@@ -71,15 +106,17 @@ def write_file(path: Path, *pieces: Any) -> None:
 def write_stream(path: Path, pieces: Iterable[Any]) -> None:
     """``write_file`` for buffers that are made one by one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-    with _explained("writing", path):
+    with explained("writing", path):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         try:
             try:
-                _write_all(descriptor, pieces)
+                _write_all(descriptor, pieces, temporary)
                 os.fsync(descriptor)
+                _step("synced", temporary)
             finally:
                 os.close(descriptor)
             os.replace(temporary, path)
+            _step("renamed", temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -88,12 +125,27 @@ def write_stream(path: Path, pieces: Iterable[Any]) -> None:
 
 def write_part(path: Path, *pieces: Any) -> None:
     """Write one file of a larger output, not yet durable. Raises StorageError."""
-    with _explained("writing", path):
+    with explained("writing", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
-            _write_all(descriptor, pieces)
+            _write_all(descriptor, pieces, path)
         finally:
             os.close(descriptor)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a journal, durably. Only the last line can be cut by a kill or a power cut; readers leave it out."""
+    fresh = not path.exists()
+    with explained("writing", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        try:
+            _write_all(descriptor, [line.encode() + b"\n"], path)
+            os.fsync(descriptor)
+            _step("synced", path)
+        finally:
+            os.close(descriptor)
+        if fresh:
+            _fsync_directory(path.parent)
 
 
 def sync(paths: Iterable[Path]) -> None:
@@ -101,14 +153,15 @@ def sync(paths: Iterable[Path]) -> None:
     directories = set()
     for path in paths:
         directories.add(path.parent)
-        with _explained("syncing", path):
+        with explained("syncing", path):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+        _step("synced", path)
     for directory in directories:
-        with _explained("syncing", directory):
+        with explained("syncing", directory):
             _fsync_directory(directory)
 
 
@@ -116,7 +169,7 @@ def claim(path: Path, *, overwrite: bool) -> None:
     """Check, before hours of work, that an output can be written. Raises ExistsError, StorageError."""
     if path.exists() and not overwrite:
         raise ExistsError(f"{path} exists already", hint="choose another name, or pass --overwrite")
-    with _explained("writing to", path.parent):
+    with explained("writing to", path.parent):
         if not os.access(path.parent, os.W_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES) if path.parent.exists() else "no such directory")
 
@@ -131,32 +184,43 @@ def write_npy(path: Path, rows: int, parts: Iterable[Any]) -> None:
     write_stream(path, chain([header.getvalue()], (np.ascontiguousarray(part, "<f8") for part in parts)))
 
 
-def open_scratch(path: Path, nbytes: int) -> int:
-    """A descriptor of a new file of zeros for reading and writing: state that may be lost with the run."""
-    with _explained("creating", path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+def open_state(path: Path, nbytes: int) -> int:
+    """A descriptor for reading and writing a file that changes in place; a new one is given ``nbytes`` of disk."""
+    with explained("creating", path):
+        fresh = not path.exists()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            if nbytes:
+            if fresh and nbytes:
                 os.posix_fallocate(descriptor, 0, nbytes)
         except OSError:
             os.close(descriptor)
             path.unlink()
             raise
+        if fresh:
+            _fsync_directory(path.parent)
         return descriptor
 
 
+def sync_state(descriptor: int, path: Path) -> None:
+    """Make durable what was written into a file of ``open_state``."""
+    with explained("syncing", path):
+        os.fsync(descriptor)
+        _step("synced", path)
+
+
 def write_at(descriptor: int, values: Any, offset: int) -> None:
-    """Write a whole buffer at an offset of a scratch file."""
-    with _explained("writing", "the per-row state"):
+    """Write a whole buffer at an offset of a file of ``open_state``."""
+    with explained("writing", "the per-row state"):
         rest = memoryview(values).cast("B")
         while rest:
             written = os.pwrite(descriptor, rest, offset)
             rest, offset = rest[written:], offset + written
+        _step("written in place")
 
 
 def read_at(descriptor: int, into: Any, offset: int) -> None:
-    """Fill a whole buffer from an offset of a scratch file."""
-    with _explained("reading", "the per-row state"):
+    """Fill a whole buffer from an offset of a file of ``open_state``."""
+    with explained("reading", "the per-row state"):
         rest = memoryview(into).cast("B")
         while rest:
             got = os.preadv(descriptor, [rest], offset)
@@ -167,7 +231,7 @@ def read_at(descriptor: int, into: Any, offset: int) -> None:
 
 def open_log(path: Path) -> IO[str]:
     """A line-buffered text file to append events to."""
-    with _explained("opening", path):
+    with explained("opening", path):
         return open(path, "a", encoding="utf-8", buffering=1)
 
 
@@ -179,6 +243,18 @@ def sweep(directory: Path) -> None:
 
 def rename(source: Path, target: Path) -> None:
     """Rename a file or directory, durably."""
-    with _explained("renaming", source):
+    with explained("renaming", source):
         os.rename(source, target)
+        _step("renamed", source, target)
         _fsync_directory(target.parent)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two files or directories of one parent change names in one step, durably."""
+    with explained("renaming", one):
+        libc = ctypes.CDLL(None, use_errno=True)
+        names = os.fsencode(one), os.fsencode(other)
+        if libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        _step("exchanged", one, other)
+        _fsync_directory(other.parent)

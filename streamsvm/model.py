@@ -19,7 +19,7 @@ from streamsvm import __version__, durable
 from streamsvm.compute.margins import decision_values
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
-from streamsvm.types import Float64, Int32, Rows, row_count
+from streamsvm.rows import Float64, Int32, Rows, row_count
 
 FORMAT = 1
 LARGEST_HEADER = 100 << 20

@@ -7,123 +7,14 @@ hidden). Everything with a choice of implementation is a ``Protocol``. Nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
-Float32: TypeAlias = NDArray[np.float32]
-Float64: TypeAlias = NDArray[np.float64]
-Int32: TypeAlias = NDArray[np.int32]
-Int64: TypeAlias = NDArray[np.int64]
-
-
-# -- rows: the two forms data takes in memory. A pass is written once against the three methods they share. ---------
-#
-# ``w`` has one component more than there are columns: the last one belongs to a constant feature of value ``bias``,
-# appended to every row (0.0 where there is none; that component then never moves). The bias is thus regularised like
-# any other weight, as in LIBLINEAR.
-
-
-class Dense(NamedTuple):
-    """Rows as a C-contiguous float32 matrix (n, d)."""
-
-    values: Float32
-    bias: float = 0.0
-
-    def dot(self, i: int, w: Float64) -> float:
-        row, total = self.values[i], self.bias * w[self.values.shape[1]]
-        for j in range(row.size):
-            total += row[j] * w[j]
-        return total
-
-    def axpy(self, i: int, c: float, w: Float64) -> None:
-        row = self.values[i]
-        for j in range(row.size):
-            w[j] += c * row[j]
-        w[row.size] += c * self.bias
-
-    def sqnorm(self, i: int) -> float:
-        row, total = self.values[i], self.bias * self.bias
-        for j in range(row.size):
-            total += np.float64(row[j]) * row[j]
-        return total
-
-
-class CSR(NamedTuple):
-    """Rows as compressed sparse rows: float32 data, int32 indices, int64 indptr that starts at 0.
-
-    Indices are read as unsigned, and rows as slices: numba then leaves out the test for negative indices, and the loop
-    over a row is three times as fast.
-    """
-
-    data: Float32
-    indices: Int32
-    indptr: Int64
-    bias: float = 0.0
-
-    def dot(self, i: int, w: Float64) -> float:
-        start, stop = self.indptr[i], self.indptr[i + 1]
-        data, indices = self.data[start:stop], self.indices[start:stop]
-        total = self.bias * w[w.size - 1]
-        for p in range(data.size):
-            total += data[p] * w[np.uint32(indices[p])]
-        return total
-
-    def axpy(self, i: int, c: float, w: Float64) -> None:
-        start, stop = self.indptr[i], self.indptr[i + 1]
-        data, indices = self.data[start:stop], self.indices[start:stop]
-        for p in range(data.size):
-            w[np.uint32(indices[p])] += c * data[p]
-        w[w.size - 1] += c * self.bias
-
-    def sqnorm(self, i: int) -> float:
-        data, total = self.data[self.indptr[i] : self.indptr[i + 1]], self.bias * self.bias
-        for p in range(data.size):
-            total += np.float64(data[p]) * data[p]
-        return total
-
-
-Rows: TypeAlias = Dense | CSR
-
-
-def row_count(X: Rows) -> int:
-    """How many rows a record holds."""
-    return len(X.values) if isinstance(X, Dense) else len(X.indptr) - 1
-
-
-def row_slice(X: Rows, start: int, stop: int) -> Rows:
-    """Rows [start, stop) as a record of the same kind; the numbers are not copied (a CSR's indptr is)."""
-    if isinstance(X, Dense):
-        return Dense(X.values[start:stop], X.bias)
-    low, high = X.indptr[start], X.indptr[stop]
-    return CSR(X.data[low:high], X.indices[low:high], X.indptr[start : stop + 1] - low, X.bias)
-
-
-def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
-    """The rows where ``chosen`` (n,) is true, in order, copied."""
-    if isinstance(X, Dense):
-        return Dense(X.values[chosen], X.bias)
-    lengths = np.diff(X.indptr)
-    entries = np.repeat(chosen, lengths)
-    indptr = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
-    return CSR(X.data[entries], X.indices[entries], indptr, X.bias)
-
-
-def row_stack(parts: Sequence[Rows]) -> Rows:
-    """Rows of several records of one kind as one record."""
-    if isinstance(parts[0], Dense):
-        return Dense(np.concatenate([p.values for p in parts if isinstance(p, Dense)]), parts[0].bias)
-    sparse = [p for p in parts if isinstance(p, CSR)]
-    lengths = np.concatenate([np.diff(p.indptr) for p in sparse])
-    indptr = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=indptr[1:])
-    data, indices = (np.concatenate([getattr(p, name) for p in sparse]) for name in ("data", "indices"))
-    return CSR(data, indices, indptr, parts[0].bias)
-
+from streamsvm.rows import Float32, Float64, Int32, Int64, Rows
 
 # -- data on its way in ----------------------------------------------------------------------------------------------
 
@@ -213,8 +104,10 @@ class Store(Protocol):
         ...
 
     def check(self, chunk: int, into: Any) -> Chunk:
-        """Verify what was fetched, once, and view it as rows. Raises DataError naming the chunk that is not what was
-        written. Apart from ``fetch`` so that whichever thread is idle can do it."""
+        """Verify what was fetched, once, and view it as rows; whichever thread is idle does it.
+
+        Raises DataError naming the chunk when it is not what was written.
+        """
         ...
 
     def expect(self, chunk: int) -> None:
@@ -450,7 +343,7 @@ class Stop:
     seconds: float = float("inf")
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How a run ended."""
 
     CONVERGED = "converged"

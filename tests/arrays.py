@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.types import CSR
+from streamsvm.rows import CSR
 
 
 def csr_of(values: Any, bias: float = 0.0) -> CSR:

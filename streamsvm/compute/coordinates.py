@@ -15,7 +15,7 @@ from typing import Any
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.types import Float32, Float64
+from streamsvm.rows import Float32, Float64
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

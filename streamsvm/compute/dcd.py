@@ -18,8 +18,7 @@ from numba import njit
 
 from streamsvm.compute.records import FAST, touch_row
 from streamsvm.compute.touch import touch
-from streamsvm.types import Float32, Float64, Int32, Rows
-
+from streamsvm.rows import Float32, Float64, Int32, Rows
 
 AHEAD = 4
 """Visits between asking for a row and needing it."""

@@ -10,7 +10,7 @@ from numba import njit
 from streamsvm.compute.gram import kernel_block, points_of
 from streamsvm.compute.records import FAST
 from streamsvm.compute.subset import matrix_of
-from streamsvm.types import Float32, Float64, Rows, row_count, row_slice
+from streamsvm.rows import Float32, Float64, Rows, row_count, row_slice
 
 TILE_ROWS = 256
 TILE_POINTS = 2048

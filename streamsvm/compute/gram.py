@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import streamsvm.compute.elementary  # noqa: F401  gives passes the functions of kernels.py
 from streamsvm.compute.records import FAST
-from streamsvm.types import Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
 
 class Points(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.types import Float64, Rows
+from streamsvm.rows import Float64, Rows
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.types import Float32, Float64
+from streamsvm.rows import Float32, Float64
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

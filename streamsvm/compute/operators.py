@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.margins import decision_values
 from streamsvm.compute.records import FAST
-from streamsvm.types import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_stack, row_where
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_stack, row_where
 
 TILE = 2048
 """Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""

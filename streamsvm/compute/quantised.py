@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from streamsvm.types import Float32
+from streamsvm.rows import Float32
 
 LEVELS = 127
 LIMIT = np.float32(LEVELS)

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import overload, overload_method
 
 from streamsvm.compute.touch import LINE, touch
-from streamsvm.types import Dense, Rows
+from streamsvm.rows import Dense, Rows
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """Floating-point freedoms passes take: sums may be reordered and fused. NaN and infinity keep their meaning."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from streamsvm.types import Float32, Int32
+from streamsvm.rows import Float32, Int32
 
 
 @njit(cache=True, nogil=True)

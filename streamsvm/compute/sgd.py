@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.types import Float32, Float64, Int32, Rows
+from streamsvm.rows import Float32, Float64, Int32, Rows
 
 
 @njit(cache=True, nogil=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.types import Float32, Float64
+from streamsvm.rows import Float32, Float64
 
 FINITE = FAST | {"nnan"}
 """No NaN can arise here, and saying so lets a maximum be a vector instruction."""
@@ -74,9 +74,7 @@ def _largest(v: Float64, closed: Float64) -> int:
 
 
 @njit(cache=True, nogil=True, fastmath=FINITE)
-def _partner(
-    row: Float32, diagonal: Float64, v: Float64, closed: Float64, top: float, own: float
-) -> tuple[int, float]:
+def _partner(row: Float32, diagonal: Float64, v: Float64, closed: Float64, top: float, own: float) -> tuple[int, float]:
     """The open coordinate that drops the objective most, paired with the one whose row is given; the smallest open v."""
     best, stripe, bottom = -1.0, 0, 2.0 * OUT
     for start in range(0, v.size, STRIPE):

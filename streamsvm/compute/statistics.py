@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from streamsvm.types import Float32, Float64, Int32, Int64
+from streamsvm.rows import Float32, Float64, Int32, Int64
 
 
 @njit(cache=True, nogil=True)

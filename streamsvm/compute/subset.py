@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.types import CSR, Dense, Float32, Int64, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 
 
 def take(X: Rows, chosen: NDArray[Any]) -> Rows:

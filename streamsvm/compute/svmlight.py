@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from streamsvm.types import Float32, Float64, Int32, Int64
+from streamsvm.rows import Float32, Float64, Int32, Int64
 
 TAB, NEWLINE, RETURN, SPACE, HASH, PLUS, MINUS, DOT, COLON = 9, 10, 13, 32, 35, 43, 45, 46, 58
 EXPONENT = 0x65

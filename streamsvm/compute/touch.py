@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic, overload
 
@@ -20,8 +20,8 @@ def touch(values: Any, position: int) -> None:
     """Ask for the cache line that holds ``values[position]`` of a one-dimensional array."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _prefetch(typing_context: Any, values: Any, position: Any) -> Any:
+@intrinsic
+def _prefetch(_: Any, values: Any, position: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -38,4 +38,4 @@ def _prefetch(typing_context: Any, values: Any, position: Any) -> Any:
 
 @overload(touch, strict=False)
 def _touch(values: Any, position: Any) -> Any:
-    return lambda values, position: _prefetch(values, position)
+    return lambda values, position: _prefetch(values, position)  # noqa: PLW0108 (numba wants a Python function)

@@ -14,7 +14,7 @@ from streamsvm.compute.scaling import scale_dense, scale_sparse
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS
-from streamsvm.types import CSR, Dense, Float32, Float64, Rows, row_count, row_slice
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice
 
 TILE_ROWS = 256
 TILE_POINTS = 2048

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import UsageError
-from streamsvm.types import Float64, Statistics
+from streamsvm.rows import Float64
+from streamsvm.types import Statistics
 
 
 def gamma_of(rule: str | float, mean: Float64, variance: Float64, *, city_block: bool = False) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.gram import Points, diagonal, kernel_block, symmetric_gram
-from streamsvm.types import Float32, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_slice
 
 TILE = 1 << 20
 SCORE_ROWS = 2048

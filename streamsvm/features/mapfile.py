@@ -15,7 +15,7 @@ from streamsvm.features.expansion import expansion_of
 from streamsvm.features.nystrom import Projection
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS
-from streamsvm.types import Dense
+from streamsvm.rows import Dense
 
 FILE = "map.safetensors"
 

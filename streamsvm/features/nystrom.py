@@ -19,7 +19,8 @@ from streamsvm.compute.operators import TILE, Factored
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
 from streamsvm.features.scaling import Raw, Standardised
-from streamsvm.types import Dense, Float32, KernelSolution, LinearSolution, Part, Rows, row_count, row_slice
+from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
+from streamsvm.types import KernelSolution, LinearSolution, Part
 
 CUT = 1e-6
 """Eigenvalues of K_mm below this part of the largest are left out."""

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.compute.scaling import scale_dense, scale_sparse
-from streamsvm.types import Dense, Float32, LinearSolution, Part, Rows, Statistics, Store, row_count
+from streamsvm.rows import Dense, Float32, Rows, row_count
+from streamsvm.types import LinearSolution, Part, Statistics, Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,23 +23,26 @@ from threadpoolctl import threadpool_limits
 from streamsvm import durable
 from streamsvm.compute.gram import Points
 from streamsvm.errors import ExistsError, StorageError, UsageError
+from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import CUT, Nystrom, Projection, part_rows, projection_of
 from streamsvm.features.scaling import Standardised, scaling_of
 from streamsvm.jobs.embedding import DTYPES
-from streamsvm.jobs.nystrom import NystromRequest, draw_landmarks, memory_terms, request_of
+from streamsvm.jobs.nystrom import NystromRequest, draw_landmarks, gather, memory_terms, request_of
 from streamsvm.jobs.sink import JOURNAL, Sink
+from streamsvm.rows import Dense, Float32, row_count, row_slice
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan, mib
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import create, manifest, open_store
 from streamsvm.store.encoding import Encoding
-from streamsvm.types import Dense, Float32, Report, Store, Term, row_count, row_slice, silent
+from streamsvm.types import Report, Store, Term, silent
 
 FORMAT = 1
 HEADROOM = 1.5
-"""int8: how far beyond the landmarks' largest feature a column can go before it is clipped."""
+"""int8: how far beyond the largest feature of a sample a column can go before it is clipped."""
+SCALE_ROWS = 2048
 REPORT_SECONDS = 0.2
 
 
@@ -141,7 +144,7 @@ class Builder:
             durable.make_directory(writer.directory)
             projection = projection_of(points, self.request.record, self.request.inner)
             seal = write_map(writer.directory, projection)
-            scale = column_scale(projection) if self.job.dtype == "int8" else None
+            scale = column_scale(projection, self.request, self.store) if self.job.dtype == "int8" else None
             saved = {"key": key, "map": seal, "scale": None if scale is None else scale.tolist(), "progress": None}
             durable.write_file(writer.directory / JOURNAL, json.dumps(saved).encode())
         else:
@@ -223,11 +226,14 @@ class Builder:
         return facts if saved["scale"] is None else facts | {"scale": saved["scale"]}
 
 
-def column_scale(projection: Projection) -> Float32:
-    """Of int8 features: 127 stands for a bit more than the largest feature any landmark has."""
-    features = np.empty((projection.points.size, projection.rank), np.float32)
-    landmarks = Dense(np.ascontiguousarray(projection.points.columns.T))
-    Nystrom(projection, 0.0, factored=True).into(landmarks, features)
+def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
+    """Of int8 features: 127 stands for a bit more than the largest feature in a sample of rows.
+
+    Not of the landmarks: their features along small eigenvalues are far smaller than those of other rows.
+    """
+    rows = uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1)
+    features = np.empty((len(rows), projection.rank), np.float32)
+    Nystrom(projection, 0.0, factored=True).into(Dense(gather(store, rows, request.inner)), features)
     largest = np.abs(features).max(axis=0)
     return np.asarray(HEADROOM * np.maximum(largest, np.float32(1e-30)) / 127, np.float32)
 

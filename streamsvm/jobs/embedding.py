@@ -15,8 +15,9 @@ from streamsvm.compute.operators import Factored, adjoint, margins
 from streamsvm.errors import UsageError
 from streamsvm.jobs.doctor import disk_speed
 from streamsvm.jobs.nystrom import THROUGH_OPERATORS, NystromRequest
+from streamsvm.rows import Dense
 from streamsvm.schedule import budget
-from streamsvm.types import Dense, Store
+from streamsvm.types import Store
 
 DISK, FLY, AUTO = "disk", "fly", "auto"
 DTYPES = {"float32": 4, "float16": 2, "int8": 1}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import ExistsError
+from streamsvm.rows import Float32, Int32, Rows
 from streamsvm.store import create
 from streamsvm.store.forms import take
-from streamsvm.types import Float32, Int32, Rows
 
 
 def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.holdout import Stores, refuse_existing
+from streamsvm.rows import row_count
 from streamsvm.schedule import budget
 from streamsvm.store.forms import DENSE_FROM, LAYOUTS, density, in_layout
 from streamsvm.store.labels import Labels, added, check_codings, few_labels, label_coder
 from streamsvm.store.sources import Source, SourceOptions, open_source
 from streamsvm.store.sources.ahead import ahead
-from streamsvm.types import Batch, Report, Term, row_count, silent
+from streamsvm.types import Batch, Report, Term, silent
 
 REPORT_SECONDS = 0.2
 SOURCE_BYTES = 64 << 20

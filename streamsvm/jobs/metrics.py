@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.types import Float64, Int32, Int64
+from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
 """Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""

@@ -20,10 +20,11 @@ from streamsvm.features.landmarks import leverage_sampler, sampler_bytes, unifor
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows, projection_of, working_bytes
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS
+from streamsvm.rows import Dense, Float32, Int64
 from streamsvm.schedule.budget import mib
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Loaded, Stream
-from streamsvm.types import Dense, Float32, Int64, Layout, Report, Store, Term, Visit
+from streamsvm.types import Layout, Report, Store, Term, Visit
 
 SAMPLINGS = ("uniform", "leverage")
 THROUGH_OPERATORS = ("newton",)

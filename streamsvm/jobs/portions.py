@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model
+from streamsvm.rows import CSR, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.plan import epoch_visits
@@ -19,7 +20,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.labels import REST, label_text
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
-from streamsvm.types import CSR, Int32, Rows, Term, row_count
+from streamsvm.types import Term
 
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""

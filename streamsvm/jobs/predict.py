@@ -21,8 +21,9 @@ from streamsvm import model as models
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.portions import Portions, portions
 from streamsvm.model import Model
+from streamsvm.rows import row_count
 from streamsvm.store.sources import SourceOptions
-from streamsvm.types import Report, row_count, silent
+from streamsvm.types import Report, silent
 
 OUTPUTS = ("label", "decision")
 STDOUT = "-"

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.rows import Dense, Float32
 from streamsvm.store.zarr import ZarrWriter
-from streamsvm.types import Chunk, Dense, Float32
+from streamsvm.types import Chunk
 
 JOURNAL = "journal.json"
 JOURNAL_EVERY = 16

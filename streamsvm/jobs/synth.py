@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import UsageError
+from streamsvm.rows import Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.sources.synth import GENERATORS, Generator
-from streamsvm.types import Batch, Int32, Report, row_slice, silent
+from streamsvm.types import Batch, Report, silent
 
 CLASSES = ("-1", "1")
 REPORT_SECONDS = 0.2

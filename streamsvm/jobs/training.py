@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.rows import Int32
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.rows import RowStates
 from streamsvm.schedule.stream import Loaded, Stream
-from streamsvm.types import Block, Certificate, Int32, Part, Problem, Report, Solver, Status, Stop, Store
+from streamsvm.types import Block, Certificate, Part, Problem, Report, Solver, Status, Stop, Store
 
 REPORT_SECONDS = 0.2
 
@@ -83,7 +84,8 @@ class Trainer:
             while True:
                 ending = ending or result.passes + 1 >= stop.max_passes
                 self._pass(stream, ending)
-                result.bytes_read += layout.bytes_per_pass
+                if result.passes == 1 or not self._course.kept:
+                    result.bytes_read += layout.bytes_per_pass
                 result.seconds, result.waited = time.perf_counter() - self._began, stream.waited
                 if all(run.done for run in result.runs):
                     return result

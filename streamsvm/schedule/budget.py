@@ -98,9 +98,8 @@ def _group_limits() -> list[int]:
         else:
             continue
         own = root / path.lstrip("/")
-        for group in (own, *own.parents):
-            if group.is_relative_to(root):
-                found.append(_read(str(group / name)).strip())
+        groups = [group for group in (own, *own.parents) if group.is_relative_to(root)]
+        found += [_read(str(group / name)).strip() for group in groups]
     return [int(text) for text in found if text.isdigit() and int(text) < 1 << 60]
 
 

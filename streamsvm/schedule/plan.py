@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 
@@ -32,7 +32,11 @@ def epoch_visits(layout: Layout, seed: int, epoch: int, shuffled: bool) -> Itera
         yield Visit(epoch, chunk, visit_seed(seed, epoch, chunk), shuffled, last)
 
 
-def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0) -> Iterator[Visit]:
-    """Epoch after epoch without end, so that reading ahead does not stop where an epoch does."""
-    for epoch in count(first):
+def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: int = 0) -> Iterator[Visit]:
+    """Epoch after epoch without end, so that reading ahead does not stop where an epoch does.
+
+    ``skipped``: so many visits of epoch ``first`` have been made already.
+    """
+    yield from islice(epoch_visits(layout, seed, first, shuffled), skipped, None)
+    for epoch in count(first + 1):
         yield from epoch_visits(layout, seed, epoch, shuffled)

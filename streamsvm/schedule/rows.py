@@ -2,6 +2,11 @@
 
 The state of one chunk lies together, all problems after one another, so that a visit is one read and one write
 whatever the number of problems.
+
+A checkpoint must not be overwritten by what comes after it. The file has three places for every chunk: a changed chunk
+goes to one that neither of the last two checkpoints refers to, so that a checkpoint is no more than the list of places
+and costs a sync and not a copy. State that lives in memory is written there when a checkpoint is made, as far as it
+has changed.
 """
 
 from __future__ import annotations
@@ -12,15 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState
+
+PLACES = 3
+NOWHERE = -1
+"""The place of a chunk that has never been changed: its numbers are 0."""
 
 
 @dataclass(slots=True)
 class RowStates:
-    """One named state for ``problems`` problems; ``sidecar`` None keeps it in memory.
+    """One named state for ``problems`` problems. ``file`` None: in memory, without checkpoints.
 
     ``load`` gives a chunk's (problems, rows) array, zeros at first; ``save`` puts it back.
     """
@@ -28,46 +39,104 @@ class RowStates:
     state: RowState
     layout: Layout
     problems: int
-    sidecar: Path | None = None
-    _values: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    file: Path | None = None
+    resident: bool = True
+    _values: NDArray[Any] = field(init=False)
+    _starts: list[int] = field(init=False)
+    _places: NDArray[np.int8] = field(init=False)
+    _crcs: NDArray[np.uint32] = field(init=False)
+    _changed: NDArray[np.bool_] = field(init=False)
+    """Since the last checkpoint."""
+    _taken: list[NDArray[np.int8]] = field(default_factory=list)
+    """The places of the last two checkpoints."""
     _descriptor: int = -1
-    _starts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        chunks = len(self.layout.chunks)
         self._starts = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
-        items = self.layout.rows * self.problems
-        if self.sidecar is None:
-            self._values = np.zeros(items, self.state.dtype)
-        else:
-            self._descriptor = durable.open_scratch(self.sidecar, items * self._values_size())
-            largest = self.layout.largest_chunk * self.problems
-            self._values = np.empty(largest, self.state.dtype)
+        self._places, self._crcs = np.full(chunks, NOWHERE, np.int8), np.zeros(chunks, np.uint32)
+        self._changed = np.zeros(chunks, bool)
+        items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self.problems
+        self._values = np.zeros(items, self.state.dtype)
+        if self.file is not None:
+            self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
 
     def load(self, chunk: int) -> NDArray[Any]:
         """The state of a chunk's rows; a view in memory, or the one buffer that is filled from the file."""
-        items = self.layout.chunks[chunk] * self.problems
-        if self.sidecar is None:
-            start = self._starts[chunk] * self.problems
-            view = self._values[start : start + items]
-        else:
-            view = self._values[:items]
-            durable.read_at(self._descriptor, view, self._offset(chunk))
+        view = self._view(chunk)
+        if not self.resident:
+            self._read(chunk, view)
         return view.reshape(self.problems, -1)
 
     def save(self, chunk: int, values: NDArray[Any]) -> None:
         """Keep what ``load`` gave and a visit changed."""
-        if self.sidecar is not None:
-            durable.write_at(self._descriptor, values.reshape(-1), self._offset(chunk))
+        if self.resident:
+            self._changed[chunk] = True
+        else:
+            self._write(chunk, values.reshape(-1))
+
+    def keep(self) -> dict[str, Any]:
+        """Make a checkpoint of the present numbers, durably; returns what ``restore`` comes back to them with."""
+        assert self.file is not None
+        if self.resident:
+            for chunk in np.flatnonzero(self._changed).tolist():
+                self._changed[chunk] = False
+                self._write(chunk, self._view(chunk))
+        durable.sync_state(self._descriptor, self.file)
+        self._changed[:] = False
+        self._taken = [self._places.copy(), *self._taken[:1]]
+        return {"places": self._places.copy(), "crcs": self._crcs.copy()}
+
+    def restore(self, kept: dict[str, Any], older: dict[str, Any] | None = None) -> None:
+        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError."""
+        assert self.file is not None
+        self._places, self._crcs = kept["places"].astype(np.int8), kept["crcs"].astype(np.uint32)
+        self._taken = [self._places.copy(), *([] if older is None else [older["places"].astype(np.int8)])]
+        if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
+            raise self._damaged("does not belong to its checkpoint")
+        if self.resident:
+            for chunk in range(len(self._places)):
+                self._read(chunk, self._view(chunk))
 
     def close(self) -> None:
-        """Give the descriptor back and remove the file."""
-        if self.sidecar is not None and self._descriptor >= 0:
+        """Give the descriptor back; the file stays."""
+        if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-            self.sidecar.unlink(missing_ok=True)
 
-    def _offset(self, chunk: int) -> int:
-        return self._starts[chunk] * self.problems * self._values_size()
+    def _view(self, chunk: int) -> NDArray[Any]:
+        items = self.layout.chunks[chunk] * self.problems
+        start = self._starts[chunk] * self.problems if self.resident else 0
+        return self._values[start : start + items]
 
-    def _values_size(self) -> int:
-        return np.dtype(self.state.dtype).itemsize
+    def _read(self, chunk: int, into: NDArray[Any]) -> None:
+        place = int(self._places[chunk])
+        if place == NOWHERE:
+            into[:] = 0
+            return
+        durable.read_at(self._descriptor, into, self._offset(chunk, place))
+        if crc32c(into) != self._crcs[chunk]:
+            raise self._damaged(f"is damaged at chunk {chunk}")
+
+    def _write(self, chunk: int, values: NDArray[Any]) -> None:
+        """Put numbers where no checkpoint is harmed; nothing is written where nothing has changed."""
+        place = int(self._places[chunk])
+        if place == NOWHERE and not values.view(np.uint8).any():
+            return
+        if not self._changed[chunk]:
+            place = next(p for p in range(PLACES) if all(taken[chunk] != p for taken in self._taken))
+        durable.write_at(self._descriptor, values, self._offset(chunk, place))
+        self._places[chunk], self._crcs[chunk] = place, crc32c(values)
+        self._changed[chunk] = not self.resident
+
+    def _offset(self, chunk: int, place: int) -> int:
+        items = place * self.layout.rows + self._starts[chunk]
+        return items * self.problems * np.dtype(self.state.dtype).itemsize
+
+    @property
+    def _file_bytes(self) -> int:
+        return self.layout.rows * self.problems * np.dtype(self.state.dtype).itemsize
+
+    def _damaged(self, what: str) -> DataError:
+        hint = "start again, without --resume"
+        return DataError(f"the per-row state in {self.file} {what}", code="E-CHECKPOINT", hint=hint)

@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from streamsvm.compute.order import permutation
 from streamsvm.errors import StorageError
-from streamsvm.types import Buffers, Chunk, Int32, Store, Visit
+from streamsvm.rows import Int32
+from streamsvm.types import Buffers, Chunk, Store, Visit
 
 POLL_SECONDS = 0.5
 
@@ -59,7 +60,7 @@ class Stream:
         self.waited = 0.0
         """Seconds the consumer spent waiting for the reader."""
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         for _ in range(self._depth + 1):
             self._free.put(_Slot(self._store.buffers(), np.empty(self._store.layout.largest_chunk, np.int32)))
         if self._depth:
@@ -116,10 +117,11 @@ class Stream:
 
     def _wait(self, began: float) -> Any:
         while time.perf_counter() - began < self._deadline:
-            try:
-                return self._full.get(timeout=POLL_SECONDS)
+            alive = self._thread is not None and self._thread.is_alive()
+            try:  # once more after its end: what it left is still to be delivered
+                return self._full.get(timeout=POLL_SECONDS if alive else 0.0)
             except queue.Empty:
-                if self._thread is None or not self._thread.is_alive():
+                if not alive:
                     break
         raise StorageError(
             f"the reader of '{self._store.name}' delivered nothing for {time.perf_counter() - began:.0f} s",
@@ -139,7 +141,7 @@ class Stream:
                 self._fetch(visit, slot)
                 self._full.put((visit, slot, None if self._hungry else self._prepare(visit, slot)))
             self._full.put((None, None, None))
-        except BaseException as error:  # carried to the consumer, who raises it
+        except BaseException as error:  # noqa: BLE001 (carried to the consumer, who raises it)
             self._full.put(error)
 
     def _fetch(self, visit: Visit, slot: Any) -> None:

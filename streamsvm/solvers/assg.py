@@ -35,9 +35,10 @@ from streamsvm.compute.assg import assg_pass
 from streamsvm.compute.dcd import dcd_sweep
 from streamsvm.compute.order import shuffle
 from streamsvm.compute.pegasos import gradient_moments
+from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evidence import Evidence, certificate_of, evaluate, evidence_for, merged, take_pass
 from streamsvm.solvers.pegasos import sampling
-from streamsvm.types import Block, Certificate, Cost, Float64, Int32, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SWEEPS = 5
 """Over the rows of the sample."""

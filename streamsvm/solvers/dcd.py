@@ -21,7 +21,8 @@ import numpy as np
 from streamsvm.compute.dcd import dcd_sweep
 from streamsvm.compute.losses import dual_sum, loss_sum
 from streamsvm.compute.order import shuffle
-from streamsvm.types import Block, Certificate, Cost, Float64, Layout, LinearSolution, Problem, RowState
+from streamsvm.rows import Float64
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SLICE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""

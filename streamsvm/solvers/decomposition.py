@@ -16,7 +16,7 @@ are exact for the a that the moves led to. Any b bounds the optimum; a grid arou
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,15 +24,16 @@ from streamsvm.compute.coordinates import coordinates, shifted_losses
 from streamsvm.compute.expansion import SCRATCH, expand
 from streamsvm.compute.losses import dual_sum
 from streamsvm.compute.subset import bytes_per_row, members, take
+from streamsvm.rows import Float64, Rows
 from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, depth, extremes, improve, in_order, select, unite, worst
-from streamsvm.types import Block, Certificate, Cost, Float64, SupportSolution, Layout, Problem, Rows, RowState, row_count
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
-import os
-KEEP=float(os.environ.get('KEEP','.5'))
-CROWD = float(os.environ.get('CROWD','2.5'))
+CROWD = 2.5
 """Where there are more violators than this many pools full, the pool is a random sample of them. The worst alone are a
 biased lot: solved by themselves they upset all others, and passes undo each other (covtype 50,000 rows, pool 8192: more
 than 700 passes against 40)."""
+KEEP = 0.25
+"""The most of a new pool that is taken from the last one: rows still between their bounds."""
 SHALLOW = 0.05
 """Rows that violate by less than this part of the violation of all are not counted among the violators."""
 WORST = 16
@@ -185,12 +186,12 @@ class Decomposition:
         state.support = _support(pool, state.support)
 
     def _pool_of(self, state: DecompositionState) -> Pool:
-        """What was offered beside what of the last pool is still between its bounds, half and half when both are many."""
+        """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
         offered, last = unite(state.offers), state.pool
         if last is None or state.problem.rows <= self.pool:
             return self._trimmed(state, offered, self.pool)
         free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
-        drawn = np.random.default_rng(len(free)).permutation(free)[: int(self.pool*KEEP)]
+        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * self.pool)]
         kept = select(last, np.sort(drawn))
         fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
         return unite([kept, self._trimmed(state, fresh, self.pool - kept.size)])

@@ -11,7 +11,8 @@ import scipy.linalg
 from streamsvm.compute import operators
 from streamsvm.compute.certificate import scaled_dual
 from streamsvm.compute.newton import slopes_pass, trial_pass
-from streamsvm.types import Block, Float32, Float64, Problem
+from streamsvm.rows import Float32, Float64
+from streamsvm.types import Block, Problem
 
 HALVINGS = 0.5 ** np.arange(12)
 DECREMENT = 1e-6
@@ -75,9 +76,7 @@ class Evaluation:
     ) -> None:
         """Add the rounded losses at base + t step for every t of ``steps`` to ``out``."""
         f, df = operators.margins(block.X, np.stack([base, step], axis=1)).T
-        trial_pass(
-            block.y, block.s, np.ascontiguousarray(f), np.ascontiguousarray(df), problem.C, smooth, steps, out
-        )
+        trial_pass(block.y, block.s, np.ascontiguousarray(f), np.ascontiguousarray(df), problem.C, smooth, steps, out)
 
     def merge(self, other: Evaluation) -> None:
         self.v += other.v

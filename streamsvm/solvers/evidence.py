@@ -22,7 +22,8 @@ import numpy as np
 from streamsvm.compute.certificate import certify_pass, scaled_dual
 from streamsvm.compute.losses import loss_sum
 from streamsvm.losses import Huber
-from streamsvm.types import Block, Certificate, Float64, Problem
+from streamsvm.rows import Float64
+from streamsvm.types import Block, Certificate, Problem
 
 DECAY = 5
 """eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""

@@ -21,8 +21,9 @@ import numpy as np
 
 from streamsvm.compute import operators
 from streamsvm.losses import Hinge, Huber
+from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Evaluation, Found, Sample, minimise, newton_step
-from streamsvm.types import Block, Certificate, Cost, Float64, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 WIDTHS = (1.5, 0.5)
 """mu of the in-memory problems, one after the other."""

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.pegasos import gradient_moments, pegasos_pass
+from streamsvm.rows import Float64
 from streamsvm.solvers.evidence import (
     Evidence,
     certificate_of,
@@ -35,7 +36,7 @@ from streamsvm.solvers.evidence import (
     share_of,
     take_pass,
 )
-from streamsvm.types import Block, Certificate, Cost, Float64, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 ADDITIONS = 16
 """A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.compute.expansion import expand, gram
 from streamsvm.compute.smo import smo
 from streamsvm.compute.subset import take
-from streamsvm.types import Float32, Float64, Int64, Rows, row_stack
+from streamsvm.rows import Float32, Float64, Int64, Rows, row_stack
 
 INNER = 0.1
 """A working set is solved until its violation is this part of the pool's."""

@@ -27,6 +27,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.sgd import sgd_pass
+from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evidence import (
     Evidence,
     certificate_of,
@@ -39,7 +40,7 @@ from streamsvm.solvers.evidence import (
     take_pass,
     take_slopes,
 )
-from streamsvm.types import Block, Certificate, Cost, Float64, Int32, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SLICE = 512
 """Rows between two samples of w for the mean."""

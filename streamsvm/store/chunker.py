@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.types import CSR, Dense, Float32, Int32, Rows, row_count, row_slice, row_stack
+from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count, row_slice, row_stack
 
 
 class Piece(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import DataError
-from streamsvm.types import Float32
+from streamsvm.rows import Float32
 
 KINDS = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8"}
 """The kinds of dense store and the type of their numbers."""

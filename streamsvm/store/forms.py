@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.types import CSR, Dense, Rows
+from streamsvm.rows import CSR, Dense, Rows
 
 LAYOUTS = ("auto", "dense", "csr")
 DENSE_FROM = 0.5

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.types import Int32
+from streamsvm.rows import Int32
 
 MOST_CLASSES = 1000
 LARGEST_LABEL = 2.0**53

@@ -78,7 +78,9 @@ def read(root: Path) -> Manifest:
     Raises MissingError (no such store), DataError (E-INCOMPLETE: never committed; E-META: damaged; E-VERSION).
     """
     if not root.is_dir():
-        raise MissingError(f"there is no store at {root}", hint="create one with 'streamsvm ingest' or 'streamsvm synth'")
+        raise MissingError(
+            f"there is no store at {root}", hint="create one with 'streamsvm ingest' or 'streamsvm synth'"
+        )
     try:
         raw = (root / FILE).read_bytes()
     except FileNotFoundError as error:

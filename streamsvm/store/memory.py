@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count
 from streamsvm.store.chunker import Chunker, Piece
 from streamsvm.store.statistics import Moments
-from streamsvm.types import CSR, Chunk, Dense, Float32, Int32, Layout, Rows, Statistics, row_count
+from streamsvm.types import Chunk, Layout, Statistics
 
 
 class NoBuffer:
@@ -81,5 +82,5 @@ class MemoryStore:
         for piece in self._chunks:
             arrays = [piece.X.values] if isinstance(piece.X, Dense) else list(piece.X[:3])
             for array in [*arrays, piece.codes]:
-                digest.update(np.ascontiguousarray(array))
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.types import Chunk, Rows, Statistics, Store, row_stack
+from streamsvm.rows import Dense, Rows, row_stack
+from streamsvm.types import Chunk, Statistics, Store
 
 
 class Resident:
@@ -60,7 +61,9 @@ class Resident:
 
 
 def _copied(X: Rows) -> Rows:
-    return type(X)(*(field.copy() if isinstance(field, np.ndarray) else field for field in X))
+    if isinstance(X, Dense):
+        return X._replace(values=X.values.copy())
+    return X._replace(data=X.data.copy(), indices=X.indices.copy(), indptr=X.indptr.copy())
 
 
 def _joined(parts: list[Chunk]) -> Chunk:

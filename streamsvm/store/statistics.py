@@ -10,7 +10,8 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import DataError
-from streamsvm.types import CSR, Dense, Float64, Int64, Rows, Statistics
+from streamsvm.rows import CSR, Dense, Float64, Int64, Rows
+from streamsvm.types import Statistics
 
 FILE = "statistics.safetensors"
 

@@ -22,13 +22,14 @@ from crc32c import crc32c
 
 from streamsvm import __version__, durable
 from streamsvm.errors import DataError, ExistsError
+from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count
 from streamsvm.store import manifest as manifests
 from streamsvm.store import metadata, statistics
 from streamsvm.store.chunker import Chunker, Piece
 from streamsvm.store.encoding import KINDS, Encoding, encoding_of
 from streamsvm.store.manifest import ChunkEntry, Manifest
 from streamsvm.store.units import UnitArray, UnitWriter, advise, padded_stop, read_range
-from streamsvm.types import CSR, Chunk, Dense, Float32, Int32, Rows, Statistics, row_count
+from streamsvm.types import Chunk, Statistics
 
 CODES = {"y": "int32", "weight": "float32"}
 SPARSE = {"X/data": "float32", "X/indices": "int32", "X/indptr": "int64"}

@@ -11,7 +11,7 @@ from numba import njit
 from streamsvm.compute import gram
 from streamsvm.compute.elementary import exp32
 from streamsvm.kernels import KERNELS, RBF, Laplacian, Linear, Polynomial, Sigmoid
-from streamsvm.types import Dense
+from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
 
 KERNEL_CASES = [

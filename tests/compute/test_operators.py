@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from streamsvm.compute import operators
 from streamsvm.compute.operators import Factored
-from streamsvm.types import Dense
+from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
 
 D = 9

@@ -14,7 +14,7 @@ from streamsvm.compute.certificate import certify_pass, scaled_dual
 from streamsvm.compute.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.sgd import sgd_pass, updates
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.types import Dense
+from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
 
 LAM = 0.03125

@@ -13,9 +13,10 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer, Training, view_of
 from streamsvm.losses import LOSSES
+from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store.memory import MemoryStore
-from streamsvm.types import CSR, Block, Dense, Stop
+from streamsvm.types import Block, Stop
 from tests.arrays import csr_of
 
 ROWS, COLUMNS, C = 600, 8, 0.05

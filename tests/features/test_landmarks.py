@@ -10,7 +10,7 @@ import pytest
 from streamsvm.compute.gram import points_of, symmetric_gram
 from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, uniform_rows
 from streamsvm.kernels import RBF
-from streamsvm.types import Dense, row_slice
+from streamsvm.rows import Dense, row_slice
 from tests.arrays import csr_of, sparse_values
 
 

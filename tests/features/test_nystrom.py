@@ -12,7 +12,8 @@ from streamsvm.features.nystrom import CUT, Nystrom, part_rows, projection_of
 from streamsvm.features.scaling import Raw, standardise
 from streamsvm.kernels import RBF, Laplacian, Polynomial, Sigmoid
 from streamsvm.model import Model
-from streamsvm.types import CSR, Dense, LinearSolution, Statistics
+from streamsvm.rows import CSR, Dense
+from streamsvm.types import LinearSolution, Statistics
 from tests.arrays import csr_of, sparse_values
 
 N, D, M = 9000, 6, 150

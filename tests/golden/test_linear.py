@@ -23,8 +23,8 @@ import pytest
 import scipy.sparse as sp
 
 from streamsvm.jobs.fit import FitJob, fit
+from streamsvm.rows import CSR, Dense
 from streamsvm.store import create
-from streamsvm.types import CSR, Dense
 
 GAP = 1e-5
 ROUNDING = 1e-10

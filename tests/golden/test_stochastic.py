@@ -13,8 +13,9 @@ from sklearn.datasets import load_svmlight_file
 
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
+from streamsvm.rows import CSR
 from streamsvm.store.memory import MemoryStore
-from streamsvm.types import CSR, Certificate, Stop
+from streamsvm.types import Certificate, Stop
 
 LAMBDA = 1e-3
 ROUNDING = 1e-6

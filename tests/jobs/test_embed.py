@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ from streamsvm.jobs import embed as module
 from streamsvm.jobs.embed import EmbedJob, embed
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
-from streamsvm.types import CSR, Dense
 from tests.arrays import csr_of
 
 ROWS, COLUMNS = 7000, 5
@@ -60,6 +60,12 @@ def sparse(tmp_path_factory):
 def job(store: str, out: Path, **settings) -> EmbedJob:
     defaults = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": CHUNK}
     return EmbedJob(store, str(out), **{**defaults, **settings})
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
 
 
 def rows_of(path) -> np.ndarray:
@@ -122,15 +128,10 @@ def test_a_directory_of_somebody_else_is_left_alone(dense, tmp_path):
 
 
 def test_too_little_room_is_said_before_anything_is_written(dense, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and Room(1000))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(1000, 0, 1000))
     with pytest.raises(StorageError) as caught:
         embed(job(dense, tmp_path / "e"))
     assert caught.value.code == "E-NOSPACE"
-
-
-class Room:
-    def __init__(self, free):
-        self.free = free
 
 
 KILLED = """
@@ -150,8 +151,7 @@ embed(job)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype, monkeypatch):
-    monkeypatch.setattr(module, "HEADROOM", 1.5)
+def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype):
     settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": 4 * 60 * 100, "dtype": dtype}
     straight = embed(EmbedJob(dense, str(tmp_path / "a"), **settings))
     resumed = []

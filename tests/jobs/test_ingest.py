@@ -13,10 +13,11 @@ import pytest
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.holdout import held_out
 from streamsvm.jobs.ingest import IngestJob, ingest
-from streamsvm.store import open_store, read_chunk
+from streamsvm.rows import CSR
+from streamsvm.store import open_store
 from streamsvm.store.forms import in_layout
 from streamsvm.store.zarr import ZarrStore
-from streamsvm.types import CSR, Chunk
+from streamsvm.types import Chunk
 
 CSV = b"a,b,w,y\n" + b"".join(
     b"%d,%d,%.1f,%s\n" % (i, i * i, 0.5 + i % 2, b"pq"[i % 2 : i % 2 + 1]) for i in range(100)

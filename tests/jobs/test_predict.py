@@ -15,7 +15,7 @@ from streamsvm.jobs.fit import fit
 from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.predict import PredictJob, predict
-from streamsvm.types import Dense
+from streamsvm.rows import Dense
 
 ROWS = 3000
 

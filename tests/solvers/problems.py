@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.types import Block, Dense, Problem
+from streamsvm.rows import Dense
+from streamsvm.types import Block, Problem
 
 ROWS, COLUMNS = 300, 6
 

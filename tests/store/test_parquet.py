@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.errors import StreamSVMError
+from streamsvm.rows import CSR
 from streamsvm.store.forms import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.types import CSR
 
 
 def save(path: Path, **columns: Any) -> Path:

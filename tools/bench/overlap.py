@@ -15,10 +15,11 @@ from harness import arguments, evict, interleaved, scratch, show
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.synth import SynthJob, synth
 from streamsvm.jobs.training import Course, Trainer
+from streamsvm.rows import Dense
 from streamsvm.schedule.plan import epoch_visits, visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store import open_store
-from streamsvm.types import Dense, Stop, silent
+from streamsvm.types import Stop, silent
 
 
 class InMemory:

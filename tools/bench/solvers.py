@@ -18,9 +18,10 @@ from harness import Row, arguments, scratch, show
 
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
+from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.assg import SWEEPS
 from streamsvm.store.memory import MemoryStore
-from streamsvm.types import CSR, Dense, Stop
+from streamsvm.types import Stop
 
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dcd": ("dcd", {}),

@@ -13,7 +13,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, SecurityError, quote
-from streamsvm.types import Float32
+from streamsvm.rows import Float32
 
 SLICE_BYTES = 2 << 20
 """Of one slice of rows, as float32."""

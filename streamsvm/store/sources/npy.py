@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.rows import Dense
 from streamsvm.store.sources.arrays import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_float32, open_array
 from streamsvm.store.sources.compression import Input, digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions
-from streamsvm.types import Batch, Dense
+from streamsvm.types import Batch
 
 FIRST, LAST = "first", "last"
 X_MEMBERS = ("X.npy", "x.npy", "data.npy")

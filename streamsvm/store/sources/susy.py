@@ -13,8 +13,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from streamsvm.rows import Dense, Float32
 from streamsvm.store.sources.synth import cut, signs
-from streamsvm.types import Batch, Dense, Float32
+from streamsvm.types import Batch
 
 SCALE, OFFSET = 1.7, 0.15
 STANDARD = {

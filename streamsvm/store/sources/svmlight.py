@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.compression import Input
 from streamsvm.store.sources.lines import BLOCK, line_blocks
 from streamsvm.store.sources.options import SourceFile, SourceOptions
 from streamsvm.store.sources.svmlight_faults import LARGEST_INDEX, Expected, explain
-from streamsvm.types import CSR, Batch, Float64
+from streamsvm.types import Batch
 
 if TYPE_CHECKING:
     from streamsvm.compute.svmlight import Parsed, Scratch

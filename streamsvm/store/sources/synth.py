@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.registry import Registry
-from streamsvm.types import CSR, Batch, Dense, Float32, Float64, Int64, row_slice
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, row_slice
+from streamsvm.types import Batch
 
 GENERATORS = Registry(
     "generator",

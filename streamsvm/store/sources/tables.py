@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
+from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.sources.schema import CATEGORY, NUMBER, Column, Schema
-from streamsvm.types import CSR, Batch, Dense, Float32, Rows
+from streamsvm.types import Batch
 
 MOST_CATEGORIES = 10_000
 BATCH_BYTES = 2 << 20

@@ -1,0 +1,140 @@
+"""A checkpoint as a file: safetensors arrays and a JSON header, sealed; two generations of it in one directory.
+
+A generation is written beside the other one, so that there is always one that is whole, and the newest whole one wins.
+The arrays are streamed to disk as they lie in memory: saving a state costs no second copy of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from streamsvm import durable
+from streamsvm.errors import DataError, quote
+from streamsvm.jobs.encoding import Decoder, Encoder
+
+FORMAT = 1
+GENERATIONS = ("ckpt-A", "ckpt-B")
+LARGEST_HEADER = 100 << 20
+DTYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "|i1": "I8", "|u1": "U8", "|b1": "BOOL"}
+DTYPES |= {"<u8": "U64", "<u4": "U32"}
+"""numpy's names of types and those of safetensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a checkpoint file holds: ``number`` counts the checkpoints of a run, ``identity`` is what it was made with."""
+
+    number: int
+    identity: dict[str, Any]
+    content: Any
+
+
+def write(path: Path, saved: Saved) -> None:
+    """Write a checkpoint, all of it or nothing. Raises StorageError."""
+    encoder = Encoder()
+    tree = encoder.encode(saved.content)
+    crcs = {name: crc32c(array) for name, array in encoder.tensors.items()}
+    header = {"format": FORMAT, "number": saved.number, "identity": saved.identity, "tree": tree, "crcs": crcs}
+    text = json.dumps(header)
+    metadata = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    durable.write_stream(path, chain([_container(metadata, encoder.tensors)], _buffers(encoder.tensors)))
+
+
+def _container(metadata: dict[str, str], tensors: dict[str, NDArray[Any]]) -> bytes:
+    """The head of a safetensors file: the length of the table, then the table."""
+    table: dict[str, Any] = {"__metadata__": metadata}
+    at = 0
+    for name, array in tensors.items():
+        dtype, end = DTYPES[array.dtype.str], at + array.nbytes
+        table[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(table).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _buffers(tensors: dict[str, NDArray[Any]]) -> Iterator[Any]:
+    return (array.reshape(-1).view(np.uint8) for array in tensors.values() if array.size)
+
+
+def read(path: Path) -> Saved:
+    """Read and verify a checkpoint. Raises DataError E-CHECKPOINT, E-VERSION."""
+    try:
+        return _read(path)
+    except DataError:
+        raise
+    except Exception as error:  # whatever foreign bytes make the parsers say
+        raise _unusable(path, quote(error)) from error
+
+
+def _read(path: Path) -> Saved:
+    from safetensors import safe_open
+
+    with open(path, "rb") as file:
+        if int.from_bytes(file.read(8), "little") > LARGEST_HEADER:
+            raise _unusable(path, "its header is too large")
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata() or {}
+        text = metadata.get("header", "")
+        if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
+            raise _unusable(path, "the sha256 of its header does not match")
+        header = json.loads(text)
+        if header.get("format") != FORMAT:
+            version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
+            hint = "go on with the version that made it, or start again without --resume"
+            raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
+        tensors = {name: file.get_tensor(name) for name in header["crcs"]}
+    for name, crc in header["crcs"].items():
+        if crc32c(np.ascontiguousarray(tensors[name])) != crc:
+            raise _unusable(path, f"the crc32c of array {name} does not match")
+    return Saved(header["number"], header["identity"], Decoder(tensors).decode(header["tree"]))
+
+
+def _unusable(path: Path, why: str) -> DataError:
+    return DataError(f"{path} is no usable checkpoint: {why}", code="E-CHECKPOINT", hint="start again without --resume")
+
+
+@dataclass(slots=True)
+class Generations:
+    """The checkpoints of a run in ``directory``."""
+
+    directory: Path
+    number: int = 0
+    """Of the last one that was written or read."""
+
+    def clear(self) -> None:
+        """Remove all checkpoints and what belongs to them; make the directory."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        durable.make_directory(self.directory)
+
+    def write(self, identity: dict[str, Any], content: Any) -> None:
+        """Write the next checkpoint in place of the older one. Raises StorageError."""
+        path = self.directory / GENERATIONS[self.number % 2]
+        write(path, Saved(self.number + 1, identity, content))
+        self.number += 1
+
+    def read(self) -> list[Saved]:
+        """The whole ones, newest first; none when there never was one. Raises DataError when all are damaged."""
+        found, errors = [], []
+        for path in (self.directory / name for name in GENERATIONS):
+            if path.exists():
+                try:
+                    found.append(read(path))
+                except DataError as error:
+                    errors.append(error)
+        if errors and not found:
+            raise errors[0]
+        found.sort(key=lambda saved: -saved.number)
+        self.number = found[0].number if found else 0
+        return found

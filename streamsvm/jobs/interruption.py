@@ -1,0 +1,133 @@
+"""Signals: a job that can save its state is asked to, one that cannot is unwound; neither is waited for in vain.
+
+A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. So
+the signals are read from a pipe by a thread of its own, which sees them at once: it ends the process when the job does
+not within PATIENCE, and at once when a second signal comes. That loses nothing, because what is on disk is at every
+moment what an earlier checkpoint needs.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from streamsvm.errors import InterruptedRun
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+PATIENCE = 4.5
+"""Seconds from the first signal to the end of the process."""
+SAVING = 60.0
+"""As long as a checkpoint is being written, this many."""
+POLL = 0.05
+
+
+class Interruption:
+    """What has been asked from outside so far."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        """Of the signal that asked the job to stop."""
+        self.since = 0.0
+        self.saving = False
+        self.standing = ""
+        """What to tell about the last checkpoint if there is no time for another."""
+        self.deferred = False
+        """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the signal."""
+        return time.monotonic() - self.since
+
+    def error(self, what: str) -> InterruptedRun:
+        """The end of a run that was asked to stop."""
+        return InterruptedRun(f"{self.name}: {what}")
+
+
+current = Interruption()
+"""Of this process: there is one main thread that signals go to."""
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Take signals while a job runs; outside the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    current.__init__()  # type: ignore[misc]
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = {number: signal.signal(number, _handle) for number in SIGNALS}
+    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reading,), name="streamsvm-signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(writing)
+
+
+@contextmanager
+def deferred(standing: Callable[[], str]) -> Iterator[Interruption]:
+    """While a job looks for signals itself. ``standing``: what is saved already, for when there is no time for more."""
+    current.deferred, current.standing = True, standing()
+    try:
+        yield current
+    finally:
+        current.deferred = False
+
+
+def _handle(number: int, _: Any) -> None:
+    """Runs in the main thread, between two instructions: where nobody looks for signals they end what is being done."""
+    if current.deferred:
+        return
+    if not current.name:
+        _note(number)
+    raise current.error("what was being written is removed, what was finished stays")
+
+
+def _note(number: int) -> None:
+    current.since = time.monotonic()
+    current.name = signal.Signals(number).name
+
+
+def _watch(reading: int) -> None:
+    """Runs in the thread of the signals."""
+    first = _next(reading, None)
+    if first:
+        if not current.name:
+            _note(first)
+        second = _next(reading, PATIENCE)
+        while second == 0 and current.saving and current.seconds < SAVING:
+            second = _next(reading, POLL)
+        if second is not None:
+            _leave(second)
+    os.close(reading)
+
+
+def _next(reading: int, seconds: float | None) -> int | None:
+    """The number of the next signal; 0 when none came in time, None when the job is over."""
+    if not select.select([reading], [], [], seconds)[0]:
+        return 0
+    while got := os.read(reading, 1):
+        if got[0] in SIGNALS:
+            return got[0]
+    return None
+
+
+def _leave(second: int) -> None:
+    """End the process now: nothing is cleaned up, and nothing needs to be."""
+    if second:
+        os._exit(128 + second)
+    sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {current.standing}\n")
+    sys.stderr.flush()
+    os._exit(InterruptedRun.exit_code)

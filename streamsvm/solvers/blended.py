@@ -1,0 +1,36 @@
+"""Blended: per pass the rows with the smallest g enter the active set, and pairs of coordinates are optimised inside it.
+
+The steps in memory are those of sequential minimal optimisation with sum a fixed: weight moves from the row of the
+support with a large g to one with a small g, the pair chosen by second order, on the Gram matrix of a working set. The
+passes are Frank-Wolfe's: all rows answer, the gap is exact. Hence few passes and cheap steps, both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.solvers.pool import Pool, improve
+from streamsvm.solvers.simplex import OnSimplex, SimplexState
+
+
+@dataclass(frozen=True)
+class Blended(OnSimplex):
+    """Settings. ``working``: coordinates optimised together on their Gram matrix."""
+
+    working: int = 2048
+    name: ClassVar[str] = "blended"
+
+    def scratch(self, rows: int) -> int:
+        return 4 * min(self.working, rows) ** 2
+
+    def begin(self, state: SimplexState, pool: Pool) -> None:
+        """Equal weight on a working set drawn at random."""
+        drawn = np.random.default_rng(pool.size).permutation(pool.size)[: self.working]
+        self._spread(state, pool, drawn)
+
+    def improve(self, state: SimplexState, pool: Pool, target: float) -> None:
+        # 2 f lies between min g and max g over the support: a violation within the target is a gap within it
+        state.iterations += improve(pool, state.form, self.working, target)

@@ -1,0 +1,251 @@
+"""The L2-SVM on the simplex: what one pass does, whatever method works in memory between passes.
+
+    min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
+
+and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, 1 - m_i)^2, the bias a regularised constant feature. The
+dual of P at t a is D = t - t^2 f(a); the best t is 1 / (2 f), so that D = 1 / (4 f): minimising f maximises D. With
+w = t sum_i a_i y_i phi_i the margins are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g
+= 1 - t gap, where gap = 2 f - min g is the Frank-Wolfe gap. Scaled by 1 / (1 - t gap) this point is feasible for P:
+
+    D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
+
+Two gaps are therefore at hand after every pass: the simplex gap, which bounds f - f* (``epsilon``, the Frank-Wolfe
+papers' criterion; f is of the order 1 / n, so 1e-4 is a loose one), and (P - D) / P with P summed over all rows.
+The papers' K has [i = j] / C in it, which is P with C / 2: loss 1/2 xi^2. Their C is twice ours.
+
+Every pass computes g of every row anew from the support, so that what is certified owes nothing to recursions.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.compute.coordinates import coordinates, shifted_losses
+from streamsvm.compute.expansion import SCRATCH, expand
+from streamsvm.compute.subset import bytes_per_row, members, take
+from streamsvm.rows import Float64
+from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, follow, in_order, select, unite
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
+
+LEAP = 0.1
+"""Where the pool does not hold all rows, it is optimised to this part of the gap found over all of them."""
+STALL = 0.99
+"""A full support that does not lower the gap below this part of the last one has found what it can."""
+
+
+@dataclass(slots=True)
+class SimplexState:
+    """``support``: rows with a_i > 0, in order, v = -g; the sums are those of the pass under way."""
+
+    problem: Problem
+    form: Form
+    support: Pool | None = None
+    offers: list[Pool] = field(default_factory=list)
+    offered: int = 0
+    square: float = 0.0
+    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
+    ridge: float = 0.0
+    f: float = 0.0
+    lowest: float = np.inf
+    losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    gap: float = np.inf
+    certifying: bool = False
+    passes: int = 0
+    iterations: int = 0
+    dropped: int = 0
+    stopped: bool = False
+    """The method in memory has met a criterion of its own; the next pass says what is true."""
+    began: float = field(default_factory=time.perf_counter)
+    trajectory: list[list[float]] = field(default_factory=list)
+    """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
+
+    def note(self, gap: float, f: float, support: int) -> None:
+        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
+
+
+@dataclass(frozen=True)
+class OnSimplex(ABC):
+    """Settings and the pass; ``improve`` is the method's own."""
+
+    epsilon: float = 0.0
+    """Absolute gap on the simplex at which the run ends; 0: only the relative gap counts."""
+    pool: int = 65536
+    """Rows offered to the method in memory, beside the support."""
+    max_support: int = 0
+    """At most so many rows in the model; 0: as many as it takes."""
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
+
+    @property
+    def shuffled(self) -> bool:
+        return False
+
+    @abstractmethod
+    def improve(self, state: SimplexState, pool: Pool, target: float) -> None:
+        """Lower f over the rows of the pool until its gap there is within ``target``. Changes x and v."""
+
+    @abstractmethod
+    def scratch(self, rows: int) -> int:
+        """Bytes ``improve`` needs for a pool of so many rows."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
+        held = min(2 * self.pool, layout.rows)
+        return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH, per_block_row=ROW_BYTES)
+
+    def start(self, problem: Problem) -> SimplexState:
+        return SimplexState(problem, Form(problem.kernel, problem.columns, problem.bias**2))
+
+    def visit(self, state: SimplexState, block: Block) -> None:
+        rows, f = self._derive(state, block)
+        self._measure(state, block, rows, f)
+        if not state.certifying:
+            self._offer(state, rows, block)
+
+    def _derive(self, state: SimplexState, block: Block) -> tuple[Pool, Float64]:
+        """The block's rows with a and g, and their decision values at a."""
+        n, p, support = len(block.y), state.problem, state.support
+        f, a = np.zeros(n), np.zeros(n)
+        if support is not None:
+            weights = support.sign * support.x
+            f += state.form.constant * weights.sum()
+            expand(block.X, support.X, weights, state.form.kernel, state.form.columns, f)
+            mine = members(support.index, block.start, n)
+            a[support.index[mine] - block.start] = support.x[mine]
+        x, low, high, ridge, linear, v = (np.empty(n) for _ in range(6))
+        coordinates(block.y, block.s, a, f, p.C, p.loss, x, low, high, ridge, linear, v)
+        sign = block.y.astype(np.float64)
+        v = -(sign * f + ridge * a)
+        if support is not None:
+            support.v[mine] = v[support.index[mine] - block.start]
+        usable = (block.s > 0).astype(np.float64)
+        index = np.arange(block.start, block.start + n)
+        return Pool(block.X, index, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
+
+    def _measure(self, state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
+        p = state.problem
+        state.square += float((rows.sign * rows.x) @ f)
+        state.ridge += float(rows.ridge @ np.square(rows.x))
+        state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
+        shifted_losses(f * self._scale(state), block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
+
+    def _scale(self, state: SimplexState) -> float:
+        """t = 1 / (2 f)."""
+        return 0.5 / state.f if state.f > 0.0 else 0.0
+
+    def _offer(self, state: SimplexState, rows: Pool, block: Block) -> None:
+        fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
+        state.offers.append(select(rows, self.choose(state, rows, fresh, block)))
+        state.offered += state.offers[-1].size
+        if state.offered > 2 * self.pool:
+            self._trim(state)
+
+    def choose(self, state: SimplexState, rows: Pool, fresh: Any, block: Block) -> Any:
+        """Which rows of a block to offer: those with the smallest g; in the first pass, where there is none, any."""
+        if len(fresh) <= self.pool:
+            return fresh
+        return np.sort(fresh[np.argpartition(rows.v[fresh], -self.pool)[-self.pool :]])
+
+    def _trim(self, state: SimplexState) -> None:
+        every = unite(state.offers)
+        if every.size > self.pool:
+            every = select(every, np.sort(np.argpartition(every.v, -self.pool)[-self.pool :]))
+        state.offers, state.offered = [every], every.size
+
+    def finish(self, state: SimplexState) -> Certificate:
+        state.passes += 1
+        certificate = self._certificate(state)
+        done = certificate.final or certificate.gap <= state.problem.tolerance
+        if not done and not state.certifying:
+            self._work(state)
+        state.certifying, state.offers, state.offered = False, [], 0
+        state.square = state.ridge = state.losses[0] = 0.0
+        state.lowest = np.inf
+        return certificate
+
+    def _certificate(self, state: SimplexState) -> Certificate:
+        f = 0.5 * (state.square + state.ridge)
+        if state.support is None:
+            return Certificate(float(state.losses[0]), 0.0)
+        t, gap = self._scale(state), 2.0 * f - state.lowest
+        full = state.dropped > 0 and gap > STALL * state.gap
+        state.gap, state.f = gap, f
+        met = bool(gap <= self.epsilon or full or state.stopped)
+        facts = {"simplex_gap": gap, "f": f, "support": state.support.size, "iterations": state.iterations}
+        facts |= {"dropped": state.dropped, "trajectory": state.trajectory}
+        state.trajectory = []
+        return Certificate(0.5 * t * t * state.square + float(state.losses[0]), t - t * t * f, final=met, facts=facts)
+
+    def _work(self, state: SimplexState) -> None:
+        """Make the pool of the support and of what was offered, improve it, keep what has weight."""
+        self._trim(state)
+        if state.support is None:
+            pool = in_order(state.offers[0])
+            self.begin(state, pool)
+        else:
+            pool = in_order(unite([state.support, *state.offers]))
+        whole = pool.size >= state.problem.rows
+        f = -0.5 * float(pool.x @ pool.v)
+        goal = self.epsilon if self.epsilon > 0.0 else 0.5 * state.problem.tolerance * f
+        self.improve(state, pool, goal if whole else max(goal, LEAP * min(state.gap, 1.0)))
+        pool = self._bounded(state, pool, goal)
+        state.support = select(pool, np.flatnonzero(pool.x > 0.0))
+        state.f = -0.5 * float(pool.x @ pool.v)
+        state.note(2.0 * state.f + float(pool.v.max()), state.f, state.support.size)
+
+    def begin(self, state: SimplexState, pool: Pool) -> None:
+        """The first a: one row drawn at random has all the weight."""
+        self._spread(state, pool, np.random.default_rng(pool.size).integers(0, pool.size, 1))
+
+    def _spread(self, state: SimplexState, pool: Pool, chosen: Any) -> None:
+        """Equal weight on the chosen rows; v from scratch."""
+        pool.x[:] = 0.0
+        pool.x[chosen] = 1.0 / len(chosen)
+        refresh(pool, state.form)
+
+    def _bounded(self, state: SimplexState, pool: Pool, target: float) -> Pool:
+        """With more support than the model may have, the least useful rows go and the others take over."""
+        count = int(np.count_nonzero(pool.x))
+        if not self.max_support or count <= self.max_support:
+            return pool
+        state.dropped += count - self.max_support
+        kept = select(pool, np.sort(np.argpartition(pool.x, -self.max_support)[-self.max_support :]))
+        kept.x /= kept.x.sum()
+        refresh(kept, state.form)
+        self.improve(state, kept, target)
+        return kept
+
+    def certify(self, state: SimplexState) -> None:
+        state.certifying = True
+
+    def merge(self, states: list[SimplexState]) -> SimplexState:
+        """Add up what each worker found; their rows are disjoint and their a is the same."""
+        first = states[0]
+        for other in states[1:]:
+            first.offers += other.offers
+            first.offered += other.offered
+            first.square += other.square
+            first.ridge += other.ridge
+            first.losses += other.losses
+            first.lowest = min(first.lowest, other.lowest)
+            if first.support is not None and other.support is not None:
+                first.support.v[:] = np.maximum(first.support.v, other.support.v)
+        return first
+
+    def solution(self, state: SimplexState) -> SupportSolution:
+        support = state.support
+        assert support is not None
+        weights = self._scale(state) * support.sign * support.x
+        return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))
+
+
+def refresh(pool: Pool, form: Form) -> None:
+    """v = -Kx from scratch, with all weight inside the pool."""
+    support = np.flatnonzero(pool.x)
+    pool.v[:] = -pool.ridge * pool.x
+    follow(pool, form, take(pool.X, support), (pool.sign * pool.x)[support])

@@ -1,0 +1,267 @@
+"""The memory plan: its terms are what is really held, and a job that cannot fit is refused before anything is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.errors import BudgetError
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.planning import FitJob, Plan, make_plan
+from streamsvm.rows import Dense
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit, mib
+from streamsvm.store import create, open_store
+from streamsvm.store.memory import MemoryStore
+from streamsvm.store.zarr import ZarrStore
+from streamsvm.types import Term
+from tests.arrays import csr_of, sparse_values
+
+BASE = 100 * MIB
+
+
+def stored(path: Path, *, sparse: bool, weighted: bool = False, rows: int = 4000, chunk: int = 1 << 16) -> ZarrStore:
+    rng = np.random.default_rng(3)
+    values = sparse_values(rng, rows, 30)
+    writer = create(path, sparse=sparse, chunk_bytes=chunk)
+    codes = (np.arange(rows) % 2).astype(np.int32)
+    weight = np.ones(rows, np.float32) if weighted else None
+    writer.append(csr_of(values) if sparse else Dense(values), codes, weight)
+    writer.commit(("-1", "1"), 30, {})
+    return open_store(path)
+
+
+def memory_store(rows: int = 5000) -> MemoryStore:
+    store = MemoryStore(chunk_bytes=40_000)
+    store.append(Dense(np.zeros((rows, 10), np.float32)), (np.arange(rows) % 2).astype(np.int32))
+    return store.commit(("-1", "1"), 10)
+
+
+def planned(store: Any, memory: int, **settings: Any) -> Plan:
+    return make_plan(FitJob("s", "m", memory=memory, **settings), store)
+
+
+@pytest.fixture
+def fixed_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process as if it held 100 MiB and had compiled all it needs."""
+    monkeypatch.setattr(budget, "anonymous_bytes", lambda: BASE)
+    monkeypatch.setattr(budget, "passes_loaded", lambda: True)
+
+
+# -- what the terms say -----------------------------------------------------------------------------------------------
+
+
+def test_total_is_the_sum_of_the_terms(tmp_path: Path) -> None:
+    plan = planned(memory_store(), 1 << 40, standardize=True).memory
+    assert plan.total == sum(term.nbytes for term in plan.terms)
+    assert all(term.nbytes >= 0 and term.name and term.why for term in plan.terms)
+    assert len({term.name for term in plan.terms}) == len(plan.terms)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("rows", [100, 4000])
+@pytest.mark.parametrize("depth", [0, 2])
+def test_blocks_in_flight_are_what_the_ring_allocates(
+    tmp_path: Path, sparse: bool, weighted: bool, rows: int, depth: int
+) -> None:
+    store = stored(tmp_path / "s", sparse=sparse, weighted=weighted, rows=rows)
+    ring = (depth + 1) * (store.buffers().nbytes + 4 * store.layout.largest_chunk)
+    terms = {term.name: term.nbytes for term in planned(store, 1 << 40, prefetch=depth).memory.terms}
+    assert ring <= terms["blocks in flight"] <= 2 * ring + MIB
+    assert terms["block views"] >= store.layout.largest_chunk * (4 + 4)  # signs and weights, float32
+
+
+def test_deeper_reading_ahead_costs_a_block_each() -> None:
+    layout = memory_store().layout
+    sizes = [block_terms(layout, depth)[0].nbytes for depth in range(4)]
+    assert len(set(np.diff(sizes))) == 1
+    assert sizes[0] >= layout.block_bytes + 4 * layout.largest_chunk
+
+
+def test_every_problem_has_its_state(fixed_base: None) -> None:
+    store = MemoryStore(chunk_bytes=4000)
+    store.append(Dense(np.zeros((3000, 10), np.float32)), (np.arange(3000) % 3).astype(np.int32))
+    store.commit(("a", "b", "c"), 10)
+    one, three = planned(store, 1 << 40, positive="a"), planned(store, 1 << 40)
+    assert [len(plan.problems) for plan in (one, three)] == [1, 3]
+    sizes = [{t.name: t.nbytes for t in plan.memory.terms} for plan in (one, three)]
+    assert sizes[1]["per-row state"] == 3 * sizes[0]["per-row state"] == 3 * 8 * 3000
+    assert sizes[1]["solver"] == 3 * sizes[0]["solver"] >= 3 * 8 * 11
+
+
+@given(limit=st.integers(0, 400 * MIB), rows=st.integers(2, 40_000), standardize=st.booleans())
+def test_a_plan_holds_its_limit_or_is_refused(limit: int, rows: int, standardize: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "anonymous_bytes", lambda: BASE)
+        plan = planned(memory_store(rows), max(limit, 1), standardize=standardize)
+    assert plan.memory.limit <= max(limit, 1)
+    if plan.memory.total > plan.memory.limit:
+        with pytest.raises(BudgetError):
+            plan.memory.check(plan.remedy)
+    else:
+        plan.memory.check(plan.remedy)
+
+
+def test_less_memory_gives_up_kept_rows_first_and_row_state_second(fixed_base: None) -> None:
+    store = memory_store(200_000)  # 8 MB of features, 1.6 MB of dual variables
+    seen = []
+    for limit in range(100 * MIB, 160 * MIB, MIB // 4):
+        memory = planned(store, limit).memory
+        if memory.total <= memory.limit and (memory.kept, memory.resident) not in seen:
+            seen.append((memory.kept, memory.resident))
+    assert seen == [(False, False), (False, True), (True, True)]
+
+
+# -- refusal ----------------------------------------------------------------------------------------------------------
+
+
+def test_refusal_comes_before_the_first_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path / "s", sparse=False)
+
+    def untouchable(*_: object) -> None:
+        raise AssertionError("a chunk was read")
+
+    monkeypatch.setattr(ZarrStore, "fetch", untouchable)
+    with pytest.raises(BudgetError) as refused:
+        fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m.ssvm"), memory=MIB))
+    assert refused.value.exit_code == 78
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
+    with pytest.raises(AssertionError, match="a chunk was read"):  # it would have been, otherwise
+        fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m.ssvm"), memory=1 << 40))
+
+
+def test_refusal_names_every_term_and_their_sum(fixed_base: None) -> None:
+    plan = planned(memory_store(), 3 * MIB, standardize=True)
+    with pytest.raises(BudgetError) as refused:
+        plan.memory.check(plan.remedy)
+    for term in plan.memory.terms:
+        assert f"{mib(term.nbytes)} {term.name}" in refused.value.message
+    assert refused.value.message.startswith("--memory 3MiB is not enough")
+    assert refused.value.message.endswith(f"= {mib(plan.memory.total)}")
+
+
+@pytest.mark.parametrize("rows", [10, 5000, 200_000])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_what_the_refusal_advises_does_fit(fixed_base: None, rows: int, standardize: bool) -> None:
+    store = memory_store(rows)
+    plan = planned(store, MIB, standardize=standardize)
+    with pytest.raises(BudgetError) as refused:
+        plan.memory.check(plan.remedy)
+    advised = re.search(r"use --memory (\d+)MiB", refused.value.hint)
+    assert advised
+    better = planned(store, int(advised[1]) * MIB, standardize=standardize)
+    better.memory.check(better.remedy)
+    assert "smaller chunks" in refused.value.hint
+
+
+def test_exactly_enough_is_enough() -> None:
+    plan = MemoryPlan((Term("a", 5, ""), Term("b", 7, "")), 12, True, False, True)
+    plan.check("")
+    with pytest.raises(BudgetError):
+        MemoryPlan(plan.terms, 11, True, False, True).check("")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "up", "text"),
+    [(0, False, "0MiB"), (MIB, True, "1MiB"), (MIB + 1, True, "2MiB"), (MIB + 1, False, "1MiB")],
+)
+def test_mebibytes_are_whole_and_rounded_up_where_they_are_advice(nbytes: int, up: bool, text: str) -> None:
+    assert mib(nbytes, up=up) == text
+
+
+# -- where the limit comes from ---------------------------------------------------------------------------------------
+
+V2 = "0::/user.slice/job\n"
+V1 = "12:cpu,cpuacct:/a\n5:memory:/docker/abc\n0::/\n"
+GROUP = "/sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("files", "limits"),
+    [
+        ({}, []),
+        ({"/proc/self/cgroup": V2, f"{GROUP}/user.slice/job/memory.max": "268435456\n"}, [256 * MIB]),
+        (
+            {
+                "/proc/self/cgroup": V2,
+                f"{GROUP}/user.slice/job/memory.max": "max\n",
+                f"{GROUP}/user.slice/memory.max": "1048576",
+            },
+            [MIB],
+        ),
+        ({"/proc/self/cgroup": V2, f"{GROUP}/memory.max": "2097152\n"}, [2 * MIB]),
+        ({"/proc/self/cgroup": V1, f"{GROUP}/memory/docker/abc/memory.limit_in_bytes": "1048576\n"}, [MIB]),
+        # a container sees its own group as the root, under a path it cannot see
+        ({"/proc/self/cgroup": V1, f"{GROUP}/memory/memory.limit_in_bytes": "3145728\n"}, [3 * MIB]),
+        # what version 1 writes for "no limit"
+        ({"/proc/self/cgroup": V1, f"{GROUP}/memory/memory.limit_in_bytes": "9223372036854771712\n"}, []),
+        (
+            {
+                "/proc/self/cgroup": V2 + "3:memory:/old\n",
+                f"{GROUP}/user.slice/memory.max": "2097152",
+                f"{GROUP}/memory/old/memory.limit_in_bytes": "1048576",
+            },
+            [2 * MIB, MIB],
+        ),
+    ],
+)
+def test_control_groups_are_found(files: dict[str, str], limits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_read", lambda path: files.get(path, ""))
+    assert budget._group_limits() == limits
+
+
+def test_the_lowest_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_group_limits", lambda: [300 * MIB, 200 * MIB])
+    assert memory_limit(None) <= 200 * MIB
+    assert memory_limit(150 * MIB) == 150 * MIB
+    assert memory_limit(1 << 50) == 200 * MIB
+
+
+def test_without_any_limit_three_quarters_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    monkeypatch.setattr(budget, "_group_limits", list)
+    found, available = memory_limit(None), psutil.virtual_memory().available
+    assert 0.5 * available < found < available + anonymous_bytes()
+
+
+def test_a_limit_of_the_shell_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_group_limits", list)
+    monkeypatch.setattr(budget.resource, "getrlimit", lambda _: (64 * MIB, 64 * MIB))
+    assert memory_limit(1 << 50) == 64 * MIB
+
+
+# -- what is measured -------------------------------------------------------------------------------------------------
+
+
+def test_anonymous_memory_counts_what_is_touched_and_is_given_back() -> None:
+    before = anonymous_bytes()
+    held = np.ones(64 * MIB, np.uint8)
+    grown = anonymous_bytes()
+    assert 60 * MIB < grown - before < 80 * MIB
+    assert held[0] == 1
+    del held
+    assert anonymous_bytes() < before + 16 * MIB
+
+
+def test_anonymous_memory_does_not_count_pages_of_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(32 * MIB))
+    before = anonymous_bytes()
+    mapped = np.memmap(path, np.uint8, "r")
+    assert int(mapped.sum()) == 0
+    assert anonymous_bytes() - before < 16 * MIB
+
+
+def test_anonymous_memory_is_what_the_kernel_calls_so() -> None:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    anonymous = re.search(r"RssAnon:\s+(\d+) kB", status)
+    assert anonymous
+    assert abs(int(anonymous[1]) * 1024 - anonymous_bytes()) < 8 * MIB

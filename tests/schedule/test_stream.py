@@ -1,0 +1,328 @@
+"""The reader thread and its ring: what is delivered never depends on how far ahead it reads, and nothing hangs."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute.order import permutation
+from streamsvm.errors import DataError, StorageError
+from streamsvm.rows import Dense
+from streamsvm.schedule import stream as streams
+from streamsvm.schedule.plan import visits
+from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.types import Chunk, Layout, Statistics
+
+ROWS = (5, 3, 7, 7, 1, 6)
+DEPTHS = (0, 1, 2, 5)
+
+
+@dataclass
+class Ring:
+    """A store with real buffers, so that what is overwritten too soon is seen; it writes down what it is asked."""
+
+    before: Callable[[str, int], None] = lambda what, chunk: None
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    name: str = "ring"
+    digest: str = ""
+    layout: Layout = field(default_factory=lambda: Layout(2, ROWS, None, ("-1", "1"), (sum(ROWS), 0)))
+
+    def buffers(self) -> Any:
+        return np.full((max(ROWS), 2), np.nan, np.float32)
+
+    def fetch(self, chunk: int, into: Any) -> None:
+        self.asked.append(("fetch", chunk))
+        self.before("fetch", chunk)
+        into[:] = np.nan
+        into[: ROWS[chunk]] = values_of(chunk)
+
+    def check(self, chunk: int, into: Any) -> Chunk:
+        self.before("check", chunk)
+        return Chunk(Dense(into[: ROWS[chunk]]), np.full(ROWS[chunk], chunk, np.int32), None)
+
+    def expect(self, chunk: int) -> None:
+        self.asked.append(("expect", chunk))
+
+    def forget(self, chunk: int) -> None:
+        self.asked.append(("forget", chunk))
+
+    def statistics(self) -> Statistics:
+        raise NotImplementedError
+
+    def all_asked(self, what: str) -> list[int]:
+        return [chunk for kind, chunk in self.asked if kind == what]
+
+
+def values_of(chunk: int) -> Any:
+    return 100.0 * chunk + np.arange(2 * ROWS[chunk]).reshape(-1, 2)
+
+
+def open_stream(store: Ring, *, depth: int, epochs: int | None = 3, shuffled: bool = True, **more: Any) -> Stream:
+    """A stream over so many epochs; None: without end."""
+    order = visits(store.layout, 7, shuffled)
+    return Stream(store, order if epochs is None else islice(order, epochs * len(ROWS)), depth=depth, **more)
+
+
+def copied(loaded: Loaded) -> tuple[Any, ...]:
+    return loaded.visit, loaded.chunk.X.values.tobytes(), loaded.chunk.codes.tolist(), loaded.order.tolist()
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "streamsvm-reader"]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    assert not threads()
+    yield
+    assert not threads()
+
+
+# -- what is delivered ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("pause", [0.0, 0.003])
+def test_depth_changes_neither_visits_nor_bits(depth: int, pause: float) -> None:
+    """``pause``: with a slow consumer the reader prepares the blocks, with a fast one the consumer does."""
+    with open_stream(Ring(), depth=0) as stream:
+        expected = [copied(loaded) for loaded in stream]
+    found = []
+    with open_stream(Ring(), depth=depth) as stream:
+        for loaded in stream:
+            time.sleep(pause)
+            found.append(copied(loaded))  # after the pause: the block must still be the one handed out
+    assert found == expected
+    assert len(found) == 3 * len(ROWS)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_every_block_is_the_chunk_of_its_visit(depth: int) -> None:
+    with open_stream(Ring(), depth=depth) as stream:
+        for loaded in stream:
+            number = loaded.visit.chunk
+            np.testing.assert_array_equal(loaded.chunk.X.values, values_of(number))
+            assert set(loaded.chunk.codes) == {number}
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_rows_come_in_the_permutation_of_the_visit(depth: int) -> None:
+    with open_stream(Ring(), depth=depth) as stream:
+        for loaded in stream:
+            expected = np.empty(ROWS[loaded.visit.chunk], np.int32)
+            permutation(expected, loaded.visit.seed)
+            np.testing.assert_array_equal(loaded.order, expected)
+            assert sorted(loaded.order) == list(range(ROWS[loaded.visit.chunk]))
+            assert loaded.order.dtype == np.int32
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_unshuffled_rows_come_as_they_lie_although_a_visit_rearranges_them(depth: int) -> None:
+    with open_stream(Ring(), depth=depth, shuffled=False) as stream:
+        for loaded in stream:
+            assert loaded.order.tolist() == list(range(ROWS[loaded.visit.chunk]))
+            loaded.order[:] = -1  # a solver may rearrange what it is given
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_an_epoch_ends_with_its_last_visit(depth: int) -> None:
+    with open_stream(Ring(), depth=depth, epochs=None) as stream:
+        for number in range(3):
+            found = [loaded.visit for loaded in stream.epoch()]
+            assert sorted(visit.chunk for visit in found) == list(range(len(ROWS)))
+            assert {visit.epoch for visit in found} == {number}
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_leaving_an_epoch_early_gives_the_slot_back(depth: int) -> None:
+    """More visits than slots: if one were kept each time, the stream would run dry."""
+    with open_stream(Ring(), depth=depth, epochs=None, deadline=5.0) as stream:
+        expected = islice(visits(Ring().layout, 7, True), 20)
+        for visit in expected:
+            for loaded in stream.epoch():
+                assert loaded.visit == visit
+                break
+        settled(lambda: stream._free.qsize() + stream._full.qsize() >= depth)
+
+
+def settled(condition: Callable[[], bool]) -> None:
+    """Wait until the other thread has come to rest."""
+    until = time.perf_counter() + 5.0
+    while not condition():
+        assert time.perf_counter() < until
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_no_more_than_depth_blocks_are_read_ahead(depth: int) -> None:
+    store = Ring()
+    with open_stream(store, depth=depth, epochs=None) as stream:
+        for taken, _ in enumerate(islice(stream, 12), start=1):
+            time.sleep(0.002)
+            assert len(store.all_asked("fetch")) <= taken + depth
+        settled(lambda: len(store.all_asked("fetch")) >= 12)
+
+
+# -- hints to the kernel ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_pages_are_dropped_only_where_they_cannot_be_retained(depth: int) -> None:
+    for retain in (True, False):
+        store = Ring()
+        with open_stream(store, depth=depth, epochs=1, retain=retain) as stream:
+            for _ in stream:
+                pass
+        assert store.all_asked("forget") == ([] if retain else store.all_asked("fetch"))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_the_next_chunk_is_announced_before_this_one_is_read(depth: int) -> None:
+    store = Ring()
+    with open_stream(store, depth=depth, epochs=2) as stream:
+        for _ in stream:
+            pass
+    chunks = store.all_asked("fetch")
+    steps = [[("expect", after), ("fetch", chunk)] for chunk, after in zip(chunks, chunks[1:], strict=False)]
+    assert store.asked == [*sum(steps, []), ("fetch", chunks[-1])]
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("what", ["fetch", "check"])
+@pytest.mark.parametrize("visit", [0, 1, 4, 9])
+@pytest.mark.parametrize("pause", [0.0, 0.003])
+def test_an_error_of_the_store_reaches_the_consumer(depth: int, what: str, visit: int, pause: float) -> None:
+    """At its place in the order, with its own text; what was read before it is delivered."""
+    order = [v.chunk for v in islice(visits(Ring().layout, 7, True), 20)]
+    calls = iter(range(1000))
+
+    def fail(kind: str, chunk: int) -> None:
+        if kind == what and next(calls) == visit:
+            raise DataError(f"chunk {chunk} is not what it was", code="E-CRC")
+
+    seen = []
+    with (
+        pytest.raises(DataError, match=f"chunk {order[visit]} is not what it was"),
+        open_stream(Ring(fail), depth=depth, epochs=None, deadline=5.0) as stream,
+    ):
+        for loaded in stream:
+            time.sleep(pause)
+            seen.append(loaded.visit.chunk)
+    assert seen == order[:visit]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_an_error_in_the_order_itself_reaches_the_consumer(depth: int) -> None:
+    def order() -> Iterator[Any]:
+        yield from islice(visits(Ring().layout, 7, True), 2)
+        raise RuntimeError("no more plan")
+
+    with pytest.raises(RuntimeError, match="no more plan"), Stream(Ring(), order(), depth=depth) as stream:
+        for _ in stream:
+            pass
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_an_error_of_the_consumer_ends_the_reader(depth: int) -> None:
+    with pytest.raises(ZeroDivisionError), open_stream(Ring(), depth=depth, epochs=None) as stream:
+        for _ in stream:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_stream_nobody_reads_from_can_be_left(depth: int) -> None:
+    with open_stream(Ring(), depth=depth, epochs=None):
+        pass
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "POLL_SECONDS", 0.02)
+
+
+def test_a_reader_that_died_is_an_error_at_once(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stream, "_read_ahead", lambda self: None)
+    began = time.perf_counter()
+    with (
+        pytest.raises(StorageError, match="the reader of 'ring' delivered nothing"),
+        open_stream(Ring(), depth=2, deadline=60.0) as stream,
+    ):
+        next(iter(stream))
+    assert time.perf_counter() - began < 30.0
+
+
+def test_a_read_that_never_returns_is_an_error_after_the_deadline(impatient: None) -> None:
+    release = threading.Event()
+
+    def stuck(kind: str, chunk: int) -> None:
+        if kind == "fetch" and not release.is_set():
+            release.wait(30.0)
+
+    began = time.perf_counter()
+    with (
+        pytest.raises(StorageError, match="delivered nothing") as caught,
+        open_stream(Ring(stuck), depth=2, deadline=0.1) as stream,
+    ):
+        next(iter(stream))
+    assert 0.1 <= time.perf_counter() - began < 20.0
+    assert caught.value.exit_code == 74
+    release.set()
+    settled(lambda: not threads())
+
+
+def test_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -> None:
+    """A reader that puts its last block down and ends, between a look at the queue and a look at the thread."""
+    with open_stream(Ring(), depth=2, epochs=1) as stream:
+        for _ in range(len(ROWS) - 1):
+            next(iter(stream))
+        ended, full, looks = stream._thread, stream._full, 0
+        assert ended is not None
+        settled(lambda: not ended.is_alive())
+
+        class Reader:
+            """Seen alive until the queue has been looked into twice, in vain."""
+
+            def is_alive(self) -> bool:
+                return looks < 2
+
+            def join(self, timeout: float) -> None:
+                ended.join(timeout)
+
+        class Full:
+            def get(self, timeout: float = 0.0) -> Any:
+                nonlocal looks
+                looks += 1
+                if looks <= 2:
+                    raise queue.Empty
+                return full.get(timeout=timeout)
+
+            get_nowait = get
+
+        stream._thread, stream._full = Reader(), Full()  # type: ignore[assignment]
+        assert stream._next()[0].last
+
+
+def test_waiting_is_counted_and_reading_ahead_is_not() -> None:
+    def slow(kind: str, chunk: int) -> None:
+        if kind == "fetch":
+            time.sleep(0.005)
+
+    with open_stream(Ring(slow), depth=2, epochs=1) as stream:
+        for _ in stream:
+            pass
+        assert stream.waited > 0.0
+    with open_stream(Ring(), depth=0, epochs=1) as stream:
+        for _ in stream:
+            pass
+        assert stream.waited == 0.0

@@ -1,0 +1,215 @@
+"""Kernel features: the builder against the machine's own sgemm, accuracy and CPU seconds beside scikit-learn.
+
+``--what builder``: an embedding of susy-like rows; how much of the time is the W product at the rate sgemm reaches here.
+``--what accuracy``: test error of ``fit`` and of Nystroem + LinearSVC with the same m, gamma and C (squared hinge).
+``--what types``: the same fit on embeddings of float32, float16 and int8.
+``--what susy``: a fit on the fly within --memory beside ``Nystroem.transform`` of the same rows in pieces.
+``--what passes``: what one row costs: kernel values, margins, adjoint, features.
+All one thread of BLAS. CPU seconds are those of the process, reader and writer threads included.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import Row, arguments, scratch, show
+from splits import Split, load, stored
+from threadpoolctl import threadpool_limits
+
+from streamsvm.compute import operators
+from streamsvm.compute.gram import kernel_block, points_of
+from streamsvm.compute.operators import Factored
+from streamsvm.features.nystrom import part_rows
+from streamsvm.jobs.embed import EmbedJob, embed
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.kernels import RBF
+from streamsvm.rows import Dense
+
+SETTINGS = {
+    "a9a": (800, 0.01, 1e-5),
+    "ijcnn1": (2000, 2.0, 1e-8),
+    "mnist": (3000, 0.02, 1e-7),
+    "covtype": (1000, 0.1, 2e-6),
+}
+"""Landmarks, gamma and lambda (of lambda ||w||^2 + mean loss, so that C = 1 / (2 lambda n))."""
+PIECE = 20_000
+
+
+def cpu_of(run: Callable[[], Any]) -> tuple[float, float, Any]:
+    """CPU and wall seconds of a call, and what it gave."""
+    gc.collect()
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = run()
+    return time.process_time() - cpu, time.perf_counter() - wall, result
+
+
+def sgemm_rate(rows: int, m: int, rank: int) -> float:
+    """Flops a CPU second of the W product alone, the best of ten: a busy machine does not make it look slower."""
+    random = np.random.default_rng(0)
+    K, W = random.random((rows, m), np.float32), random.random((m, rank), np.float32)
+    out, best = np.empty((rows, rank), np.float32), np.inf
+    for _ in range(10):
+        best = min(best, cpu_of(lambda: np.matmul(K, W, out=out))[0])
+    return 2.0 * rows * m * rank / best
+
+
+def builder(options: Any, directory: Path) -> list[Row]:
+    """The builder's seconds beside those of the W product at full rate.
+
+    Reading and writing have a thread each; what they do not hide is in the wall seconds, on a machine that is idle.
+    """
+    store, found = str(directory / "susy.zarr"), []
+    synth(SynthJob("susy", store, rows=options.rows))
+    for dtype in ("float32", "float16", "int8"):
+        job = EmbedJob(store, str(directory / dtype), gamma=0.02, landmarks=options.landmarks, dtype=dtype)
+        rate = sgemm_rate(1024, options.landmarks, 800)
+        main = time.thread_time()
+        cpu, wall, built = cpu_of(lambda job=job: embed(job))
+        main = time.thread_time() - main
+        rank = built.projection.rank
+        rate = max(rate, sgemm_rate(1024, options.landmarks, rank))
+        product = 2.0 * options.rows * options.landmarks * rank / rate
+        row = {"dtype": dtype, "rank": rank, "sgemm GF/s": rate / 1e9, "W product s": product, "all CPU s": cpu}
+        row |= {"main thread CPU s": main, "wall s": wall}
+        found.append(row | {"product / main thread": product / main, "product / wall": product / wall})
+    return found
+
+
+def fitted(split: Split, store: Any, directory: Path, **settings: Any) -> tuple[float, float, Any]:
+    """Fit and test: CPU seconds, error, the fit."""
+    m, gamma, lam = SETTINGS[split.name]
+    base = {"kernel": "rbf", "gamma": gamma, "landmarks": m, "C": 1 / (2 * lam * len(split.y)), "overwrite": True}
+    job = FitJob(store.name, str(directory / "model"), **{**base, "embedding": "fly", **settings})
+    cpu, _, result = cpu_of(lambda: fit(job))
+    codes = result.model.codes(result.model.decision(Dense(split.X_test)))
+    return cpu, float(np.mean(codes != (split.y_test > 0))), result
+
+
+def sklearn_fitted(split: Split) -> tuple[float, float]:
+    """Nystroem + LinearSVC: CPU seconds, error."""
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.svm import LinearSVC
+
+    m, gamma, lam = SETTINGS[split.name]
+    features = Nystroem(kernel="rbf", gamma=gamma, n_components=m, random_state=0)
+    solver = LinearSVC(C=1 / (2 * lam * len(split.y)), dual=False, tol=1e-3)
+    cpu, _, _ = cpu_of(lambda: solver.fit(features.fit_transform(split.X), split.y))
+    wrong = [solver.predict(features.transform(X)) != y for X, y in pieces(split.X_test, split.y_test)]
+    return cpu, float(np.mean(np.concatenate(wrong)))
+
+
+def pieces(X: Any, y: Any) -> Any:
+    """Rows in pieces that fit in memory once embedded."""
+    return ((X[i : i + PIECE], y[i : i + PIECE]) for i in range(0, len(y), PIECE))
+
+
+def accuracy(options: Any, directory: Path) -> list[Row]:
+    """Test error and CPU seconds, ours and scikit-learn's."""
+    found = []
+    for name in options.sets.split(","):
+        split = load(name, directory)
+        cpu, error, result = fitted(split, stored(split, directory / f"{name}.zarr"), directory)
+        run = result.training.runs[0].certificate
+        theirs = sklearn_fitted(split) if options.peer else (None, None)
+        m, gamma, lam = SETTINGS[name]
+        row = {"set": name, "m": m, "gamma": gamma, "lambda": lam, "error %": 100 * error, "CPU s": cpu}
+        row |= {"passes": result.training.passes, "gap": run.gap}
+        row["rank"] = len(result.training.runs[0].state.best) - 1
+        peer = {"sklearn error %": theirs[1] and 100 * theirs[1], "sklearn CPU s": theirs[0]}
+        found.append(row | peer)
+        print(found[-1], flush=True)
+    return found
+
+
+def types(options: Any, directory: Path) -> list[Row]:
+    """Test error on embeddings of each type."""
+    found = []
+    for name in options.sets.split(","):
+        split = load(name, directory)
+        store = stored(split, directory / f"{name}.zarr")
+        row: Row = {"set": name}
+        for dtype in ("float32", "float16", "int8"):
+            settings = {"embedding": "disk", "embedding_dtype": dtype}
+            cpu, error, _ = fitted(split, store, directory, **settings)
+            row |= {f"{dtype} error %": 100 * error, f"{dtype} CPU s": cpu}
+        found.append(row)
+        print(row, flush=True)
+    return found
+
+
+def susy(options: Any, directory: Path) -> list[Row]:
+    """Raw store to certified model, beside one scikit-learn transform of the same rows."""
+    store = str(directory / "susy.zarr")
+    synth(SynthJob("susy", store, rows=options.rows))
+    settings = {"share": options.share} if options.share else {}
+    job = FitJob(
+        store,
+        str(directory / "model"),
+        kernel="rbf",
+        gamma=0.02,
+        landmarks=options.landmarks,
+        embedding="fly",
+        solver="newton",
+        options=settings,
+        memory=1 << 30,
+    )
+    cpu, wall, result = cpu_of(lambda: fit(job))
+    certificate, training = result.training.runs[0].certificate, result.training
+    ours = {"who": "fit on the fly", "rows": options.rows, "CPU s": cpu, "wall s": wall, "gap": certificate.gap}
+    found = [ours | {"passes": training.passes, "peak MiB": training.peak / 2**20}]
+    if options.peer:
+        found.append(sklearn_transform(options))
+    return found
+
+
+def sklearn_transform(options: Any) -> Row:
+    """CPU seconds of ``Nystroem.transform`` for as many rows of 18 columns, from a sample of a tenth of them."""
+    from sklearn.kernel_approximation import Nystroem
+
+    random = np.random.default_rng(0)
+    features = Nystroem(kernel="rbf", gamma=0.02, n_components=options.landmarks, random_state=0)
+    features.fit(random.normal(size=(options.landmarks, 18)).astype(np.float32))
+    X = random.normal(size=(options.rows // 10, 18)).astype(np.float32)
+    cpu, wall, _ = cpu_of(lambda: [features.transform(X[i : i + PIECE]) for i in range(0, len(X), PIECE)])
+    return {"who": "sklearn transform, x 10", "rows": options.rows, "CPU s": 10 * cpu, "wall s": 10 * wall}
+
+
+def passes(options: Any, _: Path) -> list[Row]:
+    """Nanoseconds a row and landmark of each step, d = 18."""
+    m, rows = options.landmarks, part_rows(options.landmarks)
+    random = np.random.default_rng(0)
+    X, Z = Dense(random.normal(size=(rows, 18)).astype(np.float32)), points_of(random.normal(size=(m, 18)))
+    K, W = np.empty((rows, m), np.float32), random.normal(size=(m, m)).astype(np.float32)
+    block, w, a = Factored(K, W, 1.0), random.normal(size=m + 1), random.random(rows)
+    steps: dict[str, Callable[[], Any]] = {
+        "kernel values": lambda: kernel_block(X, Z, RBF(0.02), K),
+        "margins": lambda: operators.margins(block, w),
+        "adjoint": lambda: operators.adjoint(block, a, m),
+        "features K W": lambda: K @ W,
+        "gram, all rows": lambda: operators.gram(block, a, m),
+    }
+    found = []
+    for name, run in steps.items():
+        run()
+        seconds = min(cpu_of(run)[1] for _ in range(5))
+        found.append({"step": name, "ns": seconds / rows / m * 1e9})
+    return found
+
+
+def main() -> None:
+    defaults = {"what": "builder", "rows": 200_000, "landmarks": 1000, "sets": "a9a,ijcnn1,mnist,covtype", "peer": 1}
+    options = arguments(__doc__, **defaults, share=0.0)
+    with scratch() as directory, threadpool_limits(1):
+        made = {"builder": builder, "accuracy": accuracy, "types": types, "susy": susy, "passes": passes}
+        show(f"nystrom: {options.what}", made[options.what](options, directory), options)
+
+
+if __name__ == "__main__":
+    main()
