@@ -174,13 +174,13 @@ def claim(path: Path, *, overwrite: bool) -> None:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES) if path.parent.exists() else "no such directory")
 
 
-def write_npy(path: Path, rows: int, parts: Iterable[Any]) -> None:
-    """Write float64 parts as one .npy array (rows,), all of it or nothing."""
+def write_npy(path: Path, shape: tuple[int, ...], parts: Iterable[Any]) -> None:
+    """Write float64 parts, one after the other, as one .npy array of this shape, all of it or nothing."""
     import numpy as np
     from numpy.lib import format as npy
 
     header = io.BytesIO()
-    npy.write_array_header_1_0(header, {"descr": np.dtype("<f8").str, "fortran_order": False, "shape": (rows,)})
+    npy.write_array_header_1_0(header, {"descr": np.dtype("<f8").str, "fortran_order": False, "shape": shape})
     write_stream(path, chain([header.getvalue()], (np.ascontiguousarray(part, "<f8") for part in parts)))
 
 
@@ -208,9 +208,22 @@ def sync_state(descriptor: int, path: Path) -> None:
         _step("synced", path)
 
 
-def write_at(descriptor: int, values: Any, offset: int) -> None:
-    """Write a whole buffer at an offset of a file of ``open_state``."""
-    with explained("writing", "the per-row state"):
+def open_part(path: Path) -> int:
+    """A descriptor of a new file that is written in place and not yet durable: ``sync_state`` and ``rename`` come last."""
+    with explained("creating", path):
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+
+
+def resize(descriptor: int, nbytes: int, path: Path) -> None:
+    """Give a file of ``open_part`` another size."""
+    with explained("resizing", path):
+        os.ftruncate(descriptor, nbytes)
+        _step("resized", path)
+
+
+def write_at(descriptor: int, values: Any, offset: int, what: Path | str = "the per-row state") -> None:
+    """Write a whole buffer at an offset of a file of ``open_state`` or ``open_part``."""
+    with explained("writing", what):
         rest = memoryview(values).cast("B")
         while rest:
             written = os.pwrite(descriptor, rest, offset)
@@ -235,9 +248,9 @@ def open_log(path: Path) -> IO[str]:
         return open(path, "a", encoding="utf-8", buffering=1)
 
 
-def sweep(directory: Path) -> None:
-    """Remove what a killed writer left behind."""
-    for leftover in directory.rglob(f".*{PARTIAL}"):
+def sweep(directory: Path, name: str = "*") -> None:
+    """Remove what killed writers left behind, of files called ``name``. The caller is the only writer there."""
+    for leftover in directory.rglob(f".{name}{PARTIAL}"):
         leftover.unlink(missing_ok=True)
 
 

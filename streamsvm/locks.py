@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from streamsvm.durable import explained
+from streamsvm.durable import explained, make_directory
 from streamsvm.errors import ExistsError
 
 
@@ -24,6 +24,7 @@ def locked(target: Path) -> Iterator[None]:
     The lock is the kernel's, on a file beside the target that says who holds it.
     """
     path = target.with_name(f".{target.name}.lock")
+    make_directory(path.parent)
     with explained("locking", path):
         descriptor = _claimed(path)
     if descriptor is None:

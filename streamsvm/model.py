@@ -79,7 +79,16 @@ class Model:
             header["expansion"] = self.expansion.header()
             tensors |= self.expansion.tensors()
         text = json.dumps(header, sort_keys=True)
-        durable.write_file(path, save(tensors, {"header": text, "sha256": _seal(text, tensors)}))
+        durable.write_file(path, *_ordered(save(tensors, {"header": text, "sha256": _seal(text, tensors)})))
+
+
+def _ordered(container: bytes) -> tuple[bytes, bytes, memoryview]:
+    """The container with the keys of its header in order: equal models are equal files."""
+    end = 8 + int.from_bytes(container[:8], "little")
+    header = json.loads(container[8:end])
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the arrays begin where a float64 may
+    return len(text).to_bytes(8, "little"), text, memoryview(container)[end:]
 
 
 def _seal(header: str, tensors: dict[str, NDArray[Any]]) -> str:

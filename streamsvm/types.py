@@ -156,6 +156,7 @@ class Problem:
     """
 
     loss: Any
+    """A ``Loss`` record; the solvers that need more of it (a margin) say so in ``losses``."""
     C: float
     rows: int
     columns: int
@@ -247,7 +248,7 @@ class SupportSolution(NamedTuple):
     """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for rows z_j of the data that the solver has kept."""
 
     points: Rows
-    index: Int64
+    numbers: Int64
     """Global row numbers of the points, rising."""
     coefficients: Float64
     intercept: float

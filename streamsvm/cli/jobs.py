@@ -17,9 +17,11 @@ from streamsvm.report import reporting
 
 def execute(name: str, job: Any, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
+    from streamsvm.jobs.interruption import listening
+
     action = load(STEPS[name].action)
     one_object = as_json and name == "evaluate" and alone
-    with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report:
+    with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():
         result = action(job, report)
     if not as_json:
         for line in lines_of(name, job, result):

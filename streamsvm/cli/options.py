@@ -13,7 +13,7 @@ from streamsvm.config.schema import Field, parse
 from streamsvm.config.units import size_text
 from streamsvm.errors import UsageError
 
-FLAGS = {"chunk_bytes": "--chunk", "bias": "--bias"}
+FLAGS = {"chunk_bytes": "--chunk", "bias": "--bias", "hash_bits": "--hash"}
 CHOICES = {
     "solver": "streamsvm.solvers:SOLVERS",
     "loss": "streamsvm.losses:LOSSES",

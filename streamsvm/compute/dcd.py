@@ -7,6 +7,8 @@ Changed: alpha and w, kept in step: one coordinate after the other is set to its
     a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
     ``order``: the rows still worth a visit are moved to its front. A row at a bound whose gradient holds it there by
     more than ``slack`` is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2, within a visit).
+With ``parts`` > 1 the matrix of the quadratic form is ``parts`` times what it is: w moves by parts delta y_i x_i, and
+    Q = parts ||x_i||^2 + conjugate''.
 Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each visit.
 """
 
@@ -16,7 +18,7 @@ from typing import Any
 
 from numba import njit
 
-from streamsvm.compute.records import FAST, touch_row
+from streamsvm.compute.records import FAST, touch_row, touch_start
 from streamsvm.compute.touch import touch
 from streamsvm.rows import Float32, Float64, Int32, Rows
 
@@ -36,15 +38,18 @@ def dcd_sweep(
     C: float,
     loss: Any,
     slack: float,
+    parts: float = 1.0,
 ) -> tuple[int, float]:
     left, losses = 0, 0.0
     for t in range(count):
         i = order[t]
-        if t + AHEAD < count:
-            soon = order[t + AHEAD]
-            touch(alpha, soon)
-            touch(y, soon)
-            touch_row(X, soon)
+        if t + 2 * AHEAD < count:
+            later = order[t + 2 * AHEAD]
+            touch(alpha, later)
+            touch(y, later)
+            touch(s, later)
+            touch_start(X, later)
+            touch_row(X, order[t + AHEAD])
         C_i = C * s[i]
         if C_i <= 0.0:
             continue
@@ -56,9 +61,12 @@ def dcd_sweep(
             continue
         order[left] = i
         left += 1
-        Q = X.sqnorm(i) + loss.curvature(C_i)
-        new = min(max(a - G / Q, 0.0), top) if Q > 0.0 else a
+        Q = parts * X.sqnorm(i) + loss.curvature(C_i)
+        if Q > 0.0:
+            new = min(max(a - G / Q, 0.0), top)
+        else:  # an empty row: the dual is a line
+            new = top if G < 0.0 else a
         if new != a:
             alpha[i] = new
-            X.axpy(i, (new - a) * y[i], w)
+            X.axpy(i, parts * (new - a) * y[i], w)
     return left, losses

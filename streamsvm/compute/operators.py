@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.margins import decision_values
 from streamsvm.compute.records import FAST
+from streamsvm.compute.subset import take
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_stack, row_where
 
 TILE = 2048
@@ -114,6 +115,13 @@ def stack(parts: Sequence[Operand]) -> Operand:
         values = [part.kernel_values for part in parts if isinstance(part, Factored)]
         return Factored(np.concatenate(values), first.projection, first.bias)
     return row_stack([part for part in parts if not isinstance(part, Factored)])
+
+
+def formed(X: Operand, order: Int64) -> Rows:
+    """The rows whose numbers are ``order``, as features."""
+    if isinstance(X, Factored):
+        return Dense(X.kernel_values[order] @ X.projection, X.bias)
+    return take(X, order)
 
 
 def gram_bytes(components: int, kernel_values: int = 0) -> int:

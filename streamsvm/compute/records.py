@@ -46,6 +46,17 @@ def _bridge(name: str, arguments: int) -> None:
     overload_method(types.BaseNamedTuple, name, jit_options=options, strict=False)(templates[arguments])
 
 
+def touch_start(X: Rows, i: int) -> None:
+    """Ask for where row i lies, early enough for ``touch_row`` to know it; uncompiled, nothing happens."""
+
+
+@overload(touch_start, strict=False)
+def _touch_start(X: Any, i: Any) -> Any:
+    if X.instance_class is Dense:
+        return lambda X, i: None
+    return lambda X, i: touch(X.indptr, i)
+
+
 def touch_row(X: Rows, i: int) -> None:
     """Ask for row i before it is needed; uncompiled, nothing happens."""
 

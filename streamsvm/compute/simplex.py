@@ -51,7 +51,7 @@ def toward_step(f: float, g_i: float, K_ii: float) -> Step:
 
 
 def toward_value(f: float, g_i: float, K_ii: float, length: float) -> float:
-    """f after a step of any length toward vertex i."""
+    """F after a step of any length toward vertex i."""
     s = length
     return (1.0 - s) * (1.0 - s) * f + s * (1.0 - s) * g_i + 0.5 * s * s * K_ii
 
@@ -81,13 +81,13 @@ def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float
 
 
 def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
-    """f after the PARTAN step."""
+    """F after the PARTAN step."""
     return (1.0 + m) * (1.0 + m) * f_mid - m * (1.0 + m) * A + m * m * tangent.before
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def lowest(g: Float64) -> int:
-    """argmin g, in stripes: a loop without branches finds which, a short one where."""
+    """Argmin g, in stripes: a loop without branches finds which, a short one where."""
     best, stripe = np.inf, 0
     for start in range(0, g.size, 128):
         found = np.inf
@@ -104,7 +104,7 @@ def lowest(g: Float64) -> int:
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def highest(g: Float64, a: Float64) -> int:
-    """argmax g over a > 0."""
+    """Argmax g over a > 0."""
     place, best = -1, -np.inf
     for t in range(g.size):
         if a[t] > 0.0 and g[t] > best:
@@ -114,7 +114,7 @@ def highest(g: Float64, a: Float64) -> int:
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) -> None:
-    """a *= keep, g = keep g + share column: a step along a vertex. The vertex's own a is the caller's."""
+    """A *= keep, g = keep g + share column: a step along a vertex. The vertex's own a is the caller's."""
     for t in range(a.size):
         a[t] *= keep
         g[t] = keep * g[t] + share * column[t]
@@ -122,7 +122,7 @@ def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) ->
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
-    """g += length (K_i - K_v)."""
+    """G += length (K_i - K_v)."""
     for t in range(g.size):
         g[t] += length * (gains[t] - loses[t])
 

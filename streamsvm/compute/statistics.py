@@ -7,6 +7,7 @@ stored entries x: sum (x - shift), sum (x - shift)^2, min x, max x. The shift ke
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from streamsvm.rows import Float32, Float64, Int32, Int64
@@ -33,7 +34,7 @@ def sparse_moments(
 ) -> None:
     """Adds the entries of a CSR chunk to the sums."""
     for p in range(data.size):
-        x, j = float(data[p]), indices[p]
+        x, j = np.float64(data[p]), indices[p]
         counts[j] += 1
         sums[j] += x
         squares[j] += x * x

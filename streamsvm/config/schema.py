@@ -43,7 +43,7 @@ class Field(NamedTuple):
 
     @property
     def is_duration(self) -> bool:
-        return self.name == "time_limit" or self.name.endswith("_seconds")
+        return self.name in ("time_limit", "checkpoint_every") or self.name.endswith("_seconds")
 
     @property
     def is_list(self) -> bool:

@@ -36,12 +36,17 @@ class Expansion:
     shift: Float32 | None = None
     scale: Float32 | None = None
 
+    @property
+    def _width(self) -> int:
+        """Points that are made dense at a time."""
+        return min(row_count(self.points), max(1, min(TILE_POINTS, DENSE_BYTES // (4 * self.columns))))
+
     def decision(self, X: Rows, weights: Float64, out: Float64) -> None:
         """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are."""
         self._check(X)
         out[:] = weights[:, -1]
         kernel = KERNELS[self.kernel](**self.parameters)
-        width = max(1, min(TILE_POINTS, DENSE_BYTES // (4 * self.columns)))
+        width = self._width
         for first in range(0, row_count(self.points), width):
             last = min(first + width, row_count(self.points))
             chosen = dense_rows(row_slice(self.points, first, last), np.arange(last - first), self.columns)

@@ -101,6 +101,10 @@ class Nystrom:
         self._values = np.empty((part_rows(m), m), np.float32)
         self._features = np.empty((0 if self.factored else part_rows(m), r), np.float32)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, here or on another machine, has buffers of its own."""
+        return Nystrom, (self.projection, self.bias, self.factored)
+
     @property
     def columns(self) -> int:
         return self.projection.rank

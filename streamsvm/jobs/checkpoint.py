@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -37,15 +38,20 @@ class Saved:
 
     number: int
     identity: dict[str, Any]
-    content: Any
+    tree: Any
+    tensors: dict[str, NDArray[Any]]
+
+    def content(self) -> Any:
+        """What was saved; the modules of the classes it is made of must be loaded. Raises what ``Decoder`` does."""
+        return Decoder(self.tensors).decode(self.tree)
 
 
-def write(path: Path, saved: Saved) -> None:
+def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> None:
     """Write a checkpoint, all of it or nothing. Raises StorageError."""
     encoder = Encoder()
-    tree = encoder.encode(saved.content)
+    tree = encoder.encode(content)
     crcs = {name: crc32c(array) for name, array in encoder.tensors.items()}
-    header = {"format": FORMAT, "number": saved.number, "identity": saved.identity, "tree": tree, "crcs": crcs}
+    header = {"format": FORMAT, "number": number, "identity": identity, "tree": tree, "crcs": crcs}
     text = json.dumps(header)
     metadata = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     durable.write_stream(path, chain([_container(metadata, encoder.tensors)], _buffers(encoder.tensors)))
@@ -98,7 +104,7 @@ def _read(path: Path) -> Saved:
     for name, crc in header["crcs"].items():
         if crc32c(np.ascontiguousarray(tensors[name])) != crc:
             raise _unusable(path, f"the crc32c of array {name} does not match")
-    return Saved(header["number"], header["identity"], Decoder(tensors).decode(header["tree"]))
+    return Saved(header["number"], header["identity"], header["tree"], tensors)
 
 
 def _unusable(path: Path, why: str) -> DataError:
@@ -113,15 +119,28 @@ class Generations:
     number: int = 0
     """Of the last one that was written or read."""
 
-    def clear(self) -> None:
-        """Remove all checkpoints and what belongs to them; make the directory."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+    @contextmanager
+    def open(self, *, keep: bool) -> Iterator[None]:
+        """The directory while a run writes to it; without ``keep`` what was there before is removed.
+
+        It is removed when the run ends well, or badly without a checkpoint that could be of use.
+        """
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
         durable.make_directory(self.directory)
+        durable.sweep(self.directory.parent)
+        try:
+            yield
+        except BaseException:
+            if not self.number:
+                shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def write(self, identity: dict[str, Any], content: Any) -> None:
         """Write the next checkpoint in place of the older one. Raises StorageError."""
         path = self.directory / GENERATIONS[self.number % 2]
-        write(path, Saved(self.number + 1, identity, content))
+        write(path, self.number + 1, identity, content)
         self.number += 1
 
     def read(self) -> list[Saved]:

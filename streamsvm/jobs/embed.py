@@ -12,10 +12,9 @@ import hashlib
 import json
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -30,6 +29,8 @@ from streamsvm.features.scaling import Standardised, scaling_of
 from streamsvm.jobs.embedding import DTYPES
 from streamsvm.jobs.nystrom import NystromRequest, draw_landmarks, gather, memory_terms, request_of
 from streamsvm.jobs.sink import JOURNAL, Sink
+from streamsvm.jobs.spread.embed import EmbedWork, features_of
+from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
 from streamsvm.rows import Dense, Float32, row_count, row_slice
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan, mib
@@ -71,6 +72,10 @@ class EmbedJob:
     seed: int = 0
     prefetch: int = 2
     overwrite: bool = False
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -90,16 +95,18 @@ class EmbedResult:
     seconds: float
 
 
-def embed(job: EmbedJob, report: Report = silent) -> EmbedResult:
-    """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError."""
-    store = open_store(job.store)
-    inner = scaling_of(store, standardize=job.standardize, bias=0.0)
-    request = request_of(job, store, inner)
-    if request is None:
-        raise UsageError("how many landmarks?", hint="--landmarks 1000")
-    embed_plan(job, store, request).check("")
-    with threadpool_limits(1):  # a second BLAS thread fights reader and writer for their core
-        return Builder(store, request, Path(job.embedding), job, report).build()
+def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
+    """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
+    with executor_for(job, executor) as found, threadpool_limits(1):
+        # a second BLAS thread fights reader and writer for their core
+        job = job if found is None else replace(job, memory=task_limit(found, job.memory))
+        store = open_store(job.store)
+        inner = scaling_of(store, standardize=job.standardize, bias=0.0)
+        request = request_of(job, store, inner)
+        if request is None:
+            raise UsageError("how many landmarks?", hint="--landmarks 1000")
+        embed_plan(job, store, request).check("")
+        return Builder(store, request, Path(job.embedding), job, report, found).build()
 
 
 def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:
@@ -122,6 +129,7 @@ class Builder:
     target: Path
     job: Any
     report: Report
+    executor: Executor | None = None
 
     def build(self) -> EmbedResult:
         """Reuse, resume or build anew. Raises ExistsError, StorageError, DataError."""
@@ -137,7 +145,6 @@ class Builder:
             hint = "choose another name, or pass --overwrite"
             raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
         writer = create(self.target, sparse=False, chunk_bytes=self.job.chunk_bytes, overwrite=True)
-        writer.uuid = str(UUID(key[:32]))  # so that a resumed build is the same to the last byte
         saved = read_journal(writer.directory, key)
         if saved is None:
             shutil.rmtree(writer.directory, ignore_errors=True)
@@ -184,12 +191,37 @@ class Builder:
             first = saved["progress"]["rows"]
             writer.resume(saved["progress"], shape, weighted=layout.weighted)
         facts = self._facts(projection, saved)
+        if self.executor is not None and first == 0:
+            self._fetch(projection, writer, saved, rows, self.executor)
+            writer.commit(layout.classes, projection.rank, facts)
+            shutil.rmtree(self._parts, ignore_errors=True)
+            (self.target / JOURNAL).unlink(missing_ok=True)
+            return first
         with Sink(writer, rows, projection.rank, saved) as sink:
             self._map(features, sink, first)
             sink.finish()
             writer.commit(layout.classes, projection.rank, facts)
         (self.target / JOURNAL).unlink(missing_ok=True)
         return first
+
+    @property
+    def _parts(self) -> Path:
+        """Where workers leave features, beside the embedding: what is there after a stop is not made again."""
+        return self.target.resolve().with_name(f".{self.target.name}.parts")
+
+    def _fetch(self, projection: Projection, writer: Any, saved: dict[str, Any], rows: int, executor: Executor) -> None:
+        """Have the features made by workers and write them in order."""
+        durable.make_directory(self._parts)
+        store, began, done, of = self.store, time.perf_counter(), 0, self.store.layout.rows
+        place = writer.directory.resolve()
+        work = EmbedWork(
+            str(Path(store.name).resolve()), store.digest, self._parts, place, saved["map"], saved["key"], rows
+        )
+        for chunk in features_of(work, of, projection, executor):
+            writer.append(chunk.X, chunk.codes, chunk.weight)
+            done += len(chunk.codes)
+            seconds = time.perf_counter() - began
+            self.report({"event": "embed", "rows": done, "of": of, "seconds": seconds, "done": False})
 
     def _map(self, features: Nystrom, sink: Sink, first: int) -> None:
         """Read the blocks from row ``first`` on and fill the sink's chunks."""

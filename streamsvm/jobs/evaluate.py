@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
 from streamsvm.errors import DataError
 from streamsvm.jobs.metrics import Evaluation, Tally
-from streamsvm.jobs.portions import portions
+from streamsvm.jobs.portions import Portions, portions
+from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
+from streamsvm.jobs.spread.predict import counted, slices_of, work_of
+from streamsvm.model import Model
 from streamsvm.store.sources import SourceOptions
 from streamsvm.types import Report, silent
 
@@ -35,6 +40,10 @@ class EvaluateJob:
     """Take a last line without a line feed."""
     memory: int | None = None
     """Bytes of anonymous memory the process may use."""
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +55,45 @@ class EvaluateResult:
     notices: tuple[str, ...]
 
 
-def evaluate(job: EvaluateJob, report: Report = silent) -> EvaluateResult:
+def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | None = None) -> EvaluateResult:
     """Apply the model to every row and compare. Raises DataError E-LABEL for rows without labels."""
-    model = models.load(Path(job.model))
+    with executor_for(job, executor) as found, threadpool_limits(1):
+        return _evaluated(job, report, found)
+
+
+def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
+    model, began = models.load(Path(job.model)), time.perf_counter()
     asked = SourceOptions(format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline)
     rows = portions(model, job.data, asked)
-    rows.check_memory(job.memory, BYTES_A_ROW + 8 * len(model.weights))
+    memory = job.memory if executor is None else task_limit(executor, job.memory)
+    needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
+
+    def tell(counted_rows: int, **more: Any) -> None:
+        seconds = time.perf_counter() - began
+        report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": seconds, **more})
+
+    if executor is None:
+        tally = tallied(model, rows, tell)
+    else:
+        found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
+        tally, rows.notices = found.tally, found.notices
+    tell(int(tally.confusion.sum()), done=True)
+    return EvaluateResult(tally.result(), time.perf_counter() - began, tuple(rows.notices))
+
+
+def tallied(model: Model, rows: Portions, tell: Callable[[int], None]) -> Tally:
+    """Count all rows. Raises DataError E-LABEL for rows without labels."""
     tally = Tally(model.classes)
     tally.truths = rows.truths
-    began, told, done = time.perf_counter(), 0.0, 0
-    with threadpool_limits(1):
-        for portion in rows:
-            if portion.truth is None:
-                hint = "say where they are: --label COLUMN"
-                raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
-            decision = model.decision(portion.X)
-            tally.add(portion.truth, model.codes(decision), decision)
-            done += len(decision)
-            seconds = time.perf_counter() - began
-            if seconds - told >= REPORT_SECONDS:
-                told = seconds
-                report({"event": "evaluate", "rows": done, "of": rows.total, "seconds": seconds})
-    seconds = time.perf_counter() - began
-    report({"event": "evaluate", "rows": done, "of": rows.total, "seconds": seconds, "done": True})
-    return EvaluateResult(tally.result(), seconds, tuple(rows.notices))
+    told, done = time.perf_counter(), 0
+    for portion in rows:
+        if portion.truth is None:
+            hint = "say where they are: --label COLUMN"
+            raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
+        decision = model.decision(portion.X)
+        tally.add(portion.truth, model.codes(decision), decision)
+        done += len(decision)
+        if time.perf_counter() - told >= REPORT_SECONDS:
+            told = time.perf_counter()
+            tell(done)
+    return tally

@@ -13,6 +13,7 @@ from streamsvm.jobs.embed import Builder
 from streamsvm.jobs.embedding import DISK
 from streamsvm.jobs.nystrom import CHUNK_BYTES, make_map
 from streamsvm.jobs.planning import FitJob, Plan
+from streamsvm.jobs.spread.executor import Executor
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store
@@ -28,14 +29,16 @@ class _Build:
     overwrite: bool = True
 
 
-def with_features(job: FitJob, store: Any, plan: Plan, run: Path, report: Report) -> tuple[Store, Plan]:
+def with_features(  # noqa: PLR0917  what ``fit`` has at hand
+    job: FitJob, store: Any, plan: Plan, run: Path, report: Report, executor: Executor | None = None
+) -> tuple[Store, Plan]:
     """The store to train on and the plan with its map: as they are where there are no kernel features."""
     request = plan.request
     if request is None:
         return _of_embedding(job, store, plan)
     if plan.embedding is not None and plan.embedding.where == DISK:
         build = _Build(plan.embedding.dtype, job.prefetch)
-        found = Builder(store, request, run / "embedding.zarr", build, report).build()
+        found = Builder(store, request, run / "embedding.zarr", build, report, executor).build()
         features = Embedded(found.projection, job.bias)
         seen: Store = open_store(found.embedding)
         retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
 from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs import interruption, resume
+from streamsvm.jobs.checkpoint import Generations, Saved
+from streamsvm.jobs.exact import machine_of
 from streamsvm.jobs.features import with_features
-from streamsvm.jobs.planning import FitJob, Plan, make_plan
+from streamsvm.jobs.planning import FitJob, Plan
+from streamsvm.jobs.spread.executor import Executor, executor_for
+from streamsvm.jobs.spread.training import SpreadTrainer, spread_job, spread_of
 from streamsvm.jobs.training import Course, Trainer, Training
+from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.store import open_store
 from streamsvm.store.resident import Resident
-from streamsvm.types import KernelSolution, LinearSolution, Report, Stop, Store, silent
+from streamsvm.types import KernelSolution, LinearSolution, Report, Stop, Store, SupportSolution, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,60 +40,106 @@ class FitResult:
     run: Path
 
 
-def fit(job: FitJob, report: Report = silent) -> FitResult:
-    """Train and save a model. Raises StreamSVMError of every kind; BudgetError before the first read."""
+def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
+    """Train and save a model, through ``executor`` or the cluster the job names. BudgetError before the first read.
+
+    Raises StreamSVMError of every kind; InterruptedRun when the run was stopped from outside: the message says how to
+    go on.
+    """
+    with executor_for(job, executor) as found:
+        return _planned(job if found is None else spread_job(job, found), report, found)
+
+
+def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
     store, target = open_store(job.store), Path(job.model)
-    plan = make_plan(job, store)
+    generations = Generations(target.with_name(target.name + ".run") / "checkpoint")
+    saved = generations.read() if job.resume else []
+    plan = resume.plan_again(job, store, saved)
     plan.memory.check(plan.remedy)
-    run = target.with_name(target.name + ".run")
     durable.claim(target, overwrite=job.overwrite)
-    durable.make_directory(run)
+    with locked(target), generations.open(keep=bool(saved)):
+        return _fit(job, store, plan, report, generations, saved, executor)
+
+
+def _fit(  # noqa: PLR0917  what ``_planned`` found out
+    job: FitJob,
+    store: Any,
+    plan: Plan,
+    report: Report,
+    generations: Generations,
+    saved: list[Saved],
+    executor: Executor | None,
+) -> FitResult:
+    target, run = Path(job.model), generations.directory.parent
     with ExitStack() as stack:
         tell = stack.enter_context(_recorded(report, run / "events.jsonl"))
         tell({"event": "plan", **plan.facts()})
-        scratch = None if plan.memory.resident else Path(stack.enter_context(tempfile.TemporaryDirectory(dir=run)))
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
-        seen, plan = with_features(job, store, plan, run, tell)
-        training = _train(job, seen, plan, scratch, tell)
+        seen, plan = with_features(job, store, plan, run, tell, executor)
+        keeper = resume.keeper_for(job, store, plan, generations, saved, tell)
+        training = stack.enter_context(_trained(job, seen, plan, keeper, tell, executor))
         provenance = _provenance(job, store, training)
-        model = Model(_weights(plan, training), plan.class_names, provenance, plan.features.expansion)
+        weights, expansion = _function(plan, training)
+        model = Model(weights, plan.class_names, provenance, expansion)
         if job.dual:
             _save_dual(Path(job.dual), training)
-        for rows in training.row_states.values():
-            rows.close()
         _keep(run, plan, model, training)
         model.save(target)
         tell({"event": "done", "model": str(target), **summary(training, plan)})
     return FitResult(model, training, plan, run)
 
 
-def _train(job: FitJob, store: Store, plan: Plan, scratch: Path | None, report: Report) -> Training:
+@contextmanager
+def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
+    job: FitJob,
+    store: Store,
+    plan: Plan,
+    keeper: resume.CheckpointKeeper,
+    report: Report,
+    executor: Executor | None,
+) -> Iterator[Training]:
+    """The end of the training, with the per-row state still open."""
+    directory = keeper.generations.directory
+    if executor is None:
+        trainer: Trainer | SpreadTrainer = _trainer(job, store, plan, directory, report)
+    else:
+        trainer = SpreadTrainer(spread_of(job, plan, store, directory), executor, report)
+    with closing(trainer):
+        limit = float("inf") if job.at_limit == resume.STOP else job.time_limit
+        with interruption.deferred():
+            training = trainer.train(Stop(job.max_passes, limit), keeper)
+        yield training
+
+
+def _trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> Trainer:
     memory, features = plan.memory, plan.features
     if memory.kept and isinstance(features, Raw | Standardised):
         store, features = Resident(store, features.apply), Raw(job.bias)
-    course = Course(job.seed, job.prefetch, memory.retain, memory.kept, scratch)
-    trainer = Trainer(store, plan.solver, plan.problems, features, course, report)
-    return trainer.train(Stop(job.max_passes, job.time_limit))
+    course = Course(job.seed, job.prefetch, memory.retain, memory.kept, directory, memory.resident)
+    return Trainer(store, plan.solver, plan.problems, features, course, report)
 
 
-def _weights(plan: Plan, training: Training) -> Any:
-    """One row a problem, on raw features or kernel values, the constant folded into the last component."""
+def _function(plan: Plan, training: Training) -> tuple[Any, Any]:
+    """Weights, one row a problem, the constant last, and what they are weights of: kernel points, or None for columns."""
     rows = []
-    for run in training.runs:
-        solution = plan.solver.solution(run.state)
+    solutions = [plan.solver.solution(run.state) for run in training.runs]
+    supports = [s for s in solutions if isinstance(s, SupportSolution)]
+    if supports:
+        return machine_of(plan.problems[0].kernel, plan.layout.columns, plan.features, supports)
+    for solution in solutions:
         assert isinstance(solution, LinearSolution)
         found = plan.features.fold(solution)
         if isinstance(found, KernelSolution):
             rows.append(np.append(found.coefficients, found.intercept))
         else:
             rows.append(np.append(found.w[:-1], found.bias * found.w[-1]))
-    return np.array(rows)
+    return np.array(rows), plan.features.expansion
 
 
 def _provenance(job: FitJob, store: Any, training: Training) -> dict[str, Any]:
     return {
         "store": {"name": store.name, "digest": store.digest, "rows": store.layout.rows},
-        "settings": settings_of(job),
+        "settings": _settings_of(job),
         "certificates": certificates_of(training),
         "encoding": store.facts.get("encoding"),
         "names": store.facts.get("names"),
@@ -96,12 +148,10 @@ def _provenance(job: FitJob, store: Any, training: Training) -> dict[str, Any]:
     }
 
 
-def settings_of(job: FitJob) -> dict[str, Any]:
-    """The settings that shape the result, as plain JSON."""
-    import msgspec
-
+def _settings_of(job: FitJob) -> dict[str, Any]:
+    """All settings but those that say how the run was managed, as plain JSON."""
     plain: dict[str, Any] = msgspec.to_builtins(job)
-    return plain
+    return {name: value for name, value in plain.items() if name not in resume.MANAGEMENT}
 
 
 def certificates_of(training: Training) -> list[dict[str, Any]]:
@@ -134,9 +184,10 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
 
 def _save_dual(path: Path, training: Training) -> None:
     """The dual variables (problems, rows) float64 as .npy, written chunk by chunk.  One problem: (rows,)."""
-    rows = training.row_states["alpha"]
+    rows, problems = training.row_states["alpha"], len(training.runs)
+    shape = (rows.layout.rows,) if problems == 1 else (problems, rows.layout.rows)
     chunks = range(len(rows.layout.chunks))
-    durable.write_npy(path, rows.layout.rows, (rows.load(c)[0] for c in chunks))
+    durable.write_npy(path, shape, (rows.load(c)[k] for k in range(problems) for c in chunks))
 
 
 @contextmanager

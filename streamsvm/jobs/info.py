@@ -10,9 +10,11 @@ import numpy as np
 
 from streamsvm import model as models
 from streamsvm.errors import DataError, MissingError
+from streamsvm.jobs.remarks import label_drift
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store, read_chunk
+from streamsvm.store.foreign import foreign_format
 from streamsvm.types import Report, Store, silent
 
 PROBE_SECONDS = 0.5
@@ -23,7 +25,8 @@ def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
     """Facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
     if not path.exists():
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
-    return store_facts(path, columns=columns) if path.is_dir() else model_facts(path)
+    stored = path.is_dir() or foreign_format(path) is not None
+    return store_facts(path, columns=columns) if stored else model_facts(path)
 
 
 def store_facts(path: Path, *, columns: bool = False) -> dict[str, Any]:
@@ -43,23 +46,14 @@ def store_facts(path: Path, *, columns: bool = False) -> dict[str, Any]:
         "bytes_per_pass": layout.bytes_per_pass,
         "weighted": layout.weighted,
         "classes": dict(zip(layout.classes, layout.counts, strict=True)),
-        "label_drift": label_drift([c.counts for c in store.manifest.chunks], layout.counts),
+        "label_drift": label_drift(store.census, layout.counts),
         "index_base": facts.get("index_base"),
         "sources": facts.get("sources", []),
         "synth": facts.get("synth"),
         "digest": store.digest,
-        "versions": store.manifest.versions,
+        "versions": store.versions,
     }
     return found | {"statistics": _statistics(store)} if columns else found
-
-
-def label_drift(chunks: list[list[int]], counts: tuple[int, ...]) -> float:
-    """How far the share of a class in a chunk is from its share in all rows, at most: 0 when classes are well mixed."""
-    table = np.zeros((len(chunks), len(counts)))
-    for k, chunk in enumerate(chunks):
-        table[k, : len(chunk)] = chunk
-    shares = table / table.sum(axis=1, keepdims=True)
-    return float(np.abs(shares - np.array(counts) / sum(counts)).max())
 
 
 def _statistics(store: Any) -> list[dict[str, Any]]:
@@ -97,7 +91,7 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
     """Read everything and list all that is wrong. Raises what opening raises; the list is the caller's to judge."""
     if not path.exists():
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
-    if not path.is_dir():
+    if not path.is_dir() and foreign_format(path) is None:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.holdout import Stores, refuse_existing
-from streamsvm.rows import row_count
+from streamsvm.jobs.building import Opener, all_locked, journalled, repairing, require_space
+from streamsvm.jobs.holdout import Stores
+from streamsvm.jobs.interruption import current, deferred
+from streamsvm.jobs.remarks import check_rows, drift_remark, said, write_rejects
+from streamsvm.jobs.shuffling import HELD
+from streamsvm.jobs.spread.executor import Executor, executor_for
+from streamsvm.jobs.spread.ingest import parts_beside, source_for
+from streamsvm.rows import CSR, row_count
 from streamsvm.schedule import budget
 from streamsvm.store.forms import DENSE_FROM, LAYOUTS, density, in_layout
 from streamsvm.store.labels import Labels, added, check_codings, few_labels, label_coder
-from streamsvm.store.sources import Source, SourceOptions, open_source
+from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.expand import expand
+from streamsvm.store.sources.keyed import size_of
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Batch, Report, Term, silent
 
 REPORT_SECONDS = 0.2
+ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
+"""Fields that say nothing of what the store will hold."""
 SOURCE_BYTES = 64 << 20
 """Parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with pyarrow)."""
 CHUNKS_HELD = 3
@@ -58,8 +73,35 @@ class IngestJob:
     index_base: int | None = None
     features: int | None = None
     overwrite: bool = False
+    repair: bool = False
+    """Write again only the damaged chunks of a store, from the sources and with the options it was made with."""
     allow_no_final_newline: bool = False
     ignore_qid: bool = False
+    features_key: str = "X"
+    labels_key: str = "y"
+    allow_fill: bool = False
+    missing: str = "error"
+    hash_bits: int | None = None
+    on_bad_line: str = "error"
+    max_bad: str = "1%"
+    on_duplicate: str = "error"
+    sort: bool = False
+    text_labels: bool = False
+    multiline: bool = False
+    shuffle: bool = False
+    """Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch file."""
+    expect_rows: int | None = None
+    """How many rows the sources hold together; anything else is an error."""
+    store_format: str | None = None
+    """'zarr' or 'hdf5'; None goes by the name of the store: HDF5 for NAME.h5, else Zarr."""
+    compression: str = "none"
+    """'lz4', 'none', or 'auto': lz4 for the arrays it makes much smaller, by trying it on the first rows. Zarr only."""
+
+    cluster: str | None = None
+    """Dask workers to read the files: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH.
+    """
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
@@ -71,7 +113,7 @@ class IngestJob:
 
     def options(self) -> SourceOptions:
         """The part that says how to read."""
-        shared = {f.name for f in fields(SourceOptions)} - {"encoding"}
+        shared = {f.name for f in fields(SourceOptions)} - {"encoding", "rejects"}
         return SourceOptions(**{name: getattr(self, name) for name in shared})
 
     def test_path(self) -> Path:
@@ -98,7 +140,7 @@ class IngestResult:
     """Rows of each class, those of the test store included."""
     bytes_read: int
     seconds: float
-    notices: dict[str, int]
+    notices: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -115,30 +157,59 @@ class _Tally:
     reported: float = 0.0
 
 
-def ingest(job: IngestJob, report: Report = silent) -> IngestResult:
-    """Read the sources once and commit the store (and the test store), or leave nothing behind.
+def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
+    """Read the sources once and commit the store (and the test store), or leave nothing that could be taken for one.
 
-    Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL.
+    A run that was stopped from outside, or by a disk that is full, is gone on with by the next one with the same job.
+    Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL,
+    ConfigError when another job was stopped there, InterruptedRun.
     """
-    refuse_existing(job.targets(), overwrite=job.overwrite)
+    job = replace(job, sources=expand(job.sources))
     _check_memory(job)
-    source = open_source(job.sources, job.options())
+    form = {"store_format": job.store_format, "compression": job.compression}
+    with executor_for(job, executor) as found, all_locked(job.targets()), parts_beside(job.store, found) as parts:
+        options = job.options()
+        source = source_for(job, options, found, parts)
+        if job.repair:
+            return _ingest(job, report, repairing(job.sources), source, options.rejects)
+        opener = journalled(job.targets(), _made_with(job), overwrite=job.overwrite, **form)
+        return _ingest(job, report, opener, source, options.rejects)
+
+
+def _made_with(job: IngestJob) -> dict[str, Any]:
+    """All that decides the bytes of the store, as plain JSON."""
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(job, enc_hook=str))
+    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
+    settings["sources"] = [
+        [path.name, found.st_size, found.st_mtime_ns]
+        for path in job.sources
+        if path.exists()
+        for found in [path.stat()]
+    ]
+    return settings
+
+
+def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
     tally = _Tally(label_coder(job.positive, job.label_threshold))
     columns = source.columns  # asked before the thread begins, which may learn more at any time
-    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure:
+    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _nothing(job, first)
         sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
-        stores = Stores(job.targets(), sparse, job.chunk_bytes, job.overwrite, (job.seed, job.test_fraction))
-        on_failure.callback(stores.abort)
+        _check_space(job, source, first[1], columns, sparse)
+        held = job.seed, job.test_fraction
+        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, held, shuffle=job.shuffle)
+        on_failure.push(stores.given_up)
         for file, batch in chain((first,), batches):
+            if current.name:
+                raise current.error("ingest is stopped")
             _store(batch, file, stores, columns, tally)
             _tell(report, job, source, tally)
-        _commit(job, source, tally, stores)
+        remarks = _commit(job, source, tally, stores, rejects.count) + _rejected(job, rejects)
         on_failure.pop_all()
     _tell(report, job, source, tally, last=True)
-    return _result(job, source, tally, sparse)
+    return _result(job, source, tally, sparse, remarks)
 
 
 def _check_memory(job: IngestJob) -> None:
@@ -148,9 +219,22 @@ def _check_memory(job: IngestJob) -> None:
         *budget.base_terms(),
         Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
         Term("chunks", held, f"{CHUNKS_HELD} of {budget.mib(job.chunk_bytes)} for each store"),
+        *([Term("shuffle", HELD * len(job.targets()), "a run or a bucket of rows")] if job.shuffle else []),
     )
     limit = budget.memory_limit(job.memory)
     budget.MemoryPlan(terms, limit, resident=True, kept=False, retain=True).check(", or smaller chunks: --chunk-bytes")
+
+
+def _check_space(job: IngestJob, source: Source, first: Batch, columns: int | None, sparse: bool) -> None:
+    """Refuse what the disk has no room for, judging by the first rows. Raises StorageError E-NOSPACE."""
+    rows = row_count(first.X)
+    entries = 4 * columns if columns and not sparse else 8 * len(first.X.data) / rows if isinstance(first.X, CSR) else 8
+    per_row = entries + 4 + 8 * sparse + 4 * (first.weight is not None)
+    read = sum(file.read for file in source.sources)
+    known = sum(file.rows for file in source.sources)
+    total = sum(map(size_of, job.sources))
+    if read and known:
+        require_space(job.store, per_row * known / read * total)
 
 
 def _with_file(source: Source) -> Iterator[tuple[int, Batch]]:
@@ -185,7 +269,9 @@ def _store(batch: Batch, file: int, stores: Stores, columns: int | None, tally: 
     few_labels(batch.labels, tally.labels.setdefault(file, set()))
 
 
-def _commit(job: IngestJob, source: Source, tally: _Tally, stores: Stores) -> None:
+def _commit(job: IngestJob, source: Source, tally: _Tally, stores: Stores, rejected: int) -> list[str]:
+    """Returns what there is to say of the rows."""
+    check_rows(tally.rows, job.expect_rows)
     check_codings({source.sources[file].name: found for file, found in tally.labels.items()})
     columns = source.columns
     assert columns is not None
@@ -198,21 +284,33 @@ def _commit(job: IngestJob, source: Source, tally: _Tally, stores: Stores) -> No
         "labels": {"positive": job.positive, "threshold": job.label_threshold},
         "test": {"fraction": job.test_fraction, "seed": job.seed},
         "notices": dict(source.notices),
+        "shuffled": job.shuffle,
+        "rejected": rejected,
     }
-    stores.commit(tally.coder.table(), columns, facts)
+    manifest = stores.commit(tally.coder.table(), columns, facts)
+    return [*said(source.notices), *drift_remark(manifest)]
+
+
+def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
+    """Write the list of the lines that were left out, if there are any."""
+    if not rejects.count:
+        return []
+    path = job.store.with_name(f"{job.store.name}.rejects")
+    write_rejects(path, rejects.lines)
+    return [f"{rejects.count} lines could not be read and were left out: see {path}"]
 
 
 def _tell(report: Report, job: IngestJob, source: Source, tally: _Tally, *, last: bool = False) -> None:
     now = time.monotonic()
     if last or now - tally.reported >= REPORT_SECONDS:
         tally.reported = now
-        total = sum(path.stat().st_size for path in job.sources)
+        total = sum(map(size_of, job.sources))
         read, seconds = sum(f.read for f in source.sources), now - tally.began
         event = {"event": "ingest", "rows": tally.rows, "bytes": read, "seconds": seconds}
         report(event | {"total_bytes": total, "done": last})
 
 
-def _result(job: IngestJob, source: Source, tally: _Tally, sparse: bool) -> IngestResult:
+def _result(job: IngestJob, source: Source, tally: _Tally, sparse: bool, remarks: list[str]) -> IngestResult:
     assert source.columns is not None
     return IngestResult(
         store=job.store,
@@ -225,5 +323,5 @@ def _result(job: IngestJob, source: Source, tally: _Tally, sparse: bool) -> Inge
         counts=tuple(tally.counts),
         bytes_read=sum(f.read for f in source.sources),
         seconds=time.monotonic() - tally.began,
-        notices={k: v for k, v in source.notices.items() if v},
+        notices=tuple(remarks),
     )

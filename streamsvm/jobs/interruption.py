@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,7 @@ class Interruption:
         """Of the signal that asked the job to stop."""
         self.since = 0.0
         self.saving = False
-        self.standing = ""
+        self.standing = "There is no earlier one"
         """What to tell about the last checkpoint if there is no time for another."""
         self.deferred = False
         """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
@@ -77,11 +77,11 @@ def listening() -> Iterator[None]:
 
 
 @contextmanager
-def deferred(standing: Callable[[], str]) -> Iterator[Interruption]:
-    """While a job looks for signals itself. ``standing``: what is saved already, for when there is no time for more."""
-    current.deferred, current.standing = True, standing()
+def deferred() -> Iterator[None]:
+    """While a job looks for signals itself."""
+    current.deferred = True
     try:
-        yield current
+        yield
     finally:
         current.deferred = False
 

@@ -80,6 +80,25 @@ class Tally:
         self._ranking = self._ranking or Ranking()
         self._ranking.add(f[known], positive[known])
 
+    def joined(self, other: Tally) -> Tally:
+        """The rows of both. Neither changes."""
+        both = Tally(self.classes)
+        both.count_in(self)
+        both.count_in(other)
+        return both
+
+    def count_in(self, other: Tally) -> None:
+        """Count the rows of another tally of the same model."""
+        self.truths += [name for name in other.truths if name not in self.truths]
+        self.confusion = np.pad(self.confusion, ((0, len(self.truths) - len(self.confusion)), (0, 0)))
+        places = [self.truths.index(name) for name in other.truths[: len(other.confusion)]]
+        self.confusion[places] += other.confusion
+        self._hinge += other._hinge
+        self._squared += other._squared
+        if other._ranking is not None:
+            self._ranking = self._ranking or Ranking()
+            self._ranking.counts += other._ranking.counts
+
     def result(self) -> Evaluation:
         """The figures of all rows counted."""
         table, rows = self.confusion, int(self.confusion.sum())

@@ -9,7 +9,8 @@ import msgspec
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.features.scaling import Raw, Standardised, scaling_of
-from streamsvm.jobs import nystrom
+from streamsvm.jobs import exact, nystrom
+from streamsvm.jobs.choice import linear_solver
 from streamsvm.jobs.embedding import FLY, Choice, choose_embedding
 from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.losses import LOSSES
@@ -59,13 +60,32 @@ class FitJob:
     max_passes: int = 1000
     time_limit: float = float("inf")
     """Seconds."""
+    at_limit: str = "certify"
+    """At the time limit: 'certify' with one more pass and end with a model, or 'stop' with a checkpoint, exit code 75."""
+    checkpoint_every: float = 60.0
+    """How often to save what --resume goes on from; 0: only when the run is stopped from outside."""
+    resume: bool = False
+    """Go on from the last checkpoint of an interrupted run with the same settings; from the start if there is none."""
     memory: int | None = None
     """Bytes of anonymous memory the process may use."""
     seed: int = 0
     prefetch: int = 2
     dual: str | None = None
-    """Where to write the dual variables (rows,) float64 as .npy, so that anyone can recompute the certificate."""
+    """Where to write the dual variables as .npy, so that anyone can recompute the certificate.
+
+    Float64 (rows,), of several problems (problems, rows).
+    """
     overwrite: bool = False
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
+    groups: int | None = None
+    """On a cluster: parts of the data that are worked on side by side; the result depends on it, not on the workers."""
+
+    def __post_init__(self) -> None:
+        # of a caller's 1 for 1.0: to the compiler a whole number is another type, and every pass one more to compile
+        object.__setattr__(self, "bias", float(self.bias))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +133,25 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
     layout = store.layout
     problems, names = problems_of(job, layout)
-    solver_name, why = choose_solver(job)
+    solver_name, why = choose_solver(job, layout)
     solver = build(solver_for(solver_name, job.loss), job.options, f"solver '{solver_name}'")
+    if job.dual and not any(state.name == "alpha" for state in solver.row_state):
+        raise UsageError(f"solver '{solver_name}' has no dual variables to write", hint="--dual goes with --solver dcd")
     features = features_of(job, store)
     request = nystrom.request_of(job, store, features)
+    kernel = exact.kernel_of(job, solver_name, store, features)
+    if kernel is not None:
+        problems = [replace(problem, kernel=kernel) for problem in problems]
+        solver = exact.sized(solver, layout.rows, job.options)
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks) for problem in problems]
         embedding = choose_embedding(job, store, request, solver_name)
         fly = embedding.where == FLY
         request = replace(request, factored=fly and solver_name in nystrom.THROUGH_OPERATORS, on_disk=not fly)
-    memory = plan_memory(job, layout, solver, problems, request)
+    memory = plan_memory(job, store, solver, problems, request)
+    while kernel is not None and memory.total > memory.limit and (less := exact.smaller(solver)) is not None:
+        solver, memory = less, plan_memory(job, store, less, problems)
     remedy = remedy_for(layout, job)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
@@ -139,7 +167,7 @@ def most_landmarks(
         middle = (low + high) // 2
         smaller = replace(request, landmarks=middle)
         seen = [replace(problem, columns=middle) for problem in problems]
-        plan = plan_memory(job, store.layout, solver, seen, smaller)
+        plan = plan_memory(job, store, solver, seen, smaller)
         low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
     return low
 
@@ -159,13 +187,15 @@ def build(kind: Any, options: dict[str, Any], what: str) -> Any:
         raise UsageError(f"{what}: {error}", hint="see 'streamsvm fit --help'") from error
 
 
-def choose_solver(job: FitJob) -> tuple[str, str]:
+def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     """The solver's name and the reason for it."""
     if job.solver != "auto":
         return job.solver, "asked for"
     if nystrom.wanted(job):
         return nystrom.solver_for(job)
-    return "dcd", "linear, hinge family: dual coordinate descent"
+    if exact.chosen(job):
+        return exact.solver_for(job)
+    return linear_solver(job, layout)
 
 
 def solver_for(name: str, loss: str) -> Any:
@@ -201,7 +231,7 @@ def cost_of_loss(job: FitJob, rows: int) -> float:
     C = 1.0 if C is None else C
     if not 0.0 < C < float("inf"):
         raise UsageError(f"C must be a positive number, not {C}", hint="lambda is positive too: C = 1 / (lambda n)")
-    return C
+    return float(C)
 
 
 def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
@@ -249,13 +279,14 @@ def features_of(job: FitJob, store: Store) -> Raw | Standardised:
 
 
 def plan_memory(
-    job: FitJob, layout: Layout, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None = None
+    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None = None
 ) -> MemoryPlan:
     """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
+    layout = store.layout
     seen = layout if request is None else nystrom.seen_layout(layout, request.landmarks)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit = budget.memory_limit(job.memory)
-    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch)]
+    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
     terms.append(Term("solver, per block row", sum(c.per_block_row for c in costs) * seen.largest_chunk, "scratch"))
     if request is not None:

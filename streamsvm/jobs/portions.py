@@ -18,6 +18,7 @@ from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
+from streamsvm.store.foreign import foreign_format
 from streamsvm.store.labels import REST, label_text
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
 from streamsvm.types import Term
@@ -47,12 +48,14 @@ class Portions:
     _store: Any = None
     _source: Source | None = None
     notices: list[str] = field(default_factory=list)
+    chunks: tuple[int, ...] | None = None
+    """Of the store, those that are wanted; None: all."""
 
     def __iter__(self) -> Iterator[Portion]:
         return self._of_store() if self._source is None else self._of_source(self._source)
 
-    def check_memory(self, memory: int | None, per_row: int) -> None:
-        """Refuse what does not fit; ``per_row``: bytes held for each row of a block. Raises BudgetError."""
+    def check_memory(self, memory: int | None, per_row: int) -> int:
+        """The bytes needed; ``per_row``: those held for each row of a block. Raises BudgetError."""
         rows = 65_536 if self._store is None else self._store.layout.largest_chunk
         terms = [
             *budget.base_terms(),
@@ -60,13 +63,17 @@ class Portions:
             *self.terms,
             Term("results", per_row * rows, f"{per_row} bytes a row of a block"),
         ]
-        MemoryPlan(tuple(terms), budget.memory_limit(memory), resident=True, kept=False, retain=True).check("")
+        plan = MemoryPlan(tuple(terms), budget.memory_limit(memory), resident=True, kept=False, retain=True)
+        plan.check("")
+        return plan.total
 
     def _of_store(self) -> Iterator[Portion]:
         layout = self._store.layout
         codes = np.array([self._truth(name) for name in layout.classes], np.int32)
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
-        with Stream(self._store, epoch_visits(layout, 0, 0, shuffled=False), depth=DEPTH, retain=retain) as stream:
+        wanted = range(len(layout.chunks)) if self.chunks is None else self.chunks
+        visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if v.chunk in wanted)
+        with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:
                 yield Portion(loaded.chunk.X, codes[loaded.chunk.codes])
 
@@ -126,7 +133,7 @@ def portions(model: Model, data: Sequence[str], asked: SourceOptions) -> Portion
     for path in paths:
         if not path.exists():
             raise MissingError(f"there is nothing at {path}", hint="name a store, or files")
-    if paths[0].is_dir():
+    if paths[0].is_dir() and foreign_format(paths[0]) is None:
         if len(paths) > 1:
             raise UsageError("one store at a time", hint="run the command once for each")
         return _store_portions(model, paths[0])

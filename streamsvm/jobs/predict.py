@@ -7,7 +7,7 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,8 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.portions import Portions, portions
+from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
+from streamsvm.jobs.spread.predict import Written, slices_of, work_of, written
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store.sources import SourceOptions
@@ -53,6 +55,10 @@ class PredictJob:
     memory: int | None = None
     """Bytes of anonymous memory the process may use."""
     overwrite: bool = False
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
 
     def __post_init__(self) -> None:
         if self.output not in OUTPUTS:
@@ -71,17 +77,28 @@ class PredictResult:
     notices: tuple[str, ...]
 
 
-def predict(job: PredictJob, report: Report = silent) -> PredictResult:
+def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
     """Write one prediction a row, all of them or none. Raises StreamSVMError of every kind."""
-    model = models.load(Path(job.model))
     if job.out != STDOUT:
         durable.claim(Path(job.out), overwrite=job.overwrite)
+    with executor_for(job, executor) as found, threadpool_limits(1):
+        return _predicted(job, report, found)
+
+
+def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
+    model = models.load(Path(job.model))
     asked = SourceOptions(format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline)
     rows = portions(model, job.data, asked)
-    rows.check_memory(job.memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
+    memory = job.memory if executor is None else task_limit(executor, job.memory)
+    needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
     counted = _Counted(rows, model, report)
-    with threadpool_limits(1):
-        _write(job, model, counted)
+    if executor is None:
+        _write(job, model, (encoded(job, model, decision) for decision in counted), counted)
+    else:
+        place = Path.cwd() if job.out == STDOUT else Path(job.out).resolve().parent
+        with tempfile.TemporaryDirectory(dir=place, prefix=".predict-") as scratch:
+            work, parts = work_of(job, asked, Path(scratch)), slices_of(job.data)
+            _write(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
     counted.check()
     report({"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.seconds, "done": True})
     return PredictResult(job.out, counted.rows, counted.seconds, tuple(rows.notices))
@@ -103,9 +120,21 @@ class _Counted:
             decision = self._model.decision(portion.X)
             self.rows += row_count(portion.X)
             yield decision
-            if self.seconds - self._told >= REPORT_SECONDS:
-                self._told = self.seconds
-                self._report({"event": "predict", "rows": self.rows, "of": self._portions.total, "seconds": self._told})
+            self._tell()
+
+    def fetched(self, slices: Iterator[Written]) -> Iterator[bytes]:
+        """What workers have written, instead."""
+        for found in slices:
+            yield from _pieces(found.path)
+            found.path.unlink()
+            self.rows += found.rows
+            self._portions.notices += [n for n in found.notices if n not in self._portions.notices]
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.seconds - self._told >= REPORT_SECONDS:
+            self._told = self.seconds
+            self._report({"event": "predict", "rows": self.rows, "of": self._portions.total, "seconds": self._told})
 
     def check(self) -> None:
         """Raise DataError when rows are missing: the file must have as many as the store."""
@@ -113,31 +142,35 @@ class _Counted:
             raise DataError(f"{self.rows} of {self._portions.total} rows were predicted", code="E-ROWS")
 
 
-def _write(job: PredictJob, model: Model, decisions: _Counted) -> None:
+def _write(job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
+    """Write what ``encoded`` made of all rows; ``counted`` knows afterwards how many they are."""
     out = Path(job.out)
     if job.out == STDOUT:
-        for piece in _csv(job, model, decisions):
+        for piece in chain([_header(job, model)], pieces):
             sys.stdout.buffer.write(piece)
     elif out.suffix == ".npy":
-        _write_npy(out, job, model, decisions)
+        _write_npy(out, job, model, pieces, counted)
     else:
-        durable.write_stream(out, _csv(job, model, decisions, header=out.suffix == ".csv"))
+        durable.write_stream(out, chain([_header(job, model)] if out.suffix == ".csv" else [], pieces))
 
 
-def _csv(job: PredictJob, model: Model, decisions: _Counted, *, header: bool = True) -> Iterator[bytes]:
-    """Lines of text, a block at a time."""
-    if header:
-        names = ["label"] if job.output == "label" else [f"decision_{name}" for name in _columns(model)]
-        yield (",".join(map(_quoted, names)) + "\n").encode()
-    written = np.array([_quoted(name) for name in model.classes], dtype=object)
-    for decision in decisions:
-        if job.output == "label":
-            lines = written[model.codes(decision)].tolist()
-        elif decision.shape[1] == 1:
-            lines = map(repr, decision[:, 0].tolist())
-        else:
-            lines = (",".join(map(repr, row)) for row in decision.tolist())
-        yield ("\n".join(lines) + "\n").encode()
+def _header(job: PredictJob, model: Model) -> bytes:
+    names = ["label"] if job.output == "label" else [f"decision_{name}" for name in _columns(model)]
+    return (",".join(map(_quoted, names)) + "\n").encode()
+
+
+def encoded(job: PredictJob, model: Model, decision: Any) -> Any:
+    """What is written of a block with decision values (n, k): lines of text, or the bytes of an array's rows."""
+    if Path(job.out).suffix == ".npy":
+        values = decision if job.output == "decision" else np.array(model.classes)[model.codes(decision)]
+        return np.ascontiguousarray(values).view(np.uint8)
+    if job.output == "label":
+        lines = np.array([_quoted(name) for name in model.classes], dtype=object)[model.codes(decision)].tolist()
+    elif decision.shape[1] == 1:
+        lines = map(repr, decision[:, 0].tolist())
+    else:
+        lines = (",".join(map(repr, row)) for row in decision.tolist())
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _columns(model: Model) -> tuple[str, ...]:
@@ -152,16 +185,14 @@ def _quoted(text: str) -> str:
     return line.getvalue()
 
 
-def _write_npy(out: Path, job: PredictJob, model: Model, decisions: _Counted) -> None:
+def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
     """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
-    labels = np.array(model.classes) if job.output == "label" else None
+    dtype = np.dtype("<f8") if job.output == "decision" else np.array(model.classes).dtype
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".predict-") as scratch:
         spool = Path(scratch) / "numbers"
-        values = (d if labels is None else labels[model.codes(d)] for d in decisions)
-        durable.write_stream(spool, (np.ascontiguousarray(v).view(np.uint8) for v in values))
-        wide = labels is None and len(model.weights) > 1
-        shape = (decisions.rows, len(model.weights)) if wide else (decisions.rows,)
-        dtype = np.dtype("<f8") if labels is None else labels.dtype
+        durable.write_stream(spool, pieces)
+        wide = job.output == "decision" and len(model.weights) > 1
+        shape = (counted.rows, len(model.weights)) if wide else (counted.rows,)
         durable.write_stream(out, chain([_npy_header(dtype, shape)], _pieces(spool)))
 
 

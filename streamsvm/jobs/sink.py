@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from streamsvm import durable
 from streamsvm.rows import Dense, Float32
-from streamsvm.store.zarr import ZarrWriter
+from streamsvm.store.writer import StoreWriter
 from streamsvm.types import Chunk
 
 JOURNAL = "journal.json"
@@ -38,7 +38,7 @@ class Sink:
     the writer's progress, once all it names is durable.
     """
 
-    def __init__(self, writer: ZarrWriter, rows: int, columns: int, journal: dict[str, Any]) -> None:
+    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: dict[str, Any]) -> None:
         self._writer, self._journal = writer, journal
         self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
         self._full: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
@@ -49,7 +49,7 @@ class Sink:
         self._slot = self._free.get()
         self._thread = threading.Thread(target=self._write_all, name="streamsvm-writer", daemon=True)
 
-    def __enter__(self) -> Sink:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

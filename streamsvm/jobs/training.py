@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,8 +31,10 @@ class Course:
     retain: bool = True
     kept: bool = False
     """Whether blocks stay in memory once they are read."""
-    sidecar: Path | None = None
-    """Directory for per-row state; None keeps it in memory."""
+    directory: Path | None = None
+    """Where the files of per-row state and of checkpoints are; None: there are none."""
+    resident: bool = True
+    """Whether per-row state lives in memory."""
 
 
 @dataclass(slots=True)
@@ -52,11 +54,44 @@ class Training:
     runs: list[Run]
     status: Status = Status.CONVERGED
     passes: int = 0
+    index: int = 0
+    """Visits made of the pass under way: with ``passes`` the position in the plan."""
+    ending: bool = False
+    """Whether the pass under way, or the next one, is the last."""
     seconds: float = 0.0
     waited: float = 0.0
     bytes_read: int = 0
     peak: int = 0
     row_states: dict[str, RowStates] = field(default_factory=dict)
+
+
+class Keeper(Protocol):
+    """What is done between two visits for the sake of a later resume."""
+
+    def resume(self, training: Training) -> None:
+        """Change ``training`` to where an earlier run was stopped, if there was one."""
+        ...
+
+    def between(self, training: Training) -> None:
+        """Called after every visit. Raises InterruptedRun when the run is to stop here."""
+        ...
+
+    def around(self) -> None:
+        """Called before and after every pass. Raises DataError when the store is not the one that was opened."""
+        ...
+
+    def save(self, training: Training) -> None:
+        """Called when a run cannot go on, with the training as it was between two visits."""
+        ...
+
+
+class Unkept:
+    """The keeper of a run that is not resumed."""
+
+    def resume(self, training: Training) -> None: ...
+    def between(self, training: Training) -> None: ...
+    def around(self) -> None: ...
+    def save(self, training: Training) -> None: ...
 
 
 class Trainer:
@@ -70,45 +105,68 @@ class Trainer:
         self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
         self._result = Training([Run(p, solver.start(p)) for p in problems])
         self._result.row_states = {
-            s.name: RowStates(s, store.layout, len(problems), course.sidecar and course.sidecar / s.name)
+            s.name: RowStates(
+                s, store.layout, len(problems), course.directory and course.directory / s.name, course.resident
+            )
             for s in solver.row_state
         }
         self._began = self._told = time.perf_counter()
 
-    def train(self, stop: Stop) -> Training:
+    def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
         """Pass after pass until every certificate is exact and small enough, or ``stop`` says so."""
-        result, layout = self._result, self._store.layout
-        order = visits(layout, self._course.seed, self._solver.shuffled)
+        result, layout, keeper = self._result, self._store.layout, keeper or Unkept()
+        keeper.resume(result)
+        order = visits(layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
+        before, waited = result.seconds, result.waited
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
-            ending = False
             while True:
-                ending = ending or result.passes + 1 >= stop.max_passes
-                self._pass(stream, ending)
+                keeper.around()
+                if result.index == 0:
+                    self._begin(stop)
+                self._pass(stream, keeper)
+                keeper.around()
                 if result.passes == 1 or not self._course.kept:
                     result.bytes_read += layout.bytes_per_pass
-                result.seconds, result.waited = time.perf_counter() - self._began, stream.waited
+                spent = time.perf_counter() - self._began
+                result.seconds, result.waited = before + spent, waited + stream.waited
                 if all(run.done for run in result.runs):
+                    result.status = Status.CONVERGED
                     return result
-                if ending:
+                if result.ending:
                     return result
-                ending = result.seconds > stop.seconds
-                if ending:
+                result.ending = spent > stop.seconds
+                if result.ending:
                     result.status = Status.TIME
-                elif result.passes + 1 >= stop.max_passes:
-                    result.status = Status.PASSES
+                keeper.between(result)
 
-    def _pass(self, stream: Stream, last: bool) -> None:
+    def close(self) -> None:
+        """Give back the files of per-row state."""
+        for rows in self._result.row_states.values():
+            rows.close()
+
+    def _begin(self, stop: Stop) -> None:
+        """Say to the solvers, before the first visit of a pass, that it is the last one."""
+        result = self._result
+        if not result.ending and result.passes + 1 >= stop.max_passes:
+            result.ending = True
+            result.status = Status.PASSES
+        if result.ending:
+            for run in result.runs:
+                if not run.done:
+                    self._solver.certify(run.state)
+
+    def _pass(self, stream: Stream, keeper: Keeper) -> None:
         result = self._result
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
-        if last:
-            for _, run in active:
-                self._solver.certify(run.state)
         rows = 0
         for loaded in stream.epoch():
             self._visit(loaded, active)
+            result.index += 1
             rows += len(loaded.chunk.codes)
             self._tell_progress(rows)
-        result.passes += 1
+            if not loaded.visit.last:
+                keeper.between(result)
+        result.passes, result.index = result.passes + 1, 0
         for k, run in active:
             run.certificate = self._solver.finish(run.state)
             close = run.certificate.gap <= run.problem.tolerance
@@ -158,7 +216,9 @@ def order_within(order: Int32, part: Part, *, keep: bool) -> Int32:
 
 def view_of(problem: Problem, codes: Any, weight: Any) -> tuple[Any, Any]:
     """The signs (n,) and weights (n,) float32 one problem gives to rows of these classes and weights."""
-    y = np.where(codes == problem.positive, np.float32(1), np.float32(-1))
+    y = (codes == problem.positive).astype(np.float32)
+    y *= 2  # a quarter of the time of np.where
+    y -= 1
     factors = np.asarray(problem.weights, np.float32)
     s = factors[codes] if len(factors) else np.ones(len(codes), np.float32)
     return y, s if weight is None else s * weight

@@ -111,9 +111,12 @@ def _read(path: str) -> str:
         return ""
 
 
-def block_terms(layout: Layout, depth: int) -> list[Term]:
-    """The ring of blocks: chunk, visiting order, and what each problem sees of it (signs, weights)."""
-    raw = layout.block_bytes + _padding(layout)
+def block_terms(layout: Layout, depth: int, buffer: int = 0) -> list[Term]:
+    """The ring of blocks: chunk, visiting order, and what each problem sees of it (signs, weights).
+
+    ``buffer``: bytes of the store's own buffers; of a small store they hold more than its largest chunk.
+    """
+    raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
     ring = Term("blocks in flight", (depth + 1) * (raw + order), f"{depth + 1} x ({mib(raw)} chunk + order)")
     views = Term("block views", 16 * layout.largest_chunk, "signs and weights of the rows at hand")

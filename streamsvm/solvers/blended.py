@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.solvers.pool import Pool, improve
+from streamsvm.solvers.pool import Pool, improve_until
 from streamsvm.solvers.simplex import OnSimplex, SimplexState
 
 
@@ -21,7 +21,7 @@ class Blended(OnSimplex):
     """Settings. ``working``: coordinates optimised together on their Gram matrix."""
 
     working: int = 2048
-    name: ClassVar[str] = "blended"
+    share: ClassVar[float] = 1.0 / 3.0
 
     def scratch(self, rows: int) -> int:
         return 4 * min(self.working, rows) ** 2
@@ -32,5 +32,10 @@ class Blended(OnSimplex):
         self._spread(state, pool, drawn)
 
     def improve(self, state: SimplexState, pool: Pool, target: float) -> None:
-        # 2 f lies between min g and max g over the support: a violation within the target is a gap within it
-        state.iterations += improve(pool, state.form, self.working, target)
+        state.iterations += improve_until(pool, state.form, self.working, target, lambda: gap_of(pool) <= target)
+
+
+def gap_of(pool: Pool) -> float:
+    """2 f - min g over the pool, which holds all weight."""
+    lowest = -float(np.max(pool.v, where=pool.high > 0.0, initial=-np.inf))
+    return -float(pool.x @ pool.v) - lowest

@@ -9,11 +9,17 @@ be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean o
 and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself is best. All three are evaluated, and
 the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
 estimate says it is time, a pass evaluates.
+
+**Many workers** (CoCoA+: Ma et al., ICML 2015). The rows are in K groups, each with a copy of w. A copy must allow for
+the K - 1 others moving at the same time, w by dw_k each: as ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, the dual rises by at
+least what the K problems with K ||dw_k||^2 in place of ||dw_k||^2 rise by. Coordinate descent solves such a problem on
+u = w + K dw_k: the gradient of a_i is y_i u.x_i - 1 + conjugate'(a_i), its curvature K ||x_i||^2 + conjugate'', and u
+moves by K delta y_i x_i. Adding all dw_k to w is then taking the mean of all u_k, and the same for means over time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -63,9 +69,11 @@ class DCD:
     """Settings. ``sweeps``: how often the rows of a block are gone through in one visit.
 
     0: once where blocks stay in memory, because then more visits are better than longer ones; else three times.
+    ``parts``: groups of rows that are worked on side by side, each on a copy of the state.
     """
 
     sweeps: int = 0
+    parts: int = 1
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"),)
     shuffled: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
@@ -108,7 +116,8 @@ class DCD:
         for start in range(0, len(active), SLICE):
             part = active[start : start + SLICE]
             kept, met = dcd_sweep(
-                block.X, block.y, block.s, block.rows["alpha"], state.w, part, len(part), p.C, p.loss, 0.0
+                *(block.X, block.y, block.s, block.rows["alpha"], state.w, part, len(part), p.C, p.loss, 0.0),
+                float(self.parts),
             )
             active[left : left + kept] = part[:kept]
             left, losses = left + kept, losses + met
@@ -148,8 +157,21 @@ class DCD:
         state.certifying = True
 
     def merge(self, states: list[DCDState]) -> DCDState:
-        """Add up what each worker moved; their rows are disjoint, and every local step was made as if alone."""
-        raise NotImplementedError
+        """Join all ``parts`` copies of one state at the end of a pass."""
+        if len(states) == 1:
+            return states[0]
+        assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
+        first = states[0]
+        if not first.certifying:
+            w = sum((s.w for s in states[1:]), first.w) / self.parts
+            mean = sum(s.mean / max(s.samples, 1) for s in states) / self.parts
+            first = replace(first, w=w, mean=np.asarray(mean), samples=1)
+        return replace(
+            first,
+            duals=sum(s.duals for s in states),
+            losses=sum(s.losses for s in states),
+            evaluated=sum((s.evaluated for s in states[1:]), first.evaluated),
+        )
 
     def solution(self, state: DCDState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)

@@ -24,14 +24,31 @@ from streamsvm.compute.coordinates import coordinates, shifted_losses
 from streamsvm.compute.expansion import SCRATCH, expand
 from streamsvm.compute.losses import dual_sum
 from streamsvm.compute.subset import bytes_per_row, members, take
+from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Float64, Rows
-from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, depth, extremes, improve, in_order, select, unite, worst
+from streamsvm.solvers.pool import (
+    ROW_BYTES,
+    Form,
+    Pool,
+    carrying,
+    depth,
+    extremes,
+    improve,
+    in_order,
+    select,
+    unite,
+    worst,
+)
+from streamsvm.solvers.shorten import short_values, shortened
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 CROWD = 2.5
 """Where there are more violators than this many pools full, the pool is a random sample of them. The worst alone are a
 biased lot: solved by themselves they upset all others, and passes undo each other (covtype 50,000 rows, pool 8192: more
 than 700 passes against 40)."""
+FIRST = 32768
+"""Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
+is work for an x that is soon another."""
 KEEP = 0.25
 """The most of a new pool that is taken from the last one: rows still between their bounds."""
 SHALLOW = 0.05
@@ -50,6 +67,8 @@ class DecompositionState:
 
     problem: Problem
     form: Form
+    room: int
+    """Rows the next pool may have."""
     pool: Pool | None = None
     moved: Rows | None = None
     weights: Float64 = field(default_factory=lambda: np.empty(0))
@@ -64,6 +83,9 @@ class DecompositionState:
     reach: float = 1.0
     """How far from ``intercept`` the best one is looked for."""
     certifying: bool = False
+    short: Pool | None = None
+    """The shortened model, when it is the one whose primal is summed."""
+    short_square: float = 0.0
     dual: float = 0.0
     square: float = 0.0
     """x'Kx."""
@@ -74,28 +96,37 @@ class DecompositionState:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Settings. ``working``: coordinates optimised together, on their Gram matrix; ``pool``: rows held in memory."""
+    """Settings."""
 
     working: int = 2048
+    """Coordinates optimised together, on their Gram matrix."""
     pool: int = 32768
+    """Rows held in memory."""
+    max_support: int = 0
+    """At most so many rows in the model, which is then a projection (``shorten.py``); 0: all. A last pass says its gap."""
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
+    share: ClassVar[float] = 1.0 / 3.0
+    """Of all rows: a pool of so many is worth its memory. All of them would be slower, for want of the second level."""
     shuffled: ClassVar[bool] = False
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         held = 3 * min(self.pool, layout.rows) * row
         gram = 4 * min(self.working, layout.rows) ** 2
-        return Cost(fixed=held + gram + SCRATCH + layout.rows * row, per_row=16, per_block_row=ROW_BYTES)
+        short = 24 * min(self.max_support, layout.rows) ** 2
+        return Cost(fixed=held + gram + SCRATCH + layout.rows * row + short, per_row=16, per_block_row=2 * ROW_BYTES)
 
     def start(self, problem: Problem) -> DecompositionState:
-        rate = 1.0 if problem.rows <= CROWD * self.pool else self.pool / problem.rows
-        return DecompositionState(problem, Form(problem.kernel, problem.columns), rate=rate)
+        room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST)
+        rate = 1.0 if problem.rows <= CROWD * room else room / problem.rows
+        return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
 
     def visit(self, state: DecompositionState, block: Block) -> None:
         self._catch_up(state, block)
         rows = self._derive(state, block)
         self._measure(state, block, rows)
-        if not state.certifying:
+        if not state.certifying and state.short is None:
             self._offer(state, rows, block.seed)
 
     def _catch_up(self, state: DecompositionState, block: Block) -> None:
@@ -130,6 +161,9 @@ class Decomposition:
         state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
         state.square += float(rows.x @ f)
         state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
+        if state.short is not None:
+            f, part = short_values(state.short, state.form, block)
+            state.short_square += part
         shifted_losses(f, block.y, block.s, p.C, p.loss, self._shifts(state), state.losses)
 
     def _shifts(self, state: DecompositionState) -> Float64:
@@ -137,7 +171,7 @@ class Decomposition:
 
     def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
         """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
-        if state.problem.rows <= self.pool:
+        if state.problem.rows <= state.room:
             state.offers.append(select(rows, np.arange(rows.size)))
             return
         violating = depth(rows, state.intercept) > SHALLOW * state.reach
@@ -146,10 +180,10 @@ class Decomposition:
             draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
             chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST))
         else:
-            chosen = worst(rows, self.pool)
+            chosen = worst(rows, state.room)
         state.offers.append(select(rows, chosen))
-        if sum(o.size for o in state.offers) > 2 * self.pool:
-            state.offers = [self._trimmed(state, unite(state.offers), self.pool)]
+        if sum(o.size for o in state.offers) > 2 * state.room:
+            state.offers = [self._trimmed(state, unite(state.offers), state.room)]
 
     def _trimmed(self, state: DecompositionState, rows: Pool, count: int) -> Pool:
         if rows.size <= count:
@@ -160,44 +194,61 @@ class Decomposition:
         return select(rows, np.union1d(drawn, worst(rows, WORST)))
 
     def finish(self, state: DecompositionState) -> Certificate:
-        best = int(np.argmin(state.losses))
-        half = 0.5 * state.square
-        violation = max(state.top - state.bottom, 0.0)
-        facts = {"violation": violation, "support": 0 if state.support is None else state.support.size}
-        certificate = Certificate(half + float(state.losses[best]), state.dual - half, facts=facts)
+        best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
+        short, full = state.short, state.support
+        square = state.square if short is None else state.short_square
+        primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
+        facts = {"violation": violation, "support": full.size if full else 0, "points": short.size if short else None}
         state.intercept, state.reach = float(self._shifts(state)[best]), max(violation, 1e-6)
-        if not state.certifying and certificate.gap > state.problem.tolerance:
+        good = primal - dual <= state.problem.tolerance * abs(primal)
+        last = good or state.certifying or short is not None
+        if not last:
             self._optimise(state, violation)
-        state.certifying = False
-        state.dual = state.square = 0.0
-        state.losses[:], state.top, state.bottom = 0.0, -np.inf, np.inf
-        return certificate
+        else:
+            state.moved = None
+        more = last and short is None and self._shorten(state)
+        self._reset(state)
+        return Certificate(primal, dual, exact=not more, final=short is not None, facts=facts)
+
+    def _shorten(self, state: DecompositionState) -> bool:
+        """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
+        if state.support is None or not 0 < self.max_support < state.support.size:
+            return False
+        state.short = shortened(state.support, state.support.x, state.form, self.max_support)
+        state.reach = 1.0
+        return True
+
+    def _reset(self, state: DecompositionState) -> None:
+        state.certifying, state.offers = False, []
+        state.dual = state.square = state.short_square = 0.0
+        state.losses[:], state.top, state.bottom, state.crowd = 0.0, -np.inf, np.inf, 0
 
     def _optimise(self, state: DecompositionState, violation: float) -> None:
         """Make the pool of the offers and of rows held before, solve it, note what moved."""
         pool = in_order(self._pool_of(state))
-        state.offers, crowd, state.crowd = [], state.crowd, 0
-        state.rate = 1.0 if crowd <= CROWD * self.pool else self.pool / crowd
+        state.room = min(2 * state.room, self.pool)
+        state.rate = 1.0 if state.crowd <= CROWD * state.room else state.room / state.crowd
         old = pool.x.copy()
         improve(pool, state.form, self.working, LEAP * violation)
         moved = np.flatnonzero(pool.x != old)
         state.moved, state.weights = take(pool.X, moved), (pool.x - old)[moved]
         state.pool = pool
-        state.support = _support(pool, state.support)
+        state.support = in_order(carrying(pool, state.support))
 
     def _pool_of(self, state: DecompositionState) -> Pool:
         """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
         offered, last = unite(state.offers), state.pool
-        if last is None or state.problem.rows <= self.pool:
-            return self._trimmed(state, offered, self.pool)
+        if last is None or state.problem.rows <= state.room:
+            return self._trimmed(state, offered, state.room)
         free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
-        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * self.pool)]
+        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * state.room)]
         kept = select(last, np.sort(drawn))
         fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
-        return unite([kept, self._trimmed(state, fresh, self.pool - kept.size)])
+        return unite([kept, self._trimmed(state, fresh, state.room - kept.size)])
 
     def certify(self, state: DecompositionState) -> None:
         state.certifying = True
+        self._shorten(state)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
         """Add up what each worker found; their rows are disjoint and their x is the same."""
@@ -206,19 +257,14 @@ class Decomposition:
             first.offers += other.offers
             first.dual += other.dual
             first.square += other.square
+            first.short_square += other.short_square
+            first.crowd += other.crowd
             first.losses += other.losses
             first.top, first.bottom = max(first.top, other.top), min(first.bottom, other.bottom)
         return first
 
     def solution(self, state: DecompositionState) -> SupportSolution:
-        support = state.support
-        assert support is not None
+        support = state.short or state.support
+        if support is None:
+            raise StreamSVMError("no pass was made that could find a model", hint="allow at least two passes")
         return SupportSolution(support.X, support.index, support.x, state.intercept)
-
-
-def _support(pool: Pool, before: Pool | None) -> Pool:
-    """All rows with x_i != 0: those of the pool, and those of before that are not in it."""
-    parts = [select(pool, np.flatnonzero(pool.x))]
-    if before is not None:
-        parts.append(select(before, np.flatnonzero(~np.isin(before.index, pool.index))))
-    return unite(parts)

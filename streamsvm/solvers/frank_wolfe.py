@@ -48,7 +48,7 @@ class FrankWolfe(OnSimplex):
     variant: ClassVar[str] = "fw"
 
     def scratch(self, rows: int) -> int:
-        return (self.cache + 4 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
+        return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
 
     def choose(self, state: SimplexState, rows: Pool, fresh: Any, block: Block) -> Any:
         """The smallest g, or in the randomised regime the block's share of a random pool."""

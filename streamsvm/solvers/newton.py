@@ -1,15 +1,21 @@
-"""Newton's method in passes: value, gradient and Gauss-Newton matrix of one point a pass, a step at its end.
+"""Newton's method in passes: a pass evaluates a point and samples its rows, the next point is found in memory.
 
-    min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - X' slopes,   Hessian = I + X' diag(bends) X
+    min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - sum_i a_i y_i x_i,   a_i = -C_i l'(m_i)
 
-The first pass looks at w = 0 and puts a sample of rows aside; the sample's problem is solved to its optimum in memory,
-and from there a few passes suffice. A hinge is rounded over a width 2 mu (``losses.Huber``), and mu falls from pass to
-pass along the path of optima: at every point the slopes of the rounded loss are a feasible dual point, so that
+A pass gives P, the gradient and a sample of rows (``solvers.sketch``) in which every row whose loss may bend nearby, and
+every row that is much of its columns, has a large share. A model made of the sample and the exact gradient
+(``solvers.surrogate``) is minimised in memory; where it ends the next pass looks. The decrease it promises is compared
+with the decrease found: a model that is off is braked, a step that made things worse is taken again, shorter.
 
-    P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i
+A hinge is rounded over a width 2 mu (``losses.Huber``), and mu falls from pass to pass along the path of optima, by the
+model, so that the rows in the corner stay in it. The a_i of the rounded loss are a feasible dual point, and
 
-says what to do next: while the gradient is the larger part mu stays, else it falls. Every pass is a certificate.
-References: Keerthi and DeCoste, JMLR 2005 (squared hinge); Chapelle, Neural Computation 2007 (rounding).
+    P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i.
+
+The first part falls with mu. The second need not be waited for: with the a_i of all other rows fixed, those of the
+sample are solved for in memory, which makes the gradient vanish, so that a pass proves nearly what smoothing allows.
+
+References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; Shamir, Srebro and Zhang, ICML 2014.
 """
 
 from __future__ import annotations
@@ -20,162 +26,226 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.compute import operators
+from streamsvm.compute.newton import leverages, scores_pass, squares
+from streamsvm.errors import UsageError
 from streamsvm.losses import Hinge, Huber
 from streamsvm.rows import Float64
-from streamsvm.solvers.evaluation import Evaluation, Found, Sample, minimise, newton_step
+from streamsvm.solvers.evaluation import Evaluation, Found
+from streamsvm.solvers.sketch import Sample, Sketch
+from streamsvm.solvers.surrogate import EXPLICIT, Model, minimise, polished_dual, smoothing_of
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
-WIDTHS = (1.5, 0.5)
-"""mu of the in-memory problems, one after the other."""
-STEPS = np.array([0.01, 0.03, 0.1, 0.3, 0.6, 1.0])
-"""Lengths tried in one pass where a full step may not pay."""
-RETREAT = 0.3
-SHORT = 0.1
-FALL = 0.2
-"""mu falls to this share of itself in one pass at the most."""
-CAREFUL = 4
-"""Up to this pass lengths are always tried."""
+WIDEST, WIDE = 1.5, 0.5
+"""mu of the first model, whose rows all bend at w = 0, and of the point it ends at."""
+HALF = 0.5
+"""mu falls so in memory, from one problem to the next."""
+AIM = 0.3
+"""The part of the tolerance that smoothing may take."""
+NARROWEST = 1e-6
+NARROW = 0.1
+"""Rows within so much of the corner, at least, are sampled as if in it."""
+BEND = 0.5
+"""The same where the loss is smooth by itself."""
+ROWS, PER_COMPONENT = 20_000, 100
+"""Rows of a sample: so many, or so many for each component ..."""
+LARGEST = 64 << 20
+"""... up to so many bytes, were they dense."""
+BRAKE = 4.0
+"""At first, in units of components / sampled rows."""
+GOOD, POOR = 0.9, 0.4
+"""Of the promised decrease: from here on the brake is eased, below it is tightened."""
+EASE, TIGHTEN = 0.3, 4.0
+NEGLIGIBLE = 1e-5
+"""Decreases below this share of the objective say nothing about the model."""
 
 
 @dataclass(slots=True)
 class NewtonState:
-    """``point`` = base + length * step is what the pass under way evaluates; all float64 (columns + 1,)."""
+    """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""
 
     problem: Problem
-    base: Float64
-    step: Float64
+    point: Float64
+    mu: float
     evaluation: Evaluation
-    sample: Sample | None
+    sketch: Sketch
+    squares: Float64
+    """sum_i s_i x_ij^2 (columns + 1,)."""
     best: Float64
-    mu: float = 0.0
-    """Half the rounded width; 0 where the loss is smooth by itself."""
-    length: float = 1.0
-    value: float = np.inf
-    """The rounded objective at the base."""
-    trials: Float64 | None = None
-    """Rounded objectives at STEPS, where lengths are being tried."""
+    model: Model | None = None
+    """The one that led to ``point``."""
+    model_mu: float = 0.0
+    """mu at its centre."""
+    model_value: float = 0.0
+    """The rounded objective there."""
+    reference: float = 0.0
+    """The same, rounded as it is at ``point``; estimated."""
+    promised: float = 0.0
+    brake: float = 0.0
     primal: float = np.inf
     dual: float = -np.inf
-    careful: bool = True
     passes: int = 0
 
     @property
-    def point(self) -> Float64:
-        return self.base + self.length * self.step
-
-    @property
     def smooth(self) -> Any:
-        return Huber(self.mu) if self.mu else self.problem.loss
+        return rounded(self.problem, self.mu)
+
+
+def rounded(problem: Problem, mu: float) -> Any:
+    """The problem's loss, its corner rounded."""
+    return Huber(mu) if mu else problem.loss
 
 
 @dataclass(frozen=True, slots=True)
 class Newton:
-    """Settings. ``sample`` rows are solved in memory first; ``share`` of the violators make the Hessian."""
+    """Settings. ``sample``: rows the model is made of; ``narrowing``: mu falls to this share in a pass at the most."""
 
-    sample: int = 20_000
-    share: float = 1.0
+    sample: int | None = None
+    """None: ROWS, more where there are many components."""
+    narrowing: float = 0.24
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         p = problem.columns + 1
-        row = 4 * p if layout.dense else 8 * (sum(layout.nonzeros or ()) // max(1, layout.rows)) + 16
-        matrices = 3 * 8 * p * p + operators.gram_bytes(p)
-        return Cost(fixed=matrices + 8 * 8 * p + self._rows(problem) * row * 2, per_block_row=48)
-
-    def _rows(self, problem: Problem) -> int:
-        return min(problem.rows, max(self.sample, 20 * (problem.columns + 1)))
+        entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
+        row = 4 * entries + 40
+        matrices = 3 * 8 * p * p + operators.gram_bytes(p) if p <= EXPLICIT else 0
+        rows = sample_rows(self.sample, problem)
+        return Cost(fixed=matrices + 20 * 8 * p + 3 * rows * row, per_block_row=48)
 
     def start(self, problem: Problem) -> NewtonState:
-        zero = np.zeros(problem.columns + 1)
-        mu = WIDTHS[0] if isinstance(problem.loss, Hinge) else 0.0
-        sample = Sample(self._rows(problem) / problem.rows)
-        return NewtonState(problem, zero, zero.copy(), Evaluation(zero.size), sample, zero.copy(), mu)
+        if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
+            raise UsageError("solver 'newton' knows the hinge with margin 1 only", hint="use --solver dcd")
+        p = problem.columns + 1
+        mu = WIDEST if isinstance(problem.loss, Hinge) else 0.0
+        sketch = Sketch(sample_rows(self.sample, problem))
+        return NewtonState(problem, np.zeros(p), mu, Evaluation(p), sketch, np.zeros(p), np.zeros(p))
 
     def visit(self, state: NewtonState, block: Block) -> None:
-        share = self.share if state.sample is None else min(self.share, 0.1)
-        state.evaluation.add(state.problem, state.smooth, block, state.point, share)
-        if state.sample is not None:
-            state.sample.add(block)
-        if state.trials is not None:
-            state.evaluation.try_steps(state.problem, state.smooth, block, state.base, state.step, STEPS, state.trials)
+        f = state.evaluation.add(state.problem, state.smooth, block, state.point)
+        state.sketch.add(block, self._scores(state, block, f))
+
+    def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
+        problem, factored = state.problem, isinstance(block.X, operators.Factored)
+        if state.passes == 0:
+            if not factored:
+                state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
+            return block.s.astype(np.float64)
+        share = len(state.point) / problem.rows
+        if factored:
+            scores = np.full(len(f), share)
+        else:
+            scores = leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), share)
+        width = max(state.mu, NARROW) if state.mu else BEND
+        scores_pass(block.y, block.s, f, state.smooth, width, scores)
+        return scores
 
     def finish(self, state: NewtonState) -> Certificate:
-        found, point = state.evaluation.close(state.problem, state.smooth, state.point), state.point
+        found = state.evaluation.close(state.problem, state.point)
         state.passes += 1
         if found.primal < state.primal:
-            state.primal, state.best = found.primal, point
+            state.primal, state.best = found.primal, state.point
         state.dual = max(state.dual, found.dual)
-        if state.sample is not None:
-            self._solve_sample(state, state.sample)
-        else:
-            self._advance(state, found, point)
+        mu, facts = state.mu, {}
+        if not self._done(state):
+            self._advance(state, found)
+            facts = {"brake": state.brake}
         state.evaluation.clear()
-        return Certificate(state.primal, state.dual)
+        state.sketch.clear()
+        return Certificate(state.primal, state.dual, facts={"mu": mu, **facts} if mu else facts)
 
-    def _solve_sample(self, state: NewtonState, sample: Sample) -> None:
-        """Start from the sample's optimum; the next pass evaluates it."""
-        problem = state.problem
-        block = sample.block()
-        C = problem.C * sample.total / float(block.s.sum(dtype=np.float64))
-        widths = [mu for mu in WIDTHS if state.mu] or [0.0]
-        w = np.zeros_like(state.base)
-        for mu in widths:
-            smooth = Huber(mu) if mu else problem.loss
-            w = minimise(problem, C, smooth, block, w)
-            state.mu = mu
-        state.base, state.step, state.length = w, np.zeros_like(w), 0.0
-        state.sample = None
-        state.value = np.inf
+    def _done(self, state: NewtonState) -> bool:
+        return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
 
-    def _advance(self, state: NewtonState, found: Found, point: Float64) -> None:
-        """Take a step from the point, or go back along the step that led to it."""
-        worse = found.value > state.value + 1e-9 * abs(state.value)
-        if state.trials is None:
-            length = RETREAT if worse else state.length
-        else:
-            length = self._best_length(state, found)
-        state.careful = length != 1.0 or state.passes < CAREFUL
-        if length == state.length:
-            self._step_from(state, found, point)
-        elif state.mu and length <= SHORT:  # the corner is too narrow for this distance: widen it and look again
-            state.mu, state.length, state.value = min(3.0 * state.mu, WIDTHS[0]), 0.0, np.inf
-        else:
-            state.length = length
-        state.trials = np.zeros(len(STEPS)) if state.careful and np.isfinite(state.value) else None
-
-    def _best_length(self, state: NewtonState, found: Found) -> float:
-        assert state.trials is not None
-        values = state.trials + [0.5 * float(w @ w) for w in (state.base + t * state.step for t in STEPS)]
-        best = int(np.argmin(values))
-        return float(STEPS[best]) if values[best] < found.value - 0.1 * (state.value - found.value) else state.length
-
-    def _step_from(self, state: NewtonState, found: Found, point: Float64) -> None:
-        state.base, state.value, state.length = point, found.value, 1.0
-        state.step = newton_step(found.gradient, state.evaluation.hessian)
-        if not state.mu:
+    def _advance(self, state: NewtonState, found: Found) -> None:
+        """Judge the model that led here, make a better one, and go where it says."""
+        if state.model is not None and not self._judge(state, found):
+            self._go(state)
             return
-        gradient = 0.5 * float(found.gradient @ found.gradient)
-        smoothing = found.primal - found.raw_dual - gradient
-        if smoothing > gradient:
-            wanted = 0.25 * state.problem.tolerance * abs(found.primal)
-            state.mu *= float(np.clip(np.sqrt(wanted / smoothing), FALL, 1.0))
-            state.value = np.inf
+        sample = state.sketch.sample()
+        if sample is None:
+            return
+        self._remodel(state, found, sample)
+        assert state.model is not None
+        if found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal) and not sample.complete:
+            state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
+            if self._done(state):
+                return
+        self._go(state)
+
+    def _judge(self, state: NewtonState, found: Found) -> bool:
+        """Whether the step was worth taking; sets the brake by what it was worth."""
+        if state.promised <= NEGLIGIBLE * abs(found.value):
+            return True
+        ratio = (state.reference - found.value) / state.promised
+        if ratio < 0.0:
+            state.brake *= TIGHTEN * TIGHTEN
+        elif ratio < POOR:
+            state.brake *= TIGHTEN
+        elif ratio > GOOD:
+            state.brake *= EASE
+        return ratio >= 0.0
+
+    def _remodel(self, state: NewtonState, found: Found, sample: Sample) -> None:
+        problem, w = state.problem, state.point
+        factor = sample.s / sample.probability
+        zero = np.zeros_like(w)
+        model = Model(problem, sample, factor, w, zero, zero)
+        if state.passes == 1:
+            state.brake = 0.0 if sample.complete else BRAKE * len(w) / len(sample.y)
+            if not state.squares.any():  # the blocks are factored
+                state.squares = squares(sample.X, factor, problem.columns)
+        else:
+            model.shift = model.look(state.smooth, w).v - found.v
+        state.model, state.model_mu, state.model_value = model, state.mu, found.value
+
+    def _go(self, state: NewtonState) -> None:
+        """Minimise the model, narrowing the corner on the way."""
+        model, problem = state.model, state.problem
+        assert model is not None
+        first = not model.center.any() and state.passes == 1
+        model.brake = np.zeros_like(model.center) if first else state.brake * problem.C * self._unsure(state, model)
+        floor = NARROWEST if model.sample.complete else WIDE if first else self.narrowing * state.model_mu
+        mu, goal = state.model_mu, AIM * problem.tolerance * state.primal
+        w, solved = minimise(model, rounded(problem, mu), model.center, crude=True)
+        while mu and solved:
+            smoothing = smoothing_of(model, rounded(problem, mu), w)
+            following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
+            if smoothing <= goal or following < 0.99 * floor:
+                break
+            nearer, solved = minimise(model, rounded(problem, following), w, crude=True)
+            mu, w = (following, nearer) if solved else (mu, w)
+        smooth = rounded(problem, mu)
+        w, _ = minimise(model, smooth, w)
+        start, before = (model.value(h, model.center) for h in (smooth, rounded(problem, state.model_mu)))
+        state.reference = state.model_value + start - before
+        state.promised = start - model.value(smooth, w)
+        state.point, state.mu = w, mu
+
+    def _unsure(self, state: NewtonState, model: Model) -> Float64:
+        """sum_i s_i x_ij^2 over the rows that were not certain to be in the sample."""
+        sure = (model.sample.probability >= 1.0).astype(np.float64)
+        return np.maximum(state.squares - squares(model.sample.X, sure * model.sample.s, state.problem.columns), 0.0)
 
     def certify(self, state: NewtonState) -> None:
         """Every pass is an exact evaluation."""
 
     def merge(self, states: list[NewtonState]) -> NewtonState:
-        """Add up the sums; the points are the same."""
+        """Add up the sums, join the samples; the points are the same."""
         first = states[0]
         for other in states[1:]:
             first.evaluation.merge(other.evaluation)
-            if first.sample is not None and other.sample is not None:
-                first.sample.merge(other.sample)
-            if first.trials is not None and other.trials is not None:
-                first.trials += other.trials
+            first.sketch.merge(other.sketch)
+            if first.passes == 0:
+                first.squares = first.squares + other.squares
         return first
 
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)
+
+
+def sample_rows(asked: int | None, problem: Problem) -> int:
+    """How many rows a model is made of."""
+    p = problem.columns + 1
+    return min(problem.rows, asked or max(ROWS, min(PER_COMPONENT * p, LARGEST // (4 * p))))

@@ -9,6 +9,7 @@ matrix product. Reading the data is what costs; the more rows a pool holds, the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ from streamsvm.rows import Float32, Float64, Int64, Rows, row_stack
 INNER = 0.1
 """A working set is solved until its violation is this part of the pool's."""
 MOST_STEPS = 1_000_000
+MOST_ROUNDS = 10_000
+"""Of working sets in one call: rounding may keep a violation alive."""
 
 
 class Form(NamedTuple):
@@ -77,8 +80,16 @@ def in_order(pool: Pool) -> Pool:
     return pool if np.array_equal(order, np.arange(len(order))) else select(pool, order)
 
 
+def carrying(pool: Pool, before: Pool | None) -> Pool:
+    """All rows with x != 0: those of the pool, and those of ``before`` that are not in it."""
+    parts = [select(pool, np.flatnonzero(pool.x))]
+    if before is not None:
+        parts.append(select(before, np.flatnonzero(~np.isin(before.index, pool.index))))
+    return unite(parts)
+
+
 def extremes(pool: Pool) -> tuple[float, float]:
-    """max v over the x that may grow, min v over those that may shrink; optimal where the first is not larger."""
+    """Max v over the x that may grow, min v over those that may shrink; optimal where the first is not larger."""
     top = np.max(pool.v, where=pool.x < pool.high, initial=-np.inf)
     bottom = np.min(pool.v, where=pool.x > pool.low, initial=np.inf)
     return float(top), float(bottom)
@@ -103,16 +114,27 @@ def worst(pool: Pool, count: int) -> NDArray[np.int64]:
 
 def improve(pool: Pool, form: Form, working: int, tolerance: float) -> int:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the steps made."""
+    return improve_until(pool, form, working, tolerance, lambda: violation(pool) <= tolerance)
+
+
+def improve_until(pool: Pool, form: Form, working: int, tolerance: float, enough: Callable[[], bool]) -> int:
+    """The same with another criterion; the tolerance says how exact a working set must be solved at most."""
     steps, recent = 0, np.empty(0, np.int64)
-    while True:
-        top, bottom = extremes(pool)
-        if top - bottom <= tolerance:
-            return steps
+    for _ in range(MOST_ROUNDS):
+        if enough():
+            break
         recent = working_set(pool, working, recent)
-        made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * (top - bottom)))
+        made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
         steps += made
         if made == 0:
-            return steps
+            break
+    return steps
+
+
+def violation(pool: Pool) -> float:
+    """By how much the optimality conditions are violated; not above 0 at the optimum."""
+    top, bottom = extremes(pool)
+    return top - bottom
 
 
 def working_set(pool: Pool, working: int, recent: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -149,7 +171,14 @@ def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> Float32:
 
 
 def follow(pool: Pool, form: Form, moved: Rows, weights: Float64) -> None:
-    """v -= z (k(., moved) + constant) weights, the ridge apart. Changes v."""
+    """V -= z (k(., moved) + constant) weights, the ridge apart. Changes v."""
     change = np.full(pool.size, form.constant * weights.sum())
     expand(pool.X, moved, weights, form.kernel, form.columns, change)
     pool.v -= pool.sign * change
+
+
+def refresh(pool: Pool, form: Form) -> None:
+    """Set v = p - Mx from scratch, with all weight inside the pool."""
+    support = np.flatnonzero(pool.x)
+    pool.v[:] = pool.p - pool.ridge * pool.x
+    follow(pool, form, take(pool.X, support), (pool.sign * pool.x)[support])

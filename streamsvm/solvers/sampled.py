@@ -92,7 +92,7 @@ class SampledWalk:
         return 2.0 * self.f - self._g[0]
 
     def _kernel(self, asked: Int64) -> Float32:
-        """k between the members and the rows asked for, (members, asked)."""
+        """K between the members and the rows asked for, (members, asked)."""
         points = points_of(matrix_of(take(self.pool.X, asked), self.form.columns))
         out = np.empty((self.size, len(asked)), np.float32)
         first = 0
@@ -147,7 +147,8 @@ class SampledWalk:
         self.f -= step.fall
 
     def _exchange(self, length: float, a_v: float) -> None:
-        self.a[self._admit(self._i)] += length
+        place = self._admit(self._i)  # before self.a is looked up: it may grow
+        self.a[place] += length
         self.a[self._place[self._v]] = 0.0 if length >= a_v else a_v - length
 
     def _partan(self) -> None:

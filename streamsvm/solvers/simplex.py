@@ -20,22 +20,22 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from streamsvm.compute.coordinates import coordinates, shifted_losses
 from streamsvm.compute.expansion import SCRATCH, expand
-from streamsvm.compute.subset import bytes_per_row, members, take
+from streamsvm.compute.subset import bytes_per_row, members
+from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Float64
-from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, follow, in_order, select, unite
+from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
+from streamsvm.solvers.shorten import short_values, shortened
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 LEAP = 0.1
 """Where the pool does not hold all rows, it is optimised to this part of the gap found over all of them."""
-STALL = 0.99
-"""A full support that does not lower the gap below this part of the last one has found what it can."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,9 @@ class SimplexState:
     certifying: bool = False
     passes: int = 0
     iterations: int = 0
-    dropped: int = 0
+    short: Pool | None = None
+    """The shortened model, when it is the one whose primal is summed; x its coefficients."""
+    short_square: float = 0.0
     stopped: bool = False
     """The method in memory has met a criterion of its own; the next pass says what is true."""
     began: float = field(default_factory=time.perf_counter)
@@ -77,7 +79,9 @@ class OnSimplex(ABC):
     pool: int = 65536
     """Rows offered to the method in memory, beside the support."""
     max_support: int = 0
-    """At most so many rows in the model; 0: as many as it takes."""
+    """At most so many rows in the model, which is then a projection (``shorten.py``); 0: all. A last pass says its gap."""
+    share: ClassVar[float] = 1.0
+    """Of all rows: a pool of so many is worth its memory."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
 
@@ -95,8 +99,8 @@ class OnSimplex(ABC):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        held = min(2 * self.pool, layout.rows)
-        return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH, per_block_row=ROW_BYTES)
+        held, short = min(2 * self.pool, layout.rows), 24 * min(self.max_support, layout.rows) ** 2
+        return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH + short, per_block_row=ROW_BYTES)
 
     def start(self, problem: Problem) -> SimplexState:
         return SimplexState(problem, Form(problem.kernel, problem.columns, problem.bias**2))
@@ -104,7 +108,7 @@ class OnSimplex(ABC):
     def visit(self, state: SimplexState, block: Block) -> None:
         rows, f = self._derive(state, block)
         self._measure(state, block, rows, f)
-        if not state.certifying:
+        if not state.certifying and state.short is None:
             self._offer(state, rows, block)
 
     def _derive(self, state: SimplexState, block: Block) -> tuple[Pool, Float64]:
@@ -132,10 +136,14 @@ class OnSimplex(ABC):
         state.square += float((rows.sign * rows.x) @ f)
         state.ridge += float(rows.ridge @ np.square(rows.x))
         state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
-        shifted_losses(f * self._scale(state), block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
+        values = f * self._scale(state)
+        if state.short is not None:
+            values, part = short_values(state.short, state.form, block)
+            state.short_square += part
+        shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
 
     def _scale(self, state: SimplexState) -> float:
-        """t = 1 / (2 f)."""
+        """The scale t = 1 / (2 f) of the dual."""
         return 0.5 / state.f if state.f > 0.0 else 0.0
 
     def _offer(self, state: SimplexState, rows: Pool, block: Block) -> None:
@@ -160,26 +168,41 @@ class OnSimplex(ABC):
     def finish(self, state: SimplexState) -> Certificate:
         state.passes += 1
         certificate = self._certificate(state)
-        done = certificate.final or certificate.gap <= state.problem.tolerance
-        if not done and not state.certifying:
+        last = certificate.final or certificate.gap <= state.problem.tolerance or state.certifying
+        if not last:
             self._work(state)
+        elif state.short is None and self._shorten(state):
+            certificate = replace(certificate, exact=False)
         state.certifying, state.offers, state.offered = False, [], 0
-        state.square = state.ridge = state.losses[0] = 0.0
+        state.square = state.ridge = state.short_square = state.losses[0] = 0.0
         state.lowest = np.inf
         return certificate
 
     def _certificate(self, state: SimplexState) -> Certificate:
-        f = 0.5 * (state.square + state.ridge)
+        f, short = 0.5 * (state.square + state.ridge), state.short
         if state.support is None:
             return Certificate(float(state.losses[0]), 0.0)
         t, gap = self._scale(state), 2.0 * f - state.lowest
-        full = state.dropped > 0 and gap > STALL * state.gap
         state.gap, state.f = gap, f
-        met = bool(gap <= self.epsilon or full or state.stopped)
-        facts = {"simplex_gap": gap, "f": f, "support": state.support.size, "iterations": state.iterations}
-        facts |= {"dropped": state.dropped, "trajectory": state.trajectory}
+        facts: dict[str, Any] = {
+            "simplex_gap": gap,
+            "f": f,
+            "support": state.support.size,
+            "iterations": state.iterations,
+        }
+        facts |= {"points": None if short is None else short.size, "trajectory": state.trajectory}
         state.trajectory = []
-        return Certificate(0.5 * t * t * state.square + float(state.losses[0]), t - t * t * f, final=met, facts=facts)
+        half = 0.5 * (t * t * state.square if short is None else state.short_square)
+        met = bool(gap <= self.epsilon or state.stopped or short is not None)
+        return Certificate(half + float(state.losses[0]), t - t * t * f, final=met, facts=facts)
+
+    def _shorten(self, state: SimplexState) -> bool:
+        """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
+        support = state.support
+        if support is None or not 0 < self.max_support < support.size:
+            return False
+        state.short = shortened(support, self._scale(state) * support.sign * support.x, state.form, self.max_support)
+        return True
 
     def _work(self, state: SimplexState) -> None:
         """Make the pool of the support and of what was offered, improve it, keep what has weight."""
@@ -193,7 +216,6 @@ class OnSimplex(ABC):
         f = -0.5 * float(pool.x @ pool.v)
         goal = self.epsilon if self.epsilon > 0.0 else 0.5 * state.problem.tolerance * f
         self.improve(state, pool, goal if whole else max(goal, LEAP * min(state.gap, 1.0)))
-        pool = self._bounded(state, pool, goal)
         state.support = select(pool, np.flatnonzero(pool.x > 0.0))
         state.f = -0.5 * float(pool.x @ pool.v)
         state.note(2.0 * state.f + float(pool.v.max()), state.f, state.support.size)
@@ -208,20 +230,9 @@ class OnSimplex(ABC):
         pool.x[chosen] = 1.0 / len(chosen)
         refresh(pool, state.form)
 
-    def _bounded(self, state: SimplexState, pool: Pool, target: float) -> Pool:
-        """With more support than the model may have, the least useful rows go and the others take over."""
-        count = int(np.count_nonzero(pool.x))
-        if not self.max_support or count <= self.max_support:
-            return pool
-        state.dropped += count - self.max_support
-        kept = select(pool, np.sort(np.argpartition(pool.x, -self.max_support)[-self.max_support :]))
-        kept.x /= kept.x.sum()
-        refresh(kept, state.form)
-        self.improve(state, kept, target)
-        return kept
-
     def certify(self, state: SimplexState) -> None:
         state.certifying = True
+        self._shorten(state)
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
         """Add up what each worker found; their rows are disjoint and their a is the same."""
@@ -231,6 +242,7 @@ class OnSimplex(ABC):
             first.offered += other.offered
             first.square += other.square
             first.ridge += other.ridge
+            first.short_square += other.short_square
             first.losses += other.losses
             first.lowest = min(first.lowest, other.lowest)
             if first.support is not None and other.support is not None:
@@ -238,14 +250,8 @@ class OnSimplex(ABC):
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
-        support = state.support
-        assert support is not None
-        weights = self._scale(state) * support.sign * support.x
+        support = state.short or state.support
+        if support is None:
+            raise StreamSVMError("no pass was made that could find a model", hint="allow at least two passes")
+        weights = support.x if support is state.short else self._scale(state) * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))
-
-
-def refresh(pool: Pool, form: Form) -> None:
-    """v = -Kx from scratch, with all weight inside the pool."""
-    support = np.flatnonzero(pool.x)
-    pool.v[:] = -pool.ridge * pool.x
-    follow(pool, form, take(pool.X, support), (pool.sign * pool.x)[support])

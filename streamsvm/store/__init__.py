@@ -5,32 +5,70 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.errors import ExistsError
 from streamsvm.registry import Registry
 from streamsvm.types import Chunk, Store
 
 if TYPE_CHECKING:
     from streamsvm.store.encoding import Encoding
-    from streamsvm.store.zarr import ZarrStore, ZarrWriter
+    from streamsvm.store.writer import StoreWriter
 
-STORES = Registry("store", {"zarr": "streamsvm.store.zarr:ZarrStore", "memory": "streamsvm.store.memory:MemoryStore"})
+STORES = Registry(
+    "store",
+    {
+        "zarr": "streamsvm.store.zarr:open_zarr",
+        "hdf5": "streamsvm.store.hdf5:open_hdf5",
+        "memory": "streamsvm.store.memory:MemoryStore",
+    },
+)
+"""What opens a store of each format once its manifest is read; ``memory`` is one that is not on disk."""
+MEDIA = Registry(
+    "store format", {"zarr": "streamsvm.store.zarr:ZarrMedium", "hdf5": "streamsvm.store.hdf5:HDF5Medium"}
+)
+"""What writes one."""
+SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
+"""Names of stores that say their format; all others are Zarr."""
 
 
-def open_store(path: Path | str) -> ZarrStore:
-    """Open a committed store. Raises MissingError, DataError."""
-    from streamsvm.store.zarr import ZarrStore
+def open_store(path: Path | str, *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False) -> Any:
+    """Open a committed store, or arrays others wrote (the names are theirs), which are then read in place.
 
-    return ZarrStore(Path(path))
+    Raises MissingError, DataError, SecurityError, BudgetError.
+    """
+    from streamsvm.store import manifest
+    from streamsvm.store.foreign import Keys, foreign_format
+
+    root = Path(path)
+    if foreign_format(root) is not None:
+        from streamsvm.store.foreign.store import ForeignStore
+
+        return ForeignStore(root, Keys(features_key, labels_key, allow_fill=allow_fill))
+    found = manifest.read(root)
+    return STORES[found.store](root, found)
 
 
 def create(
-    path: Path, *, sparse: bool, chunk_bytes: int = 4 << 20, overwrite: bool = False, encoding: Encoding | None = None
-) -> ZarrWriter:
-    """A writer for a new store. Raises ExistsError."""
-    from streamsvm.store import zarr
+    path: Path,
+    *,
+    sparse: bool,
+    chunk_bytes: int = 4 << 20,
+    overwrite: bool = False,
+    encoding: Encoding | None = None,
+    store_format: str | None = None,
+    compression: str = "none",
+) -> StoreWriter:
+    """A writer for a new store. Raises ExistsError when something is there and ``overwrite`` is not set."""
+    from streamsvm.store import manifest
+    from streamsvm.store.writer import StoreWriter
 
-    writer = zarr.create(path, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=overwrite)
-    writer.encoding = encoding
-    return writer
+    if path.exists() and not overwrite:
+        raise ExistsError(f"{path} exists already", hint="choose another name, or pass --overwrite")
+    name = store_format or SUFFIXES.get(path.suffix, "zarr")
+    if name == "hdf5" and compression == "auto":
+        compression = "none"
+    medium = MEDIA[name]()
+    replaces = (path / manifest.FILE).exists()
+    return StoreWriter(path, sparse, chunk_bytes, medium, replaces, encoding, compression)
 
 
 def read_chunk(store: Store, chunk: int, into: Any) -> Chunk:

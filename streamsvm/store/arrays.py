@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamsvm.store.chunker import Piece
 from streamsvm.store.encoding import KINDS, Encoding
 from streamsvm.store.manifest import ChunkEntry
-from streamsvm.types import CSR, Dense, row_count
+from streamsvm.rows import CSR, Dense, row_count
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)

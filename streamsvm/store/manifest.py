@@ -14,7 +14,7 @@ from streamsvm.errors import DataError, MissingError, quote
 from streamsvm.types import Layout
 
 FILE = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 LARGEST = 1 << 30
 
 
@@ -27,23 +27,43 @@ class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc: dict[str, int]
 
 
+class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of several files a store consists of, with ``chunks`` chunks."""
+
+    name: str
+    chunks: int
+    nbytes: int
+    index: list[tuple[int, int]]
+    """Where what is not payload lies: (offset, length)."""
+    crc: int
+    """crc32c of those bytes."""
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of a store. ``facts`` is what ingest tells about the sources: names, encoding, index base."""
 
     format: int
+    store: str
+    """A name of ``STORES``: how the arrays lie on disk."""
     kind: str
     columns: int
     classes: list[str]
     chunk_rows: int
     chunks: list[ChunkEntry]
     units: dict[str, list[int]]
-    """crc32c of every unit file of every array."""
+    """By array: the crc32c that follows each unit in its file; empty where a unit is not a file of its own."""
     statistics: str
     """sha256 of the file of column statistics."""
     digest: str
     uuid: str
     versions: dict[str, str]
     facts: dict[str, Any]
+    stored: dict[str, list[int]] = {}
+    """By compressed array: bytes of each unit."""
+    packed: dict[str, str] = {}
+    """By compressed array: the codec."""
+    files: list[PartFile] = []
+    """Of a store that is not one file a unit."""
 
     def layout(self) -> Layout:
         nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
@@ -62,9 +82,13 @@ def content_digest(kind: str, columns: int, classes: list[str], chunks: list[Chu
 
 def write(root: Path, manifest: Manifest) -> None:
     """Commit a store. Raises StorageError."""
-    body = msgspec.json.encode(manifest)
+    durable.write_file(root / FILE, _sealed(msgspec.json.encode(manifest)))
+
+
+def _sealed(body: bytes) -> bytes:
+    """The whole file: the manifest and the sha256 of it."""
     seal = hashlib.sha256(body).hexdigest().encode()
-    durable.write_file(root / FILE, b'{"sha256":"', seal, b'","manifest":', body, b"}\n")
+    return b'{"sha256":"' + seal + b'","manifest":' + body + b"}\n"
 
 
 class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,7 +111,7 @@ def read(root: Path) -> Manifest:
         raise DataError(
             f"{root} has no manifest: its ingest never finished",
             code="E-INCOMPLETE",
-            hint="run the same 'streamsvm ingest' again with --overwrite",
+            hint="run the same 'streamsvm ingest' again: it goes on where it was stopped",
         ) from error
     return _parse(raw, root)
 
@@ -103,6 +127,8 @@ def _parse(raw: bytes, root: Path) -> Manifest:
         if found != sealed.sha256:
             message = f"the manifest of {root} is damaged: sha256 {found[:12]}, expected {quote(sealed.sha256[:12])}"
             raise DataError(message, code="E-META", hint=hint)
+        if raw != _sealed(body):
+            raise DataError(f"the manifest of {root} is damaged around what is sealed", code="E-META", hint=hint)
         _check_version(body, root)
         return msgspec.json.decode(body, type=Manifest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

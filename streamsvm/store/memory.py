@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count
+from streamsvm.store.arrays import entry_of, values_of
 from streamsvm.store.chunker import Chunker, Piece
+from streamsvm.store.manifest import content_digest
 from streamsvm.store.statistics import Moments
 from streamsvm.types import Chunk, Layout, Statistics
 
@@ -78,9 +79,8 @@ class MemoryStore:
         """Nothing to drop."""
 
     def _hash(self) -> str:
-        digest = hashlib.sha256(repr(self.layout).encode())
-        for piece in self._chunks:
-            arrays = [piece.X.values] if isinstance(piece.X, Dense) else list(piece.X[:3])
-            for array in [*arrays, piece.codes]:
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        """As of the same chunks on disk."""
+        layout = self.layout
+        kind = "dense" if layout.dense else "csr"
+        entries = [entry_of(piece, values_of(piece)) for piece in self._chunks]
+        return content_digest(kind, layout.columns, list(layout.classes), entries)

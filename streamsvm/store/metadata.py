@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
-from streamsvm.store.units import UnitArray
-
-FILL: dict[str, Any] = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
-"""A missing chunk must never read as something plausible."""
+from streamsvm.store import packing
+from streamsvm.store.arrays import FILL, ArraySpec
 
 
 def write_group(directory: Path, attributes: dict[str, Any]) -> None:
@@ -19,20 +17,21 @@ def write_group(directory: Path, attributes: dict[str, Any]) -> None:
     _write(directory, {"zarr_format": 3, "node_type": "group", "attributes": attributes})
 
 
-def write_array(array: UnitArray, items: int, names: list[str]) -> None:
-    """Describe a unit array of ``items`` items (rows) as a Zarr v3 array: codecs bytes, crc32c; no sharding."""
-    matrix = [array.width] if array.width else []
-    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+def write_array(directory: Path, spec: ArraySpec, items: int, names: list[str], packed: str | None = None) -> None:
+    """Describe units of an array of ``items`` items (rows) as a Zarr v3 array: bytes, perhaps blosc, crc32c."""
+    matrix = [spec.width] if spec.width else []
+    middle = [] if packed is None else [packing.described(spec)]
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *middle, {"name": "crc32c"}]
     _write(
-        array.directory,
+        directory,
         {
             "zarr_format": 3,
             "node_type": "array",
             "shape": [items, *matrix],
-            "data_type": array.dtype,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [array.unit, *matrix]}},
+            "data_type": spec.dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(spec.shape)}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-            "fill_value": FILL[array.dtype],
+            "fill_value": FILL[spec.dtype],
             "codecs": codecs,
             "attributes": {},
             "dimension_names": names,

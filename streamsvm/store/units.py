@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.errors import DataError, StorageError
 from streamsvm.store.arrays import ArraySpec
+from streamsvm.store.retry import preadv
 
 CRC_BYTES = 4
 HINT = "restore the file, or ingest again"
@@ -24,7 +25,8 @@ HINT = "restore the file, or ingest again"
 class Place(NamedTuple):
     """Where a unit lies."""
 
-    path: Path
+    path: str
+    """As text: making a ``Path`` costs as much as opening the file."""
     offset: int
     nbytes: int
     file_bytes: int
@@ -38,6 +40,8 @@ class UnitArray(NamedTuple):
 
     spec: ArraySpec
     place: Callable[[int], Place]
+    packed: bool = False
+    """Whether units are compressed: then they can only be read whole."""
 
 
 class Segment(NamedTuple):
@@ -95,7 +99,7 @@ def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> 
         raise DataError(found, code="E-CRC", hint=f"the file was damaged or replaced: {HINT}")
 
 
-def read_bytes(path: Path, offset: int, nbytes: int) -> bytes:
+def read_bytes(path: Path | str, offset: int, nbytes: int) -> bytes:
     """Some bytes of a file. Raises DataError E-CHUNKS, StorageError."""
     into = bytearray(nbytes)
     descriptor = _open(path)
@@ -106,7 +110,7 @@ def read_bytes(path: Path, offset: int, nbytes: int) -> bytes:
     return bytes(into)
 
 
-def _open(path: Path) -> int:
+def _open(path: Path | str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError as error:
@@ -115,21 +119,21 @@ def _open(path: Path) -> int:
         raise StorageError(f"opening {path} failed: {error.strerror}", hint="see the system log of the disk") from error
 
 
-def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path) -> None:
+def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path | str) -> None:
     wanted = sum(len(view) for view in views)
     try:
-        got = os.preadv(descriptor, views, offset)
+        got = preadv(descriptor, views, offset)
         while got < wanted:  # short reads are rare and legal; finish them view by view
             got += _read_rest(descriptor, views, offset, got, path)
     except OSError as error:
         raise StorageError(f"reading {path} failed: {error.strerror}", hint="see the system log of the disk") from error
 
 
-def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: Path) -> int:
+def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: Path | str) -> int:
     skipped = 0
     for view in views:
         if got < skipped + len(view):
-            more = os.preadv(descriptor, [memoryview(view)[got - skipped :]], offset + got)
+            more = preadv(descriptor, [memoryview(view)[got - skipped :]], offset + got)
             if more == 0:
                 raise DataError(f"{path} ended early", code="E-CHUNKS", hint=HINT)
             return more

@@ -36,7 +36,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
     "assg": [{}, {"batch": 16}],
 }
-NOT_LINEAR: set[str] = set()
+NOT_LINEAR = {"decomposition", "blended", "fw", "mfw", "swap", "partan"}
 """Solvers that need a kernel; ``test_kernel_solvers.py`` is their contract."""
 
 CASES = [

@@ -150,21 +150,23 @@ embed(job)
 """
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype):
+@pytest.mark.parametrize(("dtype", "suffix"), [("float32", ""), ("int8", ""), ("float32", ".h5store")])
+def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype, suffix):
+    a, b = (tmp_path / (name + suffix) for name in "ab")
     settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": 4 * 60 * 100, "dtype": dtype}
-    straight = embed(EmbedJob(dense, str(tmp_path / "a"), **settings))
+    straight = embed(EmbedJob(dense, str(a), **settings))
     resumed = []
     for chunk in (2, 40, 5):
-        text = json.dumps({"store": dense, "embedding": str(tmp_path / "b"), **settings})
+        text = json.dumps({"store": dense, "embedding": str(b), **settings})
         ended = subprocess.run([sys.executable, "-c", KILLED, text, str(chunk)], cwd=Path.cwd(), check=False)
         assert ended.returncode == -signal.SIGKILL
-        resumed.append(json.loads((tmp_path / "b" / "journal.json").read_text())["progress"])
-    found = embed(EmbedJob(dense, str(tmp_path / "b"), **settings))
+        resumed.append(json.loads((b / "journal.json").read_text())["progress"])
+    found = embed(EmbedJob(dense, str(b), **settings))
     assert resumed[0] is None
-    assert found.resumed == resumed[2]["rows"] >= 3200
+    assert found.resumed == (resumed[2] or {"rows": 0})["rows"]
+    assert found.resumed >= 3200 or suffix  # HDF5: what counts is whole files, and these rows make one
     assert straight.resumed == 0
-    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert files_of(a) == files_of(b)
 
 
 def test_a_damaged_map_is_noticed(dense, tmp_path):

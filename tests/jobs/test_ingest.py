@@ -16,7 +16,7 @@ from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store
 from streamsvm.store.forms import in_layout
-from streamsvm.store.zarr import ZarrStore
+from streamsvm.store.reader import DiskStore
 from streamsvm.types import Chunk
 
 CSV = b"a,b,w,y\n" + b"".join(
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def chunk_of(store: ZarrStore, chunk: int) -> Chunk:
+def chunk_of(store: DiskStore, chunk: int) -> Chunk:
     buffers = store.buffers()
     store.fetch(chunk, buffers)
     return store.check(chunk, buffers)

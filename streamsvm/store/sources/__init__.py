@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.errors import MissingError, UsageError
+from streamsvm.errors import UsageError
 from streamsvm.registry import Registry
 from streamsvm.store.sources.detect import detect
+from streamsvm.store.sources.expand import expand
+from streamsvm.store.sources.missing import filled
 from streamsvm.store.sources.options import Source, SourceFile, SourceOptions, options_from
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
@@ -22,23 +24,22 @@ SOURCES = Registry(
         "npy": "streamsvm.store.sources.npy:NpySource",
         "npz": "streamsvm.store.sources.npy:NpySource",
         "idx": "streamsvm.store.sources.npy:NpySource",
+        "hdf5": "streamsvm.store.sources.keyed:KeyedSource",
+        "zarr": "streamsvm.store.sources.keyed:KeyedSource",
     },
 )
 
 
 def open_source(paths: Sequence[Path | str], options: SourceOptions | None = None) -> Source:
-    """Open files of one format as one source.
+    """Open files of one format as one source; a directory or a pattern stands for the files in it.
 
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
     options = options or SourceOptions()
-    files = tuple(Path(p) for p in paths)
-    if not files:
+    if not paths:
         raise UsageError("no source was given", hint="name at least one file")
-    for path in files:
-        if not path.is_file():
-            what = "is a directory" if path.is_dir() else "does not exist"
-            raise MissingError(f"{path} {what}", hint="name the files to read")
+    files = expand(paths)
     name = detect(files) if options.format == "auto" else options.format
-    source: Source = SOURCES[name](files, replace(options, format=name))
-    return source
+    options = replace(options, format=name)
+    source: Source = SOURCES[name](files, options)
+    return source if options.missing == "error" else filled(source, files, options)

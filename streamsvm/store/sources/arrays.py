@@ -23,6 +23,7 @@ KINDS = "fiub"
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 """Of IDX, the format of MNIST: two zeros, the type, the number of dimensions, then each as a big-endian int32."""
 HINT_DTYPE = "save the array with a plain number dtype, such as float32"
+HINT_NAN = "if it stands for a missing value pass --missing mean, zero or indicator; else remove or replace it"
 HINT_CUT = "the file was cut short or written over: save it again"
 
 
@@ -89,11 +90,16 @@ def read_fully(stream: Stream, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def as_float32(values: NDArray[Any], name: str, first_row: int, first_column: int = 0) -> Float32:
-    """Numbers (n, d) as float32. Raises DataError E-NONFINITE, E-RANGE with row and column, from 1."""
+def as_float32(
+    values: NDArray[Any], name: str, first_row: int, first_column: int = 0, *, missing: bool = False
+) -> Float32:
+    """Numbers (n, d) as float32; ``missing``: NaN stands for a missing value and stays.
+
+    Raises DataError E-NONFINITE, E-RANGE with row and column, from 1.
+    """
     with np.errstate(over="ignore"):
         cast: Float32 = np.ascontiguousarray(values, np.float32)
-    finite = np.isfinite(cast)
+    finite = ~np.isinf(cast) if missing else np.isfinite(cast)
     if finite.all():
         return cast
     row, column = np.argwhere(~finite)[0].tolist()
@@ -101,7 +107,8 @@ def as_float32(values: NDArray[Any], name: str, first_row: int, first_column: in
     if np.isfinite(values[row, column]):
         raise DataError(f"{place}: {values[row, column]} does not fit float32", code="E-RANGE", hint="scale the column")
     found = f"{place}: {values[row, column]} is not finite"
-    raise DataError(found, code="E-NONFINITE", hint="remove or replace such values")
+    hint = HINT_NAN if np.isnan(values[row, column]) else "remove or replace such values"
+    raise DataError(found, code="E-NONFINITE", hint=hint)
 
 
 @dataclass(slots=True)

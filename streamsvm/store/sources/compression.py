@@ -125,7 +125,12 @@ class Input:
         self._make = FORMATS[self.compression][1] if self.compression else None
         self._inner: Decompressor | None = self._make() if self._make else None
         self._waiting = head
-        self._members = 0
+        self.members = 1
+        """Compressed streams met in the file, one after the other."""
+        self.mixed_line_ends = False
+        """Whether some lines end with LF and some with CRLF, as far as it was read."""
+        self._carriage = False
+        """Whether the first lines end with CRLF."""
 
     @property
     def sha256(self) -> str:
@@ -147,8 +152,17 @@ class Input:
         content = b"".join(made)
         self.position += len(content)
         if content:
-            self.ends_line = content.endswith(b"\n")
+            self._look_at_lines(content)
         return content
+
+    def _look_at_lines(self, content: bytes) -> None:
+        self.ends_line = content.endswith(b"\n")
+        if self.position == len(content):
+            self._carriage = b"\r\n" in content
+        if self._carriage:
+            self.mixed_line_ends |= content.count(b"\n", 1) > content.count(b"\r\n")
+        elif b"\r" in content:
+            self.mixed_line_ends |= b"\r\n" in content
 
     def readable(self) -> bool:
         return True
@@ -220,6 +234,7 @@ class Input:
         if self.compression != compression_of(rest.lstrip(b"\0")):
             what = f"{self.name} has bytes after its {self.compression} data that are none"
             raise DataError(what, code="E-TRUNCATED", hint=CUT)
+        self.members += 1
         self._inner, self._waiting = self._make(), rest.lstrip(b"\0")  # type: ignore[misc]
         return True
 

@@ -20,12 +20,14 @@ from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.compression import Input
 from streamsvm.store.sources.csv_faults import HINT_TEXT, NULLS, Columns, find_fault
+from streamsvm.store.sources.csv_sieve import Sieve, most_types
 from streamsvm.store.sources.dialect import Dialect, dialect_of
-from streamsvm.store.sources.lines import NO_NEWLINE, UTF16_MARKS
-from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.store.sources.lines import NO_NEWLINE, UTF16_MARKS, note_form
+from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share
 from streamsvm.store.sources.schema import (
     ALL_TEXT,
     CATEGORY,
+    HASHED,
     NUMBER,
     Schema,
     label_of,
@@ -69,7 +71,10 @@ class CSVSource:
         self.sparse = self._schema.sparse
 
     def batches(self) -> Iterator[Batch]:
-        encoder = TableEncoder(self._schema, self.notices)
+        missing = self._options.missing != "error"
+        encoder = TableEncoder(self._schema, self.notices, missing=missing)
+        rejects, share = self._options.rejects, bad_share(self._options.max_bad)
+        rejects.clear()
         for path in self._paths:
             with Input(path) as stream:
                 file = SourceFile(str(path), stream.size, compression=stream.compression)
@@ -81,14 +86,17 @@ class CSVSource:
                         raise self._fault(path, file.rows, self._expected) or cell.error(str(path), file.rows) from cell
                     file.rows += table.num_rows
                     file.read = stream.disk_position
+                    rejects.check(share)
                     yield batch
+                rejects.check(share, last=True)
+                note_form(stream, self.notices)
                 file.sha256 = stream.sha256
             if file.rows == 0:
                 raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
     def encoding(self) -> dict[str, Any]:
         first = next(iter(self._dialects.values()))
-        options = {"header": first.header, "delimiter": first.delimiter}
+        options = {"header": first.header, "delimiter": first.delimiter, "multiline": self._options.multiline}
         return {"format": "csv", "options": options, "names": list(first.names), "schema": self._recorded.to_json()}
 
     def _plan(self, paths: tuple[Path, ...]) -> Schema:
@@ -137,6 +145,9 @@ class CSVSource:
         whole_lines = head[: head.rfind(b"\n") + 1]
         options = self._reading(self._dialects[path], max(BLOCK, len(head)))
         converting = pacsv.ConvertOptions(null_values=NULLS, strings_can_be_null=True)
+        if self._options.on_bad_line == "skip":
+            options["parse_options"].invalid_row_handler = lambda row: "skip"
+            return most_types(pacsv.read_csv(io.BytesIO(whole_lines), convert_options=converting, **options))
         try:
             with pacsv.open_csv(io.BytesIO(whole_lines), convert_options=converting, **options) as reader:
                 return {f.name: pa.float64() if f.type == pa.null() else f.type for f in reader.schema}
@@ -150,7 +161,7 @@ class CSVSource:
         types = {}
         for column in self._schema.columns:
             text = pa.dictionary(pa.int32(), pa.string())
-            types[column.name] = {NUMBER: pa.float32(), CATEGORY: text}.get(column.kind, pa.timestamp("us"))
+            types[column.name] = {NUMBER: pa.float32(), CATEGORY: text, HASHED: text}.get(column.kind, pa.timestamp("us"))
         if (label := self._schema.label) is not None:
             kind = inferred.get(label, pa.string())
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -180,7 +191,7 @@ class CSVSource:
         )
         block = max(BLOCK, min(LONGEST_BLOCK, 4 * self._heads[stream.path].find(b"\n")))
         reading = self._reading(self._dialects[stream.path], block)
-        source = pa.PythonFile(stream, mode="r")
+        source = pa.PythonFile(self._sifted(stream, converting), mode="r")
         try:
             with closing(pacsv.open_csv(source, convert_options=converting, **reading)) as reader:
                 yield from ahead(reader)
@@ -191,12 +202,20 @@ class CSVSource:
         if not stream.ends_line and not self._options.allow_no_final_newline:
             raise DataError(f"the last line of {stream.name} has no line feed", code="E-TRUNCATED", hint=NO_NEWLINE)
 
+    def _sifted(self, stream: Input, converting: Any) -> Any:
+        """The stream, or what is good of it."""
+        if self._options.on_bad_line == "error":
+            return stream
+        return Sieve(stream, self._dialects[stream.path], self._expected, converting, self._options.rejects)
+
     def _reading(self, dialect: Dialect, block: int) -> dict[str, Any]:
         return {
             "read_options": pacsv.ReadOptions(
                 use_threads=False, block_size=block, skip_rows=dialect.skipped, column_names=list(dialect.names)
             ),
-            "parse_options": pacsv.ParseOptions(delimiter=dialect.delimiter),
+            "parse_options": pacsv.ParseOptions(
+                delimiter=dialect.delimiter, newlines_in_values=self._options.multiline
+            ),
         }
 
     def _fault(self, path: Path, rows: int, columns: Columns) -> DataError | None:
@@ -211,7 +230,8 @@ class CSVSource:
     @property
     def _expected(self) -> Columns:
         numbers = frozenset(name for name, kind in self._types.items() if pa.types.is_floating(kind))
-        return Columns(numbers, frozenset(self._schema.categories), self._schema.label)
+        text = frozenset(c.name for c in self._schema.columns if c.kind in (CATEGORY, HASHED))
+        return Columns(numbers, text, self._schema.label, missing=self._options.missing != "error", multiline=self._options.multiline)
 
 
 def _head(path: Path) -> bytes:

@@ -17,6 +17,8 @@ from streamsvm.store.sources.tables import MISSING_HINT
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
 """Ways people write a missing value. NaN is not one of them: it is a number that is refused."""
 
+LOOK_AHEAD = 1 << 20
+"""Bytes of one row that runs over several lines."""
 HINT_TEXT = "encode text with --categorical, or leave the column out with --drop"
 
 
@@ -26,14 +28,19 @@ class Columns(NamedTuple):
     numbers: frozenset[str]
     text: frozenset[str]
     label: str | None
+    missing: bool = False
+    """Whether values may be missing, the label apart."""
+    multiline: bool = False
+    """Whether values in quotes may hold line feeds."""
 
 
 def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
     """The first fault after ``rows`` good rows; None when every line to the end is in order."""
-    for number, line in _lines_after(stream, rows + dialect.skipped, last_line):
+    lines = _lines_after(stream, rows + dialect.skipped, last_line)
+    for number, line in _joined(stream, dialect, rows, last_line) if columns.multiline else lines:
         where = f"{stream.name} line {number}"
         try:
-            _check_line(line.removesuffix(b"\r"), where, dialect, columns)
+            check_line(line.removesuffix(b"\r"), where, dialect, columns)
         except DataError as error:
             return error
     return None
@@ -51,11 +58,33 @@ def _lines_after(stream: Input, skipped: int, last_line: bool) -> Iterator[tuple
         number += lines
 
 
-def _check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> None:
+def _joined(stream: Input, dialect: Dialect, rows: int, last_line: bool) -> Iterator[tuple[int, bytes]]:
+    """As ``_lines_after``, the lines of one row as one; the row is numbered by its first."""
+    begun: list[bytes] = []
+    first = found = length = 0
+    for number, line in _lines_after(stream, dialect.skipped, last_line):
+        first = first if begun else number
+        begun.append(line)
+        length += len(line)
+        if length > LOOK_AHEAD:
+            where = f"{stream.name} line {first}"
+            raise DataError(f"{where}: a quote is opened and not closed within 1 MiB", code="E-QUOTE", hint="close it")
+        if sum(part.count(QUOTE.encode()) for part in begun) % 2 == 0:
+            found += 1
+            if found > rows:
+                yield first, b"\n".join(begun)
+            begun, length = [], 0
+    if begun:
+        where = f"{stream.name} line {first}"
+        raise DataError(f"{where}: a quote is opened and never closed", code="E-QUOTE", hint="close it")
+
+
+def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> None:
+    """Raise DataError for a line that is not in order."""
     text = decoded(line, where)
     if text.count(QUOTE) % 2:
         found = f"{where}: a quote is opened and not closed on the line"
-        raise DataError(found, code="E-QUOTE", hint="values with line feeds are not supported")
+        raise DataError(found, code="E-QUOTE", hint="if values hold line feeds, pass --multiline")
     fields = split(text, dialect.delimiter)
     if len(fields) != len(dialect.names):
         raise DataError(
@@ -76,6 +105,8 @@ def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
     if name == columns.label and field in NULLS:
         raise DataError(f"{place}: the label is missing", code="E-LABEL", hint="remove the rows without a label")
     if field in NULLS and (name in columns.numbers or name in columns.text):
+        if columns.missing:
+            return
         raise DataError(f"{place}: the value is missing ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
     if name in columns.numbers:
         _check_number(field, place, is_label=name == columns.label)

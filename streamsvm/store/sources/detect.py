@@ -11,8 +11,8 @@ from streamsvm.store.sources.compression import Input
 from streamsvm.store.sources.lines import check_encoding
 
 HEAD = 1 << 16
-MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
-UNREADABLE = {b"\x89HDF\r\n": "HDF5", b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"{": "JSON", b"<": "markup"}
+MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"\x89HDF\r\n": "hdf5"}
+UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"{": "JSON", b"<": "markup"}
 NAMES = {".csv": "csv", ".tsv": "csv", ".svm": "svmlight", ".libsvm": "svmlight", ".svmlight": "svmlight"}
 ENTRIES = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
 
@@ -29,6 +29,8 @@ def detect(paths: tuple[Path, ...]) -> str:
 
 
 def _format_of(path: Path) -> str:
+    if path.is_dir():
+        return "zarr"
     with Input(path) as stream:
         head = stream.read(HEAD)
     for magic, name in MAGIC.items():

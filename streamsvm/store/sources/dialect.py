@@ -37,8 +37,8 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
 
 
 def split(line: str, delimiter: str) -> list[str]:
-    """The fields of one line."""
-    return next(csv.reader([line], delimiter=delimiter), [])
+    """The fields of one row; a value in quotes may hold line feeds."""
+    return next(csv.reader(line.splitlines(keepends=True), delimiter=delimiter), [])
 
 
 def is_number(text: str) -> bool:

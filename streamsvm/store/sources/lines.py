@@ -12,6 +12,8 @@ BLOCK = 1 << 20
 LINE_LIMIT = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+MIXED = "files whose lines end with LF and with CRLF"
+MEMBERS = "compressed files of several parts: were the last one missing, nobody could tell; compare with --expect-rows"
 NO_NEWLINE = "compare the file's size with the original's; if it is complete, pass --allow-no-final-newline"
 
 
@@ -54,3 +56,11 @@ def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
     if not allowed:
         raise DataError(f"the last line of {name} has no line feed", code="E-TRUNCATED", hint=NO_NEWLINE)
     return rest + b"\n"
+
+
+def note_form(stream: Input, notices: dict[str, int]) -> None:
+    """Note what was odd about a file that was read to its end."""
+    if stream.mixed_line_ends:
+        notices[MIXED] = notices.get(MIXED, 0) + 1
+    if stream.members > 1:
+        notices[MEMBERS] = notices.get(MEMBERS, 0) + 1

@@ -38,6 +38,7 @@ class NpySource:
         self._paths = paths
         self._options = options
         self._format = options.format
+        self._missing = options.missing != "error"
         self._label = options.label
         self._widths: dict[Path, int] = {}
         for path in paths:
@@ -66,9 +67,9 @@ class NpySource:
     def _batch(self, values: NDArray[Any], labels: NDArray[Any] | None, name: str, first_row: int) -> Batch:
         if self._label is None:
             given = np.empty(0) if labels is None else _as_labels(labels.reshape(len(values)))
-            return Batch(Dense(as_float32(values, name, first_row)), given)
+            return Batch(Dense(as_float32(values, name, first_row, missing=self._missing)), given)
         first = self._label == FIRST
-        X = as_float32(values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first))
+        X = as_float32(values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first), missing=self._missing)
         return Batch(Dense(X), _as_labels(values[:, 0 if first else -1]))
 
     @contextmanager

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from streamsvm.errors import UsageError
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Batch
+
+
+MISSING = ("error", "mean", "zero", "indicator")
+DUPLICATES = ("error", "sum", "first", "last")
+MOST_BITS = 26
+
+
+def bad_share(text: str) -> float:
+    """'1%' or '0.01' as a share. Raises UsageError."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"--max-bad {text!r} is no share of the lines", hint="write it as 1% or 0.01")
+    return share
+
+
+def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{option} cannot be '{value}'", hint=f"choose from {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +63,33 @@ class SourceOptions:
     """Text: take a last line without a line feed, which is what a file that was cut short looks like."""
     ignore_qid: bool = False
     """svmlight: skip 'qid:' instead of refusing it."""
+    features_key: str = "X"
+    """HDF5 and Zarr: the array (or AnnData matrix) of features."""
+    labels_key: str = "y"
+    """HDF5 and Zarr: the array of labels."""
+    allow_fill: bool = False
+    """HDF5 and Zarr: take chunks that were never written for the value the file says they have."""
+    missing: str = "error"
+    """What to do with missing values: 'error', or replace them by the column's 'mean' or by 'zero', or by zero with a
+    column more that says so ('indicator')."""
+    hash_bits: int | None = None
+    """Tables: hash every column of text into 2**BITS columns together, with a sign, instead of one column a value."""
+    on_bad_line: str = "error"
+    """Text: 'error', or 'skip': leave a line out that cannot be read, and list it in NAME.rejects beside the store."""
+    max_bad: str = "1%"
+    """The share of lines that may be skipped."""
+    on_duplicate: str = "error"
+    """svmlight: an index that occurs twice in a row: 'error', 'sum', 'first' or 'last'."""
+    sort: bool = False
+    """svmlight: put the entries of a row in order where they are not."""
+    text_labels: bool = False
+    """svmlight: labels are words."""
+    multiline: bool = False
+    """CSV: values in quotes may hold line feeds."""
+    memory: int | None = None
+    """Bytes the process may use."""
+    rejects: Rejects = field(default_factory=Rejects, compare=False)
+    """Where lines that are left out are noted."""
     encoding: Mapping[str, Any] | None = None
     """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
     without it."""
@@ -50,6 +99,12 @@ class SourceOptions:
             raise UsageError(f"index base {self.index_base} is neither 0 nor 1")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise UsageError(f"the delimiter must be one character, not {self.delimiter!r}")
+        _check_choice("--missing", self.missing, MISSING)
+        _check_choice("--on-bad-line", self.on_bad_line, ("error", "skip"))
+        _check_choice("--on-duplicate", self.on_duplicate, DUPLICATES)
+        bad_share(self.max_bad)
+        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
+            raise UsageError(f"--hash {self.hash_bits} is not between 1 and {MOST_BITS}")
         if self.features is not None and self.features < 1:
             raise UsageError(f"{self.features} features: at least one is needed")
 
@@ -97,6 +152,6 @@ class Source(Protocol):
 
 def options_from(encoding: Mapping[str, Any], **changes: Any) -> SourceOptions:
     """Options that read files as those were that ``encoding`` was recorded of, with or without labels."""
-    known = {f.name for f in fields(SourceOptions)} - {"encoding"}
+    known = {f.name for f in fields(SourceOptions)} - {"encoding", "rejects"}
     kept = {k: tuple(v) if isinstance(v, list) else v for k, v in encoding.get("options", {}).items() if k in known}
     return SourceOptions(**(kept | {"format": encoding["format"]} | changes), encoding=encoding)

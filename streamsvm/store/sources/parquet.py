@@ -30,6 +30,7 @@ class ParquetSource:
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
         self._paths = paths
+        self._missing = options.missing != "error"
         types = _types(paths[0])
         for other in paths[1:]:
             same_columns(types, _types(other), (str(paths[0]), str(other)))
@@ -44,7 +45,7 @@ class ParquetSource:
         self.sparse = self._schema.sparse
 
     def batches(self) -> Iterator[Batch]:
-        encoder = TableEncoder(self._schema, self.notices)
+        encoder = TableEncoder(self._schema, self.notices, missing=self._missing)
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)

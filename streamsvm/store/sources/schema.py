@@ -12,7 +12,7 @@ from streamsvm.store.sources.options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUMBER, CATEGORY = "number", "category"
+NUMBER, CATEGORY, HASHED = "number", "category", "hashed"
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CALENDAR = {"month": tuple(map(str, range(1, 13))), "weekday": WEEKDAYS, "hour": tuple(map(str, range(24)))}
 ALL_TEXT = "*"
@@ -28,7 +28,7 @@ class Column:
 
     name: str
     kind: str
-    """'number', 'category', or a part of a point in time: 'month', 'weekday', 'hour'."""
+    """'number', 'category', 'hashed', or a part of a point in time: 'month', 'weekday', 'hour'."""
     values: tuple[str, ...] = ()
     """What each feature column stands for; empty for a number."""
 
@@ -52,19 +52,27 @@ class Schema:
     columns: tuple[Column, ...]
     label: str | None
     weight: str | None = None
+    hash_bits: int = 0
+    """Of the feature columns that all hashed columns share, after the others."""
 
     @property
     def width(self) -> int:
+        return self.own_width + (1 << self.hash_bits if self.hash_bits else 0)
+
+    @property
+    def own_width(self) -> int:
+        """Feature columns that belong to one column of the table."""
         return sum(column.width for column in self.columns)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for column in self.columns for name in column.features)
+    def names(self) -> tuple[str, ...] | None:
+        """None when some stand for whatever is hashed to them."""
+        return None if self.hash_bits else tuple(name for column in self.columns for name in column.features)
 
     @property
     def sparse(self) -> bool:
         """Whether CSR is much smaller than dense: many one-hot columns."""
-        return ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
+        return self.hash_bits > 0 or ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -94,13 +102,13 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
-        return {"columns": columns, "label": self.label, "weight": self.weight}
+        return {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
     """What ``Schema.to_json`` wrote."""
     columns = tuple(Column(c["name"], c["kind"], tuple(c["values"])) for c in recorded["columns"])
-    return Schema(columns, recorded["label"], recorded["weight"])
+    return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0))
 
 
 def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where: str, code: str) -> Schema:
@@ -117,7 +125,8 @@ def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where:
             columns += _columns_of(name, types[name], options, where, code)
     if not columns:
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=_columns(names))
-    return Schema(tuple(columns), label, options.weight)
+    hashing = any(column.kind == HASHED for column in columns)
+    return Schema(tuple(columns), label, options.weight, (options.hash_bits or 0) if hashing else 0)
 
 
 def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
@@ -149,11 +158,13 @@ def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str
         return _calendar(name, value, where, code)
     if name in options.categorical or (text and ALL_TEXT in options.categorical):
         return [Column(name, CATEGORY)]
+    if text and options.hash_bits:
+        return [Column(name, HASHED)]
     if any(test(value) for test in (types.is_integer, types.is_floating, types.is_decimal)):
         return [Column(name, NUMBER)]
     if types.is_boolean(value) and code == "E-DTYPE":
         return [Column(name, NUMBER)]
-    hint = "encode it with --categorical, or leave it out with --drop"
+    hint = "encode it with --categorical or --hash, or leave it out with --drop"
     if types.is_temporal(value):
         hint = "encode it with --calendar, or leave it out with --drop"
     raise DataError(f"column {quote(name)} of {where} holds {value}, not numbers", code=code, hint=hint)

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.compression import Input
-from streamsvm.store.sources.lines import BLOCK, line_blocks
-from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.store.sources.lines import BLOCK, line_blocks, note_form
+from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share
 from streamsvm.store.sources.svmlight_faults import LARGEST_INDEX, Expected, explain
+from streamsvm.store.sources.svmlight_repair import Words, repaired, repairs
 from streamsvm.types import Batch
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 QID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
 NO_QUERY = rb"\1"
+READING = ("ignore_qid", "sort", "on_duplicate", "text_labels")
+"""Options that other files of the same kind are read with too."""
 
 
 class SvmlightSource:
@@ -43,8 +47,11 @@ class SvmlightSource:
         self._features = self.columns
         self._largest = -1
         self._scratch: Scratch | None = None
+        self._parsed: Any = None
+        self._words = Words() if options.text_labels else None
 
     def batches(self) -> Iterator[Batch]:
+        self._options.rejects.clear()
         for path in self._paths:
             with Input(path) as stream:
                 file = SourceFile(str(path), stream.size, compression=stream.compression)
@@ -58,7 +65,7 @@ class SvmlightSource:
             "format": "svmlight",
             "index_base": 1 if self._base is None else self._base,
             "columns": self.columns,
-            "options": {"ignore_qid": self._options.ignore_qid},
+            "options": {name: getattr(self._options, name) for name in READING},
         }
 
     def _file(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
@@ -70,28 +77,52 @@ class SvmlightSource:
             batch, taken = self._batch(text, stream.name, lines)
             lines += taken
             file.read = stream.disk_position
+            self._options.rejects.read += taken
+            self._options.rejects.check(bad_share(self._options.max_bad))
             if len(batch.labels) or batch.X.indptr.size > 1:  # type: ignore[union-attr]
                 file.rows += len(batch.X.indptr) - 1  # type: ignore[union-attr]
                 yield batch
+        self._options.rejects.check(bad_share(self._options.max_bad), last=True)
+        note_form(stream, self.notices)
         if file.rows == 0:
             raise DataError(f"{stream.name} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
     def _batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
         """The rows of a block, and how many lines it has; ``lines``: lines of the file before it."""
+        if self._words is not None:
+            text = self._words.numbered(text)
+        out, left_out, mended = self._room(text), 0, False
+        while (bad := self._parse(text, out)) is not None:
+            if repairs(self._options) and not mended:
+                text, mended = text[:bad] + repaired(text[bad:], self._options), True
+                out = self._room(text)
+                continue
+            error = self._fault(text, bad, name, lines)
+            if self._options.on_bad_line != "skip" or error.code == "E-INDEX":
+                raise error
+            self._options.rejects.add(name, lines + text.count(b"\n", 0, bad) + 1, error)
+            end = text.index(b"\n", bad)
+            text, left_out = text[:bad] + b"#" * (end - bad) + text[end:], left_out + 1
+        self.notices["blank lines"] -= left_out
+        return self._rows(self._parsed, out, name), self._parsed.lines
+
+    def _parse(self, text: bytes, out: Scratch) -> int | None:
+        """Parse a block into ``out``; where a line begins that cannot be read, None when all can."""
         from streamsvm.compute.svmlight import parse
 
         array = np.frombuffer(text, np.uint8)
-        out = self._room(text)
         if self._base is None:
             first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabelled, out)
             self._base = 0 if first.smallest == 0 else 1
         top = LARGEST_INDEX if self._features is None else self._base + self._features - 1
         parsed: Parsed = parse(array, array.size, self._base, top, self._unlabelled, out)
         if parsed.bad:
-            raise self._fault(text, parsed.consumed, name, lines)
+            return int(parsed.consumed)
         for entry, start, stop in out.unfinished[: parsed.unfinished].tolist():
-            self._finish(out, entry, text, slice(start, stop), (name, lines))
-        return self._rows(parsed, out, name), parsed.lines
+            if not _finish(out, entry, text[start:stop]):
+                return text.rfind(b"\n", 0, start) + 1
+        self._parsed = parsed
+        return None
 
     def _rows(self, parsed: Parsed, out: Scratch, name: str) -> Batch:
         rows, entries = parsed.rows, parsed.entries
@@ -102,22 +133,13 @@ class SvmlightSource:
         self.notices["empty rows"] += int(np.count_nonzero(indptr[1:] == indptr[:-1]))
         return Batch(X, self._labels(out.labels[:rows].copy(), name))
 
-    def _labels(self, labels: Float64, name: str) -> Float64:
+    def _labels(self, labels: Float64, name: str) -> NDArray[Any]:
         missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabelled else 0
         if 0 < missing < len(labels):
             raise DataError(f"only some rows of {name} have a label", code="E-LABEL", hint="label all rows or none")
-        return labels[:0] if missing else labels
-
-    def _finish(self, out: Scratch, entry: int, text: bytes, token: slice, at: tuple[str, int]) -> None:
-        """Put the value of a number there that the pass left to us."""
-        value = float(text[token])
-        if entry < 0:
-            out.labels[-1 - entry] = value
-            return
-        with np.errstate(over="ignore"):
-            out.data[entry] = value
-        if not np.isfinite(out.data[entry]):
-            raise self._fault(text, text.rfind(b"\n", 0, token.start) + 1, *at)
+        if missing:
+            return labels[:0]
+        return labels if self._words is None else self._words.named(labels)
 
     def _fault(self, text: bytes, start: int, name: str, lines: int) -> DataError:
         line = text[start : text.index(b"\n", start)]
@@ -140,3 +162,14 @@ class SvmlightSource:
         if self._scratch is None:
             self._scratch = scratch(BLOCK, BLOCK // 2)
         return self._scratch
+
+
+def _finish(out: Scratch, entry: int, token: bytes) -> bool:
+    """Put the value of a number there that the pass left to us; False when it does not fit float32."""
+    value = float(token)
+    if entry < 0:
+        out.labels[-1 - entry] = value
+        return True
+    with np.errstate(over="ignore"):
+        out.data[entry] = value
+    return bool(np.isfinite(out.data[entry]))

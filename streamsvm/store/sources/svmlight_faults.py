@@ -75,7 +75,7 @@ def _check_label(token: str) -> None:
         raise _Complaint("E-LABEL", f"no label before {quote(token)}", ONE_LINE)
     if "," in token:
         raise _Complaint("E-LABEL", f"several labels {quote(token)}", "one label a row: multi-label is not supported")
-    raise _Complaint("E-LABEL", f"the label {quote(token)} is not a finite number", "number the classes")
+    raise _Complaint("E-LABEL", f"the label {quote(token)} is not a finite number", "pass --text-labels if labels are words")
 
 
 def _check_entry(token: str, previous: int, expected: Expected) -> int:
@@ -92,9 +92,9 @@ def _check_entry(token: str, previous: int, expected: Expected) -> int:
     number = _check_index(index, token, expected)
     _check_value(value, token)
     if number == previous:
-        raise _Complaint("E-DUP", f"index {number} appears twice", "each index once a row")
+        raise _Complaint("E-DUP", f"index {number} appears twice", "pass --on-duplicate sum, first or last")
     if number < previous:
-        raise _Complaint("E-ORDER", f"index {number} after {previous}", "sort the entries of every row by index")
+        raise _Complaint("E-ORDER", f"index {number} after {previous}", "pass --sort")
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.sources.schema import CATEGORY, NUMBER, Column, Schema
+from streamsvm.store.sources.schema import CATEGORY, HASHED, NUMBER, Column, Schema
 from streamsvm.types import Batch
 
 MOST_CATEGORIES = 10_000
 BATCH_BYTES = 2 << 20
 """Of the rows made of one batch."""
-MISSING_HINT = "fill or remove the rows with missing values, or leave the column out with --drop"
+WHOLE = 1 << 24
+"""Up to here float32 holds every whole number."""
+MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
 
 
 class BadCell(Exception):
@@ -35,10 +38,14 @@ class BadCell(Exception):
 
 
 class TableEncoder:
-    """Makes the features a ``Schema`` asks for; counts categories that were not in the census."""
+    """Makes the features a ``Schema`` asks for; counts categories that were not in the census.
 
-    def __init__(self, schema: Schema, notices: dict[str, int]) -> None:
+    ``missing``: missing numbers become NaN, to be filled by somebody else; missing categories are none of the known.
+    """
+
+    def __init__(self, schema: Schema, notices: dict[str, int], *, missing: bool = False) -> None:
         self.schema = schema
+        self._missing = missing
         self._notices = notices
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
 
@@ -71,11 +78,15 @@ class TableEncoder:
         for j, column in enumerate(self.schema.columns):
             if column.kind == NUMBER:
                 indices[:, j], data[:, j] = start, _float32(table.column(column.name))
+            elif column.kind == HASHED:
+                indices[:, j], data[:, j] = self._hashes(table.column(column.name), column.name)
             else:
                 codes = self._codes(table, column)
                 indices[:, j], data[:, j] = start + codes, codes >= 0
             start += column.width
         self._check_finite(data, table)
+        if self.schema.hash_bits:
+            return summed(indices, data, self.schema.width)
         kept = data != 0
         indptr = np.zeros(len(kept) + 1, np.int64)
         np.cumsum(np.count_nonzero(kept, axis=1), out=indptr[1:])
@@ -83,23 +94,74 @@ class TableEncoder:
 
     def _check_finite(self, numbers: Float32, table: pa.RecordBatch) -> None:
         """Raise BadCell when there is a NaN or an infinity; all columns at once, because there almost never is."""
-        if not np.isfinite(numbers).all():
+        largest = np.abs(numbers).max(initial=0)
+        if largest > WHOLE and np.isfinite(largest):
+            self._note_rounded(table)
+        if not np.isfinite(largest) and (np.isinf(numbers).any() or not self._missing):
             for column in self.schema.columns:
                 if column.kind == NUMBER:
-                    _check_numbers(table.column(column.name), column.name)
+                    _check_numbers(table.column(column.name), column.name, missing=self._missing)
+
+    def _note_rounded(self, table: pa.RecordBatch) -> None:
+        """C16: whole numbers that float32 does not hold."""
+        for column in self.schema.columns:
+            if column.kind == NUMBER:
+                values = _plain(table.column(column.name))
+                lossy = int(np.count_nonzero((np.abs(values) > WHOLE) & (values == np.floor(values))))
+                if lossy:
+                    what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
+                    self._notices[what] = self._notices.get(what, 0) + lossy
 
     def _codes(self, table: pa.RecordBatch, column: Column) -> NDArray[np.int64]:
         """Which of ``column.values`` each row has; -1 for one that is not among them."""
         values = table.column(column.name)
-        _check_missing(values, column.name)
+        absent = values.null_count
+        if not self._missing:
+            _check_missing(values, column.name)
         if column.kind != CATEGORY:
             return _calendar_codes(values, column.kind)
         encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
         known = pc.index_in(as_text(encoded.dictionary), value_set=self._values[column.name])
-        codes = pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64)[encoded.indices.to_numpy()]
-        if unknown := int(np.count_nonzero(codes < 0)):
+        known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
+        codes: NDArray[np.int64] = known[_indices(encoded)]
+        if unknown := int(np.count_nonzero(codes < 0)) - absent:
             self._notices[f"unknown categories of {column.name}"] += unknown
+        if absent:
+            self._notices["missing categories"] = self._notices.get("missing categories", 0) + absent
         return codes
+
+    def _hashes(self, values: Any, name: str) -> tuple[NDArray[np.int64], Float32]:
+        """The feature column and the sign of each row's text; sign 0 where there is none."""
+        if not self._missing:
+            _check_missing(values, name)
+        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
+        hashed = [text_hash(name, text) for text in as_text(encoded.dictionary).to_pylist()]
+        codes = np.array([*hashed, 0], np.uint64)[_indices(encoded)]
+        signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
+        signs[_indices(encoded) < 0] = 0
+        places = (codes & np.uint64((1 << self.schema.hash_bits) - 1)).astype(np.int64)
+        return self.schema.own_width + places, signs
+
+
+def text_hash(column: str, text: str) -> int:
+    """64 bits that are the same everywhere and always."""
+    return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
+
+
+def summed(indices: NDArray[Any], data: Float32, width: int) -> CSR:
+    """Rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
+    kept = data != 0
+    rows = np.nonzero(kept)[0]
+    keys, which = np.unique(rows * width + indices[kept], return_inverse=True)
+    sums = np.bincount(which, weights=data[kept], minlength=len(keys)).astype(np.float32)
+    row, column = np.divmod(keys[sums != 0], width)
+    indptr = np.searchsorted(row, np.arange(len(data) + 1)).astype(np.int64)
+    return CSR(sums[sums != 0], column.astype(np.int32), indptr)
+
+
+def _indices(encoded: Any) -> NDArray[np.int64]:
+    """Into the dictionary of an encoded column; -1 where there is no value."""
+    return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def as_text(values: Any) -> Any:
@@ -140,10 +202,12 @@ def _float32(values: Any) -> Float32:
         return _plain(values).astype(np.float32, copy=False)
 
 
-def _check_numbers(values: Any, name: str) -> None:
-    """Raise BadCell for missing, non-finite and too large values."""
-    _check_missing(values, name)
+def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
+    """Raise BadCell for missing (unless that is allowed), non-finite and too large values."""
+    if not missing:
+        _check_missing(values, name)
     given, finite = _plain(values), np.isfinite(_float32(values))
+    finite |= missing & np.isnan(_float32(values))
     if not finite.all():
         row = int(np.argmin(finite))
         if np.isfinite(given[row]):
@@ -178,7 +242,7 @@ def _weights(values: Any, name: str) -> Float32:
 
 
 def _calendar_codes(values: Any, part: str) -> NDArray[np.int64]:
-    taken = {"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](values)
+    taken = pc.fill_null({"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](values), -1)
     return taken.to_numpy(zero_copy_only=False).astype(np.int64) - (part == "month")
 
 

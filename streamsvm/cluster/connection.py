@@ -1,0 +1,102 @@
+"""From ``--cluster`` to an executor: a cluster of one's own on this machine, or a connection to one that runs."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+from distributed.security import Security
+
+from streamsvm.cluster.address import Address, parse
+from streamsvm.cluster.executor import DaskExecutor
+from streamsvm.cluster.watch import PATIENCE
+from streamsvm.errors import ClusterError, SecurityError
+
+CONNECT_SECONDS = 20
+SILENT_SECONDS = "30s"
+"""After which a worker of our own that gives no sign of life is given up."""
+
+
+@contextmanager
+def connected(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
+    """The executor of a cluster by its address. Raises UsageError, SecurityError, ClusterError."""
+    where = parse(address, insecure=insecure)
+    with ExitStack() as stack:
+        client = stack.enter_context(_started(where.workers) if where.workers else _joined(where))
+        executor = DaskExecutor(client)
+        stack.callback(executor.close)
+        yield executor
+
+
+@contextmanager
+def using(client: Client, *, patience: float = PATIENCE) -> Iterator[DaskExecutor]:
+    """The executor of a client a program has; the client stays open. Raises ClusterError."""
+    executor = DaskExecutor(client, patience)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+@contextmanager
+def _started(workers: int) -> Iterator[Client]:
+    """Workers on this machine, one thread each; nothing listens but on the loopback address, no dashboards."""
+    settings: dict[str, Any] = {
+        "distributed.scheduler.worker-ttl": SILENT_SECONDS,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.target": False,
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _joined(where: Address) -> Iterator[Client]:
+    security = _certificates() if where.encrypted else None
+    try:
+        client = Client(where.url, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise _unreachable(where.url, error) from error
+    with client:
+        yield client
+
+
+def _certificates() -> Security:
+    """The files Dask's configuration names. Raises SecurityError when it names none."""
+    security: Any = Security(require_encryption=True)
+    if not security.tls_ca_file or not security.tls_client_cert:
+        raise SecurityError(
+            "tls:// needs a certificate of your own and that of the authority that signs for the cluster",
+            hint="set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__TLS__CLIENT__CERT and ...__TLS__CLIENT__KEY",
+            code="E-TLS",
+        )
+    return security
+
+
+def _unreachable(url: str, error: BaseException) -> ClusterError | SecurityError:
+    """What a failed attempt means: nobody there, or somebody who is not who they should be."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) or "CERTIFICATE" in str(cause).upper():
+            return SecurityError(
+                f"{url} does not show a certificate that is trusted here: {cause}",
+                hint="check DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and who answers at that address",
+                code="E-TLS",
+            )
+        cause = cause.__cause__ or cause.__context__
+    return ClusterError(f"no scheduler answers at {url}", hint="start one with: dask scheduler --host 127.0.0.1")

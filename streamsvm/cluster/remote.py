@@ -1,0 +1,34 @@
+"""What runs on a worker around a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+import streamsvm.store.sources  # noqa: F401  TEMPORARY
+from streamsvm import __version__
+from streamsvm.errors import ClusterError, MissingError
+
+_LIMITS: list[Any] = []
+"""Held as long as the process lives: the limit ends with the object."""
+
+
+def held(value: Any) -> Any:
+    """A value as a task, so that a worker that had it can be lost: it is sent again."""
+    return value
+
+
+def run(function: Callable[..., Any], version: str, part: Any, *shared: Any) -> Any:
+    """A task on a worker. Raises what it raises; ClusterError when driver and worker are not the same streamsvm."""
+    if version != __version__:
+        message = f"a worker runs streamsvm {__version__}, this is {version}"
+        raise ClusterError(message, hint="install the same version everywhere")
+    if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
+        _LIMITS.append(threadpool_limits(1))
+    try:
+        return function(part, *shared)
+    except MissingError as error:
+        hint = "all workers must see the files under the same names as the program that starts the job"
+        raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error

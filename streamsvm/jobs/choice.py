@@ -1,0 +1,46 @@
+"""auto for linear functions: the solver, by what a pass costs and by what it is worth.
+
+Second order needs passes by the handful whatever C is (``solvers.newton``), and a matrix of columns by columns for every
+step. Coordinate descent (``solvers.dcd``) needs tens of passes on dense data, more the larger C, but nothing that grows
+with the columns: where these are many and rows are nearly orthogonal, a pass of it is worth as much, and cheaper.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsvm.losses import LOSSES
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import mib
+from streamsvm.solvers import SOLVERS
+from streamsvm.types import Layout, Problem
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.planning import FitJob
+
+MOST = 1500
+"""Columns up to which a step of second order is a factorisation."""
+SHARE = 0.5
+"""Of the memory limit that the second-order solver may take before the other one is chosen."""
+
+
+def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
+    """The solver's name and the reason for it."""
+    if job.dual:
+        return "dcd", "dual variables are asked for: dual coordinate descent"
+    columns = layout.columns + 1
+    if columns > MOST:
+        return "dcd", f"{columns} weights are too many for second order: dual coordinate descent"
+    needed, limit = _needed(job, layout), budget.memory_limit(job.memory)
+    if needed > SHARE * limit:
+        return "dcd", f"second order would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
+    kind = "dense" if layout.dense else f"{sum(layout.nonzeros or ()) / max(1, layout.rows):.0f} entries a row"
+    return "newton", f"{layout.rows} rows, {columns} weights, {kind}: second order, in few passes"
+
+
+def _needed(job: FitJob, layout: Layout) -> int:
+    """Bytes of the second-order solver, all problems together."""
+    problems = 1 if len(layout.classes) == 2 or job.positive is not None else len(layout.classes)
+    problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0)
+    found: int = SOLVERS["newton"]().cost(problem, layout).fixed
+    return problems * found

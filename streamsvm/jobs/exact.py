@@ -1,0 +1,83 @@
+"""Fits that evaluate the kernel on the rows themselves: which solver, how many rows it holds, the model that comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.subset import take
+from streamsvm.errors import UsageError
+from streamsvm.features.expansion import Expansion
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs import nystrom
+from streamsvm.kernels import KERNELS
+from streamsvm.rows import Float64, row_stack
+from streamsvm.types import Store, SupportSolution
+
+SOLVERS = ("decomposition", "blended", "fw", "mfw", "swap", "partan")
+"""They take the kernel itself, not features."""
+LEAST_POOL = 1024
+LEAST_CACHE = 8 << 20
+
+
+def chosen(job: Any) -> bool:
+    """Whether a job asks for a kernel and no landmarks."""
+    return job.kernel != "linear" and not nystrom.wanted(job)
+
+
+def solver_for(job: Any) -> tuple[str, str]:
+    """The solver for a kernel without landmarks, and why."""
+    if job.loss == "squared_hinge":
+        return "blended", "exact kernel, squared hinge"
+    return "decomposition", f"exact kernel, {job.loss}"
+
+
+def kernel_of(job: Any, name: str, store: Store, inner: Raw | Standardised) -> Any:
+    """The kernel's record for a solver that wants one, else None. Raises UsageError when the two do not go together."""
+    if name not in SOLVERS:
+        if chosen(job):
+            hint = f"give --landmarks, or choose from {', '.join(SOLVERS)}"
+            raise UsageError(f"solver '{name}' knows no kernel of its own", hint=hint)
+        return None
+    if nystrom.wanted(job):
+        raise UsageError(f"solver '{name}' evaluates the kernel exactly", hint="leave out the landmarks")
+    if name == "decomposition" and job.bias == 0.0:
+        raise UsageError("decomposition has a free bias", hint="leave out the bias, or use the squared hinge")
+    return nystrom.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
+
+
+def sized(solver: Any, rows: int, options: dict[str, Any]) -> Any:
+    """The solver with as many rows in memory as serve it, unless they were asked for."""
+    return solver if "pool" in options else replace(solver, pool=max(solver.pool, int(solver.share * rows)))
+
+
+def smaller(solver: Any) -> Any:
+    """The same solver with less in memory: the cache of columns goes before rows do; None at the least."""
+    cache = getattr(solver, "cache", 0)
+    if cache >= 2 * LEAST_CACHE:
+        return replace(solver, cache=cache // 2)
+    return replace(solver, pool=solver.pool // 2) if solver.pool >= 2 * LEAST_POOL else None
+
+
+def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSolution]) -> tuple[Float64, Expansion]:
+    """Weights (problems, points + 1) and the points all problems share: each support row once."""
+    index = np.unique(np.concatenate([s.numbers for s in solutions]))
+    weights = np.zeros((len(solutions), len(index) + 1))
+    rows, known = [], np.empty(0, np.int64)
+    for k, s in enumerate(solutions):
+        weights[k, np.searchsorted(index, s.numbers)] = s.coefficients
+        weights[k, -1] = s.intercept
+        rows.append(take(s.points, np.flatnonzero(~np.isin(s.numbers, known))))
+        known = np.concatenate([known, np.setdiff1d(s.numbers, known)])
+    points = take(row_stack(rows), np.argsort(known))
+    parameters = {field: float(value) for field, value in kernel._asdict().items()}
+    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardised) else (None, None)
+    points = points._replace(bias=0.0)
+    return weights, Expansion(name_of(kernel), parameters, points, columns, shift, scale)
+
+
+def name_of(kernel: Any) -> str:
+    """The kernel's name in the registry."""
+    return next(name for name in KERNELS if KERNELS[name] is type(kernel))

@@ -1,0 +1,57 @@
+"""What an ingest has to say about the rows it stored, beside how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.errors import DataError
+
+DRIFT = 0.1
+"""A class whose share in some chunk is further from its share in all rows is worth a warning."""
+FEW_CHUNKS = 2
+
+
+def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float:
+    """How far the share of a class in a chunk is from its share in all rows, at most: 0 when classes are well mixed."""
+    table = np.zeros((len(chunks), len(counts)))
+    for k, chunk in enumerate(chunks):
+        table[k, : len(chunk)] = chunk
+    shares = table / table.sum(axis=1, keepdims=True)
+    return float(np.abs(shares - np.array(counts) / sum(counts)).max())
+
+
+def drift_remark(manifest: Any) -> list[str]:
+    """A warning when the classes are not spread over the chunks; the last chunk may be too small to judge by."""
+    chunks = manifest.chunks[:-1] if len(manifest.chunks) > FEW_CHUNKS else manifest.chunks
+    if len(chunks) < FEW_CHUNKS:
+        return []
+    drift = label_drift([c.counts for c in chunks], manifest.layout().counts)
+    # three standard deviations of a share that is drawn by chance do not count
+    chance = 3 * 0.5 / np.sqrt(min(c.rows for c in chunks))
+    if drift <= DRIFT + chance:
+        return []
+    shown = f"the share of a class in a chunk is up to {100 * drift:.0f} % away from its share in all rows"
+    return [f"{shown}: most solvers then need more passes; ingest with --shuffle"]
+
+
+def said(notices: Mapping[str, int]) -> list[str]:
+    """Notices with their counts; what has been counted once is said without."""
+    return [what if what.endswith(".") else f"{count} {what}" for what, count in notices.items() if count]
+
+
+def check_rows(found: int, expected: int | None) -> None:
+    """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
+    if expected is not None and found != expected:
+        text = f"the sources hold {found} rows, {expected} are expected"
+        raise DataError(text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again")
+
+
+def write_rejects(path: Path, rejects: Sequence[tuple[str, int, str, str]]) -> None:
+    """File, line, code and reason of every line that was left out, as tab-separated text."""
+    lines = ("\t".join(map(str, reject)) + "\n" for reject in rejects)
+    durable.write_file(path, "".join(["file\tline\tcode\treason\n", *lines]).encode())

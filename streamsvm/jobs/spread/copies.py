@@ -1,0 +1,61 @@
+"""A solver's state as it goes to the workers and back: copied, and without the arrays that hold nothing yet."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SMALL = 64
+"""Items up to which an array is sent as it is."""
+
+
+class Zeros(NamedTuple):
+    """Stands for an array of zeros."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def packed(state: Any) -> Any:
+    """A copy of a state with ``Zeros`` for its arrays of zeros."""
+    return _mapped(state, _pack)
+
+
+def unpacked(state: Any) -> Any:
+    """A copy that may be changed: nothing in it is shared with ``state``."""
+    return _mapped(state, _unpack)
+
+
+def _pack(value: Any) -> Any:
+    return Zeros(value.shape, value.dtype.str) if value.size > SMALL and not value.any() else value.copy()
+
+
+def _unpack(value: Any) -> Any:
+    return np.zeros(value.shape, value.dtype) if isinstance(value, Zeros) else value.copy()
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same structure with every array changed. What is frozen is shared: it does not change."""
+    if isinstance(value, np.ndarray | Zeros):
+        return change(value)
+    if is_dataclass(value) and not _frozen(value):
+        made = copy.copy(value)
+        for field in fields(value):
+            setattr(made, field.name, _mapped(getattr(value, field.name), change))
+        return made
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, tuple):
+        items = [_mapped(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def _frozen(value: Any) -> bool:
+    return bool(value.__dataclass_params__.frozen)

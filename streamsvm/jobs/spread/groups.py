@@ -1,0 +1,63 @@
+"""Groups of chunks, and the order in which what was found in them is joined: functions of the layout alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from streamsvm.types import Layout
+
+GROUP_BYTES = 16 << 20
+"""Of a group, about: enough work to be worth a message, little enough to share out evenly."""
+MOST_GROUPS = 1024
+
+T = TypeVar("T")
+
+
+class Group(NamedTuple):
+    """Some chunks, in rising order; ``starts``: the number of the first row of each."""
+
+    number: int
+    chunks: tuple[int, ...]
+    starts: tuple[int, ...]
+    rows: int
+
+
+def neighbours(layout: Layout, count: int | None = None) -> list[Group]:
+    """Neighbouring chunks in ``count`` groups of about as many rows; None: as many as are good for a batch method."""
+    chunks = len(layout.chunks)
+    wanted = layout.bytes_per_pass // GROUP_BYTES if count is None else count
+    wanted = max(1, min(wanted, chunks, MOST_GROUPS))
+    ends = np.cumsum(layout.chunks)
+    place = np.arange(1, wanted)
+    cuts = np.searchsorted(ends, place * layout.rows / wanted, side="left") + 1
+    cuts = np.maximum.accumulate(cuts - place) + place  # chunks may be of very different lengths: no group is empty
+    cuts = np.minimum(cuts, chunks - wanted + place)
+    spans = zip([0, *cuts.tolist()], [*cuts.tolist(), chunks], strict=True)
+    return [_group(layout, number, range(first, stop)) for number, (first, stop) in enumerate(spans)]
+
+
+def dealt(layout: Layout, count: int) -> list[Group]:
+    """Chunks dealt to ``count`` groups in turn, so that each has some of every region of the data."""
+    count = max(1, min(count, len(layout.chunks)))
+    return [_group(layout, number, range(number, len(layout.chunks), count)) for number in range(count)]
+
+
+def _group(layout: Layout, number: int, chunks: range) -> Group:
+    starts = np.concatenate([[0], np.cumsum(layout.chunks)])
+    rows = sum(layout.chunks[c] for c in chunks)
+    return Group(number, tuple(chunks), tuple(starts[list(chunks)].tolist()), rows)
+
+
+def folded(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:
+    """Join ``count`` parts along the tree whose left branches are the largest powers of two.
+
+    Parts are taken as they are needed, so that at most log2(count) + 1 of them are held at a time.
+    """
+    if count == 1:
+        return next(parts)
+    left = 1 << (count - 1).bit_length() - 1
+    joined = folded(parts, left, join)
+    return join(joined, folded(parts, count - left, join))

@@ -1,0 +1,203 @@
+"""The fit loop over many workers: a round is a pass over all groups side by side, joined and closed on the driver.
+
+Batch solvers only sum up in a pass. Their groups are fixed by the layout and joined two by two in a fixed tree on the
+workers, so that one, two or four workers, and this process alone, find the same bits. A run without a cluster sums over
+chunk after chunk instead: it finds the same numbers up to rounding, and the same bits where there is one group.
+
+Row-wise solvers move while they go. There are few groups, as many as workers unless ``groups`` says so, because they
+lose touch with each other: a solver joins what came of all copies of its state at once, in the order of the groups. One
+with per-row state is told how many copies there are (its setting ``parts``: CoCoA+ for dual coordinate descent).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streamsvm.errors import ClusterError, UsageError
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs.planning import FitJob, Plan, choose_solver
+from streamsvm.jobs.spread.copies import packed
+from streamsvm.jobs.spread.executor import Executor, Task, Tell, task_limit
+from streamsvm.jobs.spread.groups import Group, dealt, neighbours
+from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
+from streamsvm.jobs.spread.visit import Join, Partial, Round, Work, visit_group
+from streamsvm.jobs.training import REPORT_SECONDS, Keeper, Run, Training, Unkept
+from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
+from streamsvm.solvers import SOLVERS
+from streamsvm.store import open_store
+from streamsvm.types import Layout, Report, Status, Stop, Store
+
+TOGETHER_MOST = KEPT_MOST
+"""Bytes of a group up to which its rows are visited as one block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A fit as it is spread: what the tasks need to know, and over which groups."""
+
+    work: Work
+    groups: list[Group]
+    layout: Layout
+    needs: int
+
+    @property
+    def batch(self) -> bool:
+        return not self.work.solver.shuffled
+
+
+def spread_job(job: FitJob, executor: Executor) -> FitJob:
+    """The job with what the cluster decides: memory of a task, and groups where the result depends on them."""
+    groups, memory = job.groups, task_limit(executor, job.memory)
+    if groups is None and SOLVERS[choose_solver(job, open_store(job.store).layout)[0]].shuffled:
+        groups = max(2, executor.threads)
+    return replace(job, groups=groups, memory=memory)
+
+
+def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
+    """Decide the groups. Raises UsageError for a solver that has nothing to join."""
+    solver: Any = plan.solver
+    layout = store.layout
+    groups = dealt(layout, job.groups or 2) if solver.shuffled else neighbours(layout, job.groups)
+    if solver.row_state:
+        solver = replace(solver, parts=len(groups))
+    _check_joins(solver, plan)
+    sidecars = tuple(Sidecar(directory.resolve(), state, len(plan.problems)) for state in solver.row_state)
+    work = Work(
+        str(Path(store.name).resolve()), store.digest, solver, tuple(plan.problems), plan.features, job.seed,
+        depth=1, retain=plan.memory.retain, together=_together(plan, layout, len(groups)), sidecars=sidecars,
+    )  # fmt: skip
+    return Spread(work, groups, layout, plan.memory.total)
+
+
+def _check_joins(solver: Any, plan: Plan) -> None:
+    try:
+        solver.merge([solver.start(plan.problems[0])])
+    except NotImplementedError as error:
+        raise UsageError(
+            f"solver '{plan.solver_name}' does not run on a cluster", hint="leave out --cluster"
+        ) from error
+
+
+def _together(plan: Plan, layout: Layout, groups: int) -> bool:
+    """Whether a group is small enough to be one block; only then are rows met in random order over all of it."""
+    wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardised)
+    held = 2 * layout.bytes_per_pass // groups
+    fits = plan.memory.kept or held <= plan.memory.limit - plan.memory.total
+    return wanted and fits and held <= TOGETHER_MOST
+
+
+def _resumable(error: ClusterError) -> ClusterError:
+    """The same error with what a user of a fit can do besides."""
+    hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
+    return ClusterError(error.message, hint=hint, code=error.code)
+
+
+class SpreadTrainer:
+    """Like ``jobs.training.Trainer``, through an executor."""
+
+    def __init__(self, spread: Spread, executor: Executor, report: Report) -> None:
+        self._spread, self._executor, self._report = spread, executor, report
+        work = spread.work
+        self._solver = work.solver
+        self.result = Training([Run(p, self._solver.start(p)) for p in work.problems])
+        rows: dict[str, Any] = {car.state.name: GroupRows(car, spread.layout, spread.groups) for car in work.sidecars}
+        self.result.row_states = rows
+        self._task = Task("fit", visit_group, spread.needs)
+        self._began, self._told = time.perf_counter(), 0.0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
+        """Round after round until every certificate is exact and small enough, or ``stop`` says so."""
+        result, keeper = self.result, keeper or Unkept()
+        keeper.resume(result)
+        before, shared = result.seconds, self._executor.share(self._spread.work)
+        while True:
+            keeper.around()
+            self._announce_the_last(stop)
+            self._round(shared, keeper)
+            result.seconds = before + time.perf_counter() - self._began
+            if all(run.done for run in result.runs):
+                result.status = Status.CONVERGED
+                return result
+            if result.ending:
+                return result
+            if result.seconds - before > stop.seconds:
+                result.status, result.ending = Status.TIME, True
+            keeper.between(result)
+
+    def _announce_the_last(self, stop: Stop) -> None:
+        result = self.result
+        if not result.ending and result.passes + 1 >= stop.max_passes:
+            result.status, result.ending = Status.PASSES, True
+        if result.ending:
+            for run in result.runs:
+                if not run.done:
+                    self._solver.certify(run.state)
+
+    def _round(self, shared: Any, keeper: Keeper) -> None:
+        result = self.result
+        active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
+        states = tuple((k, packed(run.state)) for k, run in active)
+        try:
+            found = self._visit_all(shared, states, self._meanwhile(keeper))
+        except ClusterError as error:
+            keeper.save(result)
+            raise _resumable(error) from error
+        for rows in self._rows:
+            rows.advance()
+        result.passes += 1
+        result.bytes_read += self._spread.layout.bytes_per_pass
+        result.waited += found.waited / self._executor.threads
+        result.peak = max(result.peak, found.peak, anonymous_bytes())
+        for (k, run), state in zip(active, found.states, strict=True):
+            run.state = state
+            run.certificate = self._solver.finish(state)
+            close = run.certificate.gap <= run.problem.tolerance
+            run.done = run.certificate.exact and (close or run.certificate.final)
+            self._tell_certificate(k, run)
+
+    def _visit_all(self, shared: Any, states: tuple[tuple[int, Any], ...], tell: Tell) -> Partial:
+        """One pass over all groups. Nothing on the driver has changed if it fails."""
+        groups, solver = self._spread.groups, self._solver
+        version, drop = next(((rows.version, rows.drop()) for rows in self._rows), (0, ()))
+        begun = self._executor.share(Round(self.result.passes, states, version, drop))
+        if self._spread.batch:
+            found: Partial = self._executor.reduce(self._task, groups, Join(solver), (shared, begun), tell)
+            assert (found.first, found.stop) == (0, len(groups))
+            return found
+        parts = list(self._executor.map(self._task, groups, (shared, begun), tell))
+        joined = [solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
+        seconds, waited = sum(p.seconds for p in parts), sum(p.waited for p in parts)
+        return Partial(0, len(parts), joined, seconds, waited, max(p.peak for p in parts))
+
+    @property
+    def _rows(self) -> list[GroupRows]:
+        rows: list[Any] = list(self.result.row_states.values())
+        return rows
+
+    def _meanwhile(self, keeper: Keeper) -> Tell:
+        """What is done while workers work: what is asked from outside is heard, and progress told."""
+
+        def tell(done: int) -> None:
+            keeper.between(self.result)
+            if time.perf_counter() - self._told >= REPORT_SECONDS:
+                self._told = time.perf_counter()
+                rows, of = sum(g.rows for g in self._spread.groups[:done]), self._spread.layout.rows
+                self._tell("progress", {"pass": self.result.passes + 1, "rows": rows, "of": of})
+
+        return tell
+
+    def _tell_certificate(self, k: int, run: Run) -> None:
+        found = run.certificate
+        assert found is not None
+        values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
+        self._tell("pass", {"pass": self.result.passes, "problem": k, **values, "facts": found.facts})
+
+    def _tell(self, event: str, facts: dict[str, Any]) -> None:
+        seconds = time.perf_counter() - self._began
+        self._report({"event": event, **facts, "seconds": seconds, "memory": anonymous_bytes()})

@@ -1,0 +1,107 @@
+"""A sample of the rows of a pass, each found with a probability that grows with what it means to the objective.
+
+Priority sampling (Duffield, Lund, Thorup, J. ACM 2007): the rows of the ``limit`` smallest keys u_i / score_i stay. A
+row counts 1 / min(1, t score_i) times, t the next key after those: sums over the sample are unbiased, and a row of large
+score is certain to be there. The sample is a function of the rows alone, so two workers' samples join
+into what one worker would have found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute import operators
+from streamsvm.compute.newton import keys_pass
+from streamsvm.rows import Float32, Float64, Int64
+from streamsvm.types import Block
+
+SPARE = 1.3
+"""Rows are thrown out when there are this many times ``limit``."""
+
+
+class Sample(NamedTuple):
+    """Rows by their global number; each was to be found with ``probability``."""
+
+    X: Any
+    y: Float32
+    s: Float32
+    probability: Float64
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all rows that count."""
+        return bool((self.probability >= 1.0).all())
+
+
+class _Part(NamedTuple):
+    X: Any
+    y: Float32
+    s: Float32
+    keys: Float64
+    scores: Float64
+    row: Int64
+    """Global numbers."""
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Part:
+        y, s, keys, scores, row = self[1:]
+        return _Part(operators.where(self.X, chosen), y[chosen], s[chosen], keys[chosen], scores[chosen], row[chosen])
+
+
+@dataclass(slots=True)
+class Sketch:
+    """``threshold``: keys from here on are out, and count for the probabilities only."""
+
+    limit: int
+    salt: int = 0
+    threshold: float = np.inf
+    held: int = 0
+    parts: list[_Part] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Begin a pass; its draws are independent of the last one's."""
+        self.salt += 1
+        self.threshold, self.held, self.parts = np.inf, 0, []
+
+    def add(self, block: Block, scores: Float64) -> None:
+        """Offer the rows of a block."""
+        keys = np.empty(len(scores))
+        keys_pass(scores, block.start, self.salt, keys)
+        chosen = keys < self.threshold
+        count = int(np.count_nonzero(chosen))
+        if not count:
+            return
+        row = block.start + np.flatnonzero(chosen).astype(np.int64)
+        X = operators.where(block.X, chosen)
+        self.parts.append(_Part(X, block.y[chosen], block.s[chosen], keys[chosen], scores[chosen], row))
+        self.held += count
+        if self.held > SPARE * self.limit:
+            self._throw_out()
+
+    def merge(self, other: Sketch) -> None:
+        self.threshold = min(self.threshold, other.threshold)
+        self.parts = self.parts + other.parts
+        self.held += other.held
+        self._throw_out()
+
+    def _throw_out(self) -> None:
+        keys = np.concatenate([part.keys for part in self.parts] or [np.empty(0)])
+        if len(keys) > self.limit:
+            self.threshold = min(self.threshold, float(np.partition(keys, self.limit)[self.limit]))
+        self.parts = [part.where(part.keys < self.threshold) for part in self.parts]
+        self.held = sum(len(part.keys) for part in self.parts)
+
+    def sample(self) -> Sample | None:
+        """The rows by number, and nothing kept here; None if no row counts."""
+        self._throw_out()
+        parts, self.parts = self.parts, []
+        if not parts:
+            return None
+        order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
+        y, s, scores = (np.concatenate([part[k] for part in parts])[order] for k in (1, 2, 4))
+        X = operators.formed(operators.stack([part.X for part in parts]), order)
+        probability = np.minimum(1.0, scores * self.threshold) if self.threshold < np.inf else np.ones(len(scores))
+        return Sample(X, y, s, probability)

@@ -1,0 +1,52 @@
+"""Arrays other programs wrote, in HDF5 files and Zarr directories: read by their libraries, once they are found harmless.
+
+They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that
+nothing points elsewhere, that no foreign code is asked for, and how much memory a chunk needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamsvm.errors import DataError, UsageError
+from streamsvm.store.foreign.arrays import Foreign, Keys
+
+__all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
+
+MANIFEST = "manifest.json"
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+NO_CHECKSUMS = "the source has no checksums of ours: damage to it since it was written cannot be noticed"
+
+
+def foreign_format(path: Path) -> str | None:
+    """'zarr' or 'hdf5' for what others wrote; None for our own stores and everything else."""
+    if path.is_dir():
+        return "zarr" if any((path / name).is_file() for name in ZARR_FILES) and not _is_ours(path) else None
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return "hdf5" if file.read(len(HDF5_MAGIC)) == HDF5_MAGIC else None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this is a store of ours, perhaps one that was never finished."""
+    from streamsvm.store.foreign.zmeta import attributes
+
+    return (path / MANIFEST).exists() or "streamsvm" in attributes(path)
+
+
+def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
+    """The features and labels named by ``keys``. Raises DataError, SecurityError, MissingError, UsageError."""
+    if kind == "zarr":
+        from streamsvm.store.foreign.zarrays import open_group as open_file
+    else:
+        from streamsvm.store.foreign.h5arrays import open_file
+    found = open_file(path, keys)
+    if found.labels is None and keys.labels_needed:
+        hint = "name the array of labels: --labels-key"
+        raise UsageError(f"{path} has no array {keys.labels!r}", hint=hint)
+    if found.labels is not None and found.labels.shape != (found.features.rows,):
+        text = f"{keys.features!r} of {path} has {found.features.rows} rows, {keys.labels!r} the shape "
+        raise DataError(f"{text}{found.labels.shape}", code="E-ROWS", hint="one label a row")
+    return found

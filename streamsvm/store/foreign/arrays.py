@@ -1,0 +1,156 @@
+"""What foreign arrays look like to us: numbers by rows, whatever library reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Int64, Rows
+from streamsvm.store.sources.arrays import KINDS, as_float32
+
+SLICE_BYTES = 4 << 20
+"""Of rows that are read at a time where the chunks do not say it."""
+LARGEST_INDEX = 2**31 - 1
+
+
+class Keys(NamedTuple):
+    """The names of the arrays."""
+
+    features: str
+    labels: str | None
+    labels_needed: bool = True
+    allow_fill: bool = False
+    """Take chunks that were never written for what the file says they read as."""
+
+
+class RowArray(Protocol):
+    """An array of which some rows can be read."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk: tuple[int, ...]
+    """What is stored as one; as wide as ``shape`` where rows can be read one by one."""
+    sliced: bool
+    """Whether part of a chunk can be read without the rest."""
+
+    def read(self, start: int, stop: int) -> NDArray[Any]: ...
+
+
+class Features(Protocol):
+    """A matrix, dense or CSR."""
+
+    rows: int
+    columns: int
+    name: str
+    sparse: bool
+    step: int
+    """How many rows are best read at a time."""
+    chunk_bytes: int
+    """Memory a chunk takes while it is read."""
+
+    def entries(self, starts: list[int]) -> tuple[int, ...] | None:
+        """Stored entries between rows ``starts[k]`` and ``starts[k + 1]``; None when dense."""
+        ...
+
+    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        """Some rows. ``missing``: NaN stands for a missing value. Raises DataError E-NONFINITE, E-RANGE, E-INDEX."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """An opened file or directory."""
+
+    features: Features
+    labels: RowArray | None
+    close: Callable[[], None]
+
+
+class DenseRows:
+    """A 2-D array."""
+
+    sparse = False
+
+    def __init__(self, array: RowArray) -> None:
+        check_numbers(array, dimensions=2)
+        self._array = array
+        self.rows, self.columns = array.shape
+        self.name = array.name
+        slice_rows = max(1, SLICE_BYTES // (4 * self.columns))
+        self.step = min(array.chunk[0], slice_rows) if array.sliced else array.chunk[0]
+        row_bytes = array.dtype.itemsize * self.columns
+        self.chunk_bytes = self.step * row_bytes if array.sliced else 3 * array.chunk[0] * row_bytes
+
+    def entries(self, starts: list[int]) -> tuple[int, ...] | None:
+        return None
+
+    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        return Dense(as_float32(self._array.read(start, stop), self.name, start, missing=missing))
+
+
+class SparseRows:
+    """A group of ``data``, ``indices`` and ``indptr``, as AnnData writes it. The indptr (8 bytes a row) is kept."""
+
+    sparse = True
+
+    def __init__(self, name: str, parts: tuple[RowArray, RowArray, RowArray], shape: tuple[int, int]) -> None:
+        self._data, self._indices, indptr = parts
+        for part in parts:
+            check_numbers(part, dimensions=1)
+        self.rows, self.columns = shape
+        self.name = name
+        self._indptr: Int64 = indptr.read(0, indptr.shape[0]).astype(np.int64)
+        entries = self._data.shape[0]
+        steps = np.diff(self._indptr)
+        whole = len(self._indptr) == self.rows + 1 and self._indptr[0] == 0 and self._indptr[-1] == entries
+        if not whole or (steps < 0).any() or self._indices.shape != (entries,) or self.columns > LARGEST_INDEX:
+            found = f"{name}: data, indices and indptr do not fit together"
+            raise DataError(found, code="E-SHAPE", hint="write the matrix again")
+        self.step = max(1, int(SLICE_BYTES / 8 / max(1.0, entries / self.rows)))
+        chunk = 0 if self._data.sliced else self._data.chunk[0] * self._data.dtype.itemsize
+        self.chunk_bytes = 2 * SLICE_BYTES + 3 * chunk
+
+    def entries(self, starts: list[int]) -> tuple[int, ...] | None:
+        return tuple(np.diff(self._indptr[starts]).tolist())
+
+    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        low, high = self._indptr[start], self._indptr[stop]
+        indices = self._indices.read(low, high)
+        if len(indices) and not (0 <= indices.min() and indices.max() < self.columns):
+            row = start + int(np.searchsorted(self._indptr[start : stop + 1], low + indices.argmax(), side="right"))
+            found = f"{self.name} row {row}: an index is not below {self.columns}"
+            raise DataError(found, code="E-INDEX", hint="write the matrix again")
+        values = as_float32(self._data.read(low, high).reshape(-1, 1), self.name, int(low), missing=missing)
+        indptr = self._indptr[start : stop + 1] - low
+        return _sorted_rows(CSR(values.ravel(), indices.astype(np.int32), indptr))
+
+
+def _sorted_rows(X: CSR) -> CSR:
+    """The same with indices that rise within a row, as everything else expects; twice the same is refused."""
+    falls = X.indices[1:] <= X.indices[:-1]
+    falls[X.indptr[1:-1][(X.indptr[1:-1] > 0) & (X.indptr[1:-1] < len(X.indices))] - 1] = False
+    if not falls.any():
+        return X
+    row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
+    order = np.lexsort((X.indices, row))
+    data, indices = X.data[order], X.indices[order]
+    same = (indices[1:] == indices[:-1]) & (row[1:] == row[:-1])
+    if same.any():
+        where = int(row[1:][same][0])
+        raise DataError(f"a column occurs twice in row {where + 1} of a slice", code="E-DUP", hint="sum them first")
+    return CSR(data, indices, X.indptr)
+
+
+def check_numbers(array: RowArray, dimensions: int) -> None:
+    """Raise DataError E-SHAPE, E-DTYPE for what is no array of numbers."""
+    if len(array.shape) != dimensions or 0 in array.shape[1:] or (dimensions == 2 and not array.shape[0]):
+        expected = "(rows, columns)" if dimensions == 2 else "one number an entry"
+        raise DataError(f"{array.name} has the shape {array.shape}", code="E-SHAPE", hint=f"expected {expected}")
+    if array.dtype.kind not in KINDS:
+        raise DataError(f"{array.name} holds {array.dtype}, not numbers", code="E-DTYPE", hint="store plain numbers")

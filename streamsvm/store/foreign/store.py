@@ -1,0 +1,128 @@
+"""A foreign array as a store: read in place, in chunks of whole rows, without a copy of ours."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Int32, Rows, row_count
+from streamsvm.store.foreign import NO_CHECKSUMS, Keys, foreign_format, open_foreign
+from streamsvm.store.foreign.arrays import Features, RowArray
+from streamsvm.store.labels import Census
+from streamsvm.store.sources.keyed import as_labels, check_chunk
+from streamsvm.store.statistics import Moments
+from streamsvm.types import Chunk, Layout, Statistics
+
+LABEL_ROWS = 1 << 20
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was read of a chunk; the library that read it made the memory."""
+
+    nbytes: int
+    X: Rows | None = None
+
+
+class ForeignStore:
+    """See ``types.Store``. Labels are read once and kept, 4 bytes a row; features in every pass."""
+
+    def __init__(self, path: Path, keys: Keys, memory: int | None = None) -> None:
+        kind = foreign_format(path)
+        if kind is None:
+            raise DataError(f"{path} is neither a store nor a Zarr or HDF5 array", code="E-FORMAT", hint="ingest it")
+        self._path, self._keys, self._memory = path, keys, memory
+        self._foreign = open_foreign(path, kind, keys)
+        features, labels = self._foreign.features, self._foreign.labels
+        assert labels is not None
+        check_chunk(features, memory)
+        self.name = str(path)
+        self._codes, classes = codes_of(labels)
+        self._features, self._step = features, features.step
+        counts = np.bincount(self._codes, minlength=len(classes)).tolist()
+        chunks, nonzeros = self._sizes()
+        self.layout = Layout(features.columns, chunks, nonzeros, classes, tuple(counts))
+        self.digest = self._hash()
+        named = {"features_key": keys.features, "labels_key": keys.labels}
+        encoding = {"format": kind, "options": named, "columns": features.columns}
+        self.facts: dict[str, Any] = {"names": None, "encoding": encoding, "notice": NO_CHECKSUMS}
+
+    def __reduce__(self) -> Any:
+        return ForeignStore, (self._path, self._keys, self._memory)
+
+    @property
+    def census(self) -> list[list[int]]:
+        """Rows of each class in each chunk."""
+        cuts = np.split(self._codes, np.cumsum(self.layout.chunks)[:-1])
+        return [np.bincount(codes, minlength=1).tolist() for codes in cuts]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of what wrote it: nobody knows."""
+        return {}
+
+    def statistics(self) -> Statistics:
+        moments = Moments()
+        for chunk in range(len(self.layout.chunks)):
+            moments.add(self._read(chunk))
+        return moments.result(self.layout.columns, not self.layout.dense)
+
+    def buffers(self) -> Taken:
+        return Taken(self.layout.block_bytes + self._features.chunk_bytes)
+
+    def fetch(self, chunk: int, into: Taken) -> None:
+        into.X = self._read(chunk)
+
+    def check(self, chunk: int, into: Taken) -> Chunk:
+        assert into.X is not None
+        start = chunk * self._step
+        return Chunk(_writable(into.X), self._codes[start : start + row_count(into.X)].copy(), None)
+
+    def expect(self, chunk: int) -> None:
+        """The libraries read ahead as they see fit."""
+
+    def forget(self, chunk: int) -> None:
+        """They do not say where a chunk lies."""
+
+    def _read(self, chunk: int) -> Rows:
+        start = chunk * self._step
+        return self._features.read(start, min(start + self._step, self._features.rows))
+
+    def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Rows and, of CSR, entries of each chunk."""
+        starts = [*range(0, self._features.rows, self._step), self._features.rows]
+        rows = tuple(np.diff(starts).tolist())
+        entries = self._features.entries(starts)
+        return rows, entries
+
+    def _hash(self) -> str:
+        """Of what the labels and the shape are: of the features there is nothing to go by without reading them."""
+        features: Features = self._features
+        text = f"{features.name} {features.rows} {features.columns} {features.step} {self.layout.classes}"
+        stamp = max((p.stat().st_mtime_ns for p in _files(self._path)), default=0)
+        return hashlib.sha256(f"{text} {stamp}".encode() + self._codes.tobytes()).hexdigest()
+
+
+def codes_of(labels: RowArray) -> tuple[Int32, tuple[str, ...]]:
+    """Class codes of all rows and what they stand for. Raises DataError E-LABEL."""
+    census, rows = Census(), labels.shape[0]
+    parts = [
+        census.codes(as_labels(labels.read(a, min(a + LABEL_ROWS, rows)), labels.name))
+        for a in range(0, rows, LABEL_ROWS)
+    ]
+    return np.concatenate(parts), census.table()
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+
+
+def _writable(X: Rows) -> Rows:
+    """A visit may change what it is given."""
+    arrays = [np.ascontiguousarray(a) if a.flags.writeable else a.copy() for a in X if isinstance(a, np.ndarray)]
+    return Dense(*arrays) if isinstance(X, Dense) else CSR(*arrays)

@@ -1,0 +1,39 @@
+"""Some chunks of a store as a store of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamsvm.types import Chunk, Statistics, Store
+
+
+class Section:
+    """Wraps a store; its chunk k is chunk ``chunks[k]`` of the other one."""
+
+    def __init__(self, store: Store, chunks: Sequence[int]) -> None:
+        self._store, self._chunks = store, chunks
+        self.name, self.digest = store.name, store.digest
+        layout = store.layout
+        nonzeros = None if layout.nonzeros is None else tuple(layout.nonzeros[c] for c in chunks)
+        self.layout = replace(layout, chunks=tuple(layout.chunks[c] for c in chunks), nonzeros=nonzeros)
+
+    def statistics(self) -> Statistics:
+        return self._store.statistics()
+
+    def buffers(self) -> Any:
+        return self._store.buffers()
+
+    def fetch(self, chunk: int, into: Any) -> None:
+        self._store.fetch(self._chunks[chunk], into)
+
+    def check(self, chunk: int, into: Any) -> Chunk:
+        return self._store.check(self._chunks[chunk], into)
+
+    def expect(self, chunk: int) -> None:
+        if chunk < len(self._chunks):
+            self._store.expect(self._chunks[chunk])
+
+    def forget(self, chunk: int) -> None:
+        self._store.forget(self._chunks[chunk])

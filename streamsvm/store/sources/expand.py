@@ -1,0 +1,45 @@
+"""What a user names as sources, as files: directories and patterns stand for the files in them, in order of name."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamsvm.errors import MissingError, UsageError, quote
+from streamsvm.store.manifest import FILE
+
+PATTERN = frozenset("*?[")
+
+
+def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
+    """Files, and directories that are Zarr arrays. Raises MissingError, UsageError."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.exists():
+            found += _in_directory(path) if path.is_dir() else [path]
+        elif PATTERN & set(str(path)):
+            found += _matching(str(path))
+        else:
+            raise MissingError(f"{path} does not exist", hint="name the files to read")
+    return tuple(found)
+
+
+def _in_directory(path: Path) -> list[Path]:
+    from streamsvm.store.foreign import foreign_format  # which itself reads through this package
+
+    if (path / FILE).exists():
+        raise UsageError(f"{path} is a store already", hint="name the files it was made of")
+    if foreign_format(path) == "zarr":
+        return [path]
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    if not files:
+        raise MissingError(f"{path} holds no files", hint="name the files to read")
+    return files
+
+
+def _matching(pattern: str) -> list[Path]:
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")
+    return list(expand(matches))

@@ -1,0 +1,142 @@
+"""Missing values replaced: the rows of a source, with NaN where one is missing, made whole by a policy.
+
+What to fill in (the mean of each column) and which columns have a value missing at all (for indicators) is found by
+reading the source once before, and recorded, so that other files are filled with the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.store.sources.options import Source, SourceFile, SourceOptions
+from streamsvm.types import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What stands for a missing value in each column (d,), and the columns that are given an indicator."""
+
+    values: Float32
+    indicators: NDArray[np.int64]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"values": self.values.tolist(), "indicators": self.indicators.tolist()}
+
+    def apply(self, X: Rows) -> Rows:
+        """The rows without NaN, with the indicator columns after the others."""
+        return self._dense(X) if isinstance(X, Dense) else self._sparse(X)
+
+    def _dense(self, X: Dense) -> Dense:
+        absent = np.isnan(X.values)
+        values = np.where(absent, self.values, X.values)
+        if len(self.indicators):
+            values = np.hstack([values, absent[:, self.indicators].astype(np.float32)])
+        return Dense(np.ascontiguousarray(values, np.float32))
+
+    def _sparse(self, X: CSR) -> CSR:
+        absent = np.isnan(X.data)
+        data = np.where(absent, self.values[X.indices], X.data).astype(np.float32)
+        place = np.full(len(self.values), -1, np.int64)
+        place[self.indicators] = len(self.values) + np.arange(len(self.indicators))
+        row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
+        told = absent & (place[X.indices] >= 0)
+        rows = np.concatenate([row, row[told]])
+        indices = np.concatenate([X.indices, place[X.indices[told]]])
+        order = np.lexsort((indices, rows))
+        data = np.concatenate([data, np.ones(np.count_nonzero(told), np.float32)])[order]
+        indptr = np.zeros(len(X.indptr), np.int64)
+        np.cumsum(np.bincount(rows, minlength=len(X.indptr) - 1), out=indptr[1:])
+        return CSR(data, indices[order].astype(np.int32), indptr)
+
+
+class Filled:
+    """Wraps a source; see ``Source``."""
+
+    def __init__(self, source: Source, filling: Filling) -> None:
+        self._source, self._filling = source, filling
+        self.sparse, self.notices = source.sparse, source.notices
+
+    @property
+    def sources(self) -> list[SourceFile]:
+        return self._source.sources
+
+    @property
+    def columns(self) -> int | None:
+        return len(self._filling.values) + len(self._filling.indicators)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        names = self._source.names
+        return None if names is None else (*names, *(f"{names[j]} missing" for j in self._filling.indicators))
+
+    def batches(self) -> Iterator[Batch]:
+        for batch in self._source.batches():
+            values = batch.X.values if isinstance(batch.X, Dense) else batch.X.data
+            count = int(np.count_nonzero(np.isnan(values)))
+            if count:
+                self.notices["missing values filled"] = self.notices.get("missing values filled", 0) + count
+                batch = batch._replace(X=self._filling.apply(batch.X))
+            elif len(self._filling.indicators):
+                batch = batch._replace(X=self._filling.apply(batch.X))
+            yield batch
+
+    def encoding(self) -> dict[str, Any]:
+        return self._source.encoding() | {"missing": self._filling.to_json()}
+
+
+def filled(source: Source, paths: tuple[Path, ...], options: SourceOptions) -> Source:
+    """The source with missing values replaced as asked. Raises DataError E-MISSING for a column without any value."""
+    recorded = (options.encoding or {}).get("missing")
+    if recorded is not None:
+        filling = Filling(np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64))
+        return Filled(source, filling)
+    from streamsvm.store.sources import SOURCES
+
+    census: Source = source
+    if options.missing == "zero" and source.columns is not None:
+        return Filled(source, Filling(np.zeros(source.columns, np.float32), np.empty(0, np.int64)))
+    filling = _census(census, mean=options.missing == "mean")
+    again: Source = SOURCES[options.format](paths, options)
+    return Filled(again, filling)
+
+
+def _census(source: Source, *, mean: bool) -> Filling:
+    """Read everything once."""
+    sums = counts = np.zeros(0)
+    absent, rows = np.zeros(0, np.int64), 0
+    for batch in source.batches():
+        found = _sums(batch.X, source.columns)
+        size = max(len(sums), len(found[0]))
+        sums, counts, absent = (_grown(a, size) + _grown(b, size) for a, b in zip((sums, counts, absent), found, strict=True))
+        rows += len(batch.labels)
+    present = counts if not source.sparse else rows - absent
+    if mean and (empty := np.flatnonzero((present <= 0) & (absent > 0))).size:
+        name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
+        found_text = f"column {name} has no value in any row"
+        raise DataError(found_text, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
+    values = np.where(absent > 0, sums / np.maximum(present, 1), 0.0) if mean else np.zeros(len(sums))
+    return Filling(values.astype(np.float32), np.empty(0, np.int64) if mean else np.flatnonzero(absent))
+
+
+def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:
+    """By column: sum and number of the values present, number of those missing."""
+    if isinstance(X, Dense):
+        absent = np.isnan(X.values)
+        sums = np.where(absent, 0, X.values).sum(axis=0, dtype=np.float64)
+        return sums, (~absent).sum(axis=0).astype(np.float64), absent.sum(axis=0)
+    absent = np.isnan(X.data)
+    size = columns or int(X.indices.max(initial=-1)) + 1
+    sums = np.bincount(X.indices, np.where(absent, 0, X.data), size)
+    return sums, np.bincount(X.indices[~absent], minlength=size).astype(float), np.bincount(X.indices[absent], minlength=size)
+
+
+def _grown(values: Any, size: int) -> Any:
+    return np.concatenate([values, np.zeros(size - len(values), values.dtype)])

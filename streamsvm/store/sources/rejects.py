@@ -1,0 +1,42 @@
+"""Lines that were left out because they cannot be read, and how many of them are too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from streamsvm.errors import DataError
+
+KEPT = 100_000
+"""Of the lines that are listed; more are only counted."""
+ENOUGH = 1000
+"""Lines after which the share is judged while reading."""
+
+
+@dataclass(slots=True)
+class Rejects:
+    """Shared by the files of a source."""
+
+    lines: list[tuple[str, int, str, str]] = field(default_factory=list)
+    """File, line number, code, reason."""
+    count: int = 0
+    read: int = 0
+    """Lines looked at, good ones included."""
+
+    def add(self, name: str, number: int, error: DataError) -> None:
+        """Note a line."""
+        self.count += 1
+        if len(self.lines) < KEPT:
+            reason = error.message.partition(f"line {number}")[2].lstrip(":, ") or error.message
+            self.lines.append((name, number, error.code, reason))
+
+    def check(self, share: float, *, last: bool = False) -> None:
+        """Raise DataError E-BAD-LINES when there are more than ``share`` of them."""
+        if (last or self.read >= ENOUGH) and self.count > share * self.read:
+            found = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
+            first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
+            raise DataError(f"{found}; {first}", code="E-BAD-LINES", hint="check the format, or pass a larger --max-bad")
+
+    def clear(self) -> None:
+        """Begin again: the files are read another time."""
+        self.lines.clear()
+        self.count = self.read = 0

@@ -1,0 +1,77 @@
+"""Which addresses are taken, and which are refused because whoever can reach them could run programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamsvm.cluster.address import parse
+from streamsvm.errors import DataError, MissingError, SecurityError, UsageError
+
+OPEN = [
+    "tcp://10.0.0.7:8786",
+    "tcp://8.8.8.8:8786",
+    "tcp://scheduler:8786",
+    "tcp://[2001:db8::1]:8786",
+    "tcp://0.0.0.0:1",
+]
+
+
+@pytest.mark.parametrize(
+    "text", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.9.9.9:1"]
+)
+def test_this_machine_needs_no_encryption(text: str) -> None:
+    assert parse(text).url == text
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_an_open_network_is_refused(text: str) -> None:
+    with pytest.raises(SecurityError, match="neither encrypted nor on this machine") as caught:
+        parse(text)
+    assert caught.value.exit_code == 77
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_an_open_network_is_allowed_with_a_warning_each_time(text: str) -> None:
+    with pytest.warns(UserWarning, match="can run programs as you"):
+        assert parse(text, insecure=True).url == text
+
+
+def test_tls_goes_anywhere() -> None:
+    assert parse("tls://10.0.0.7:8786").encrypted
+
+
+def test_local_says_how_many() -> None:
+    assert parse("local:3").workers == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["local:", "local:0", "local:-1", "local:two", "tcp://host", "http://x:1", "tcp://:1", "x:y"]
+)
+def test_what_is_no_cluster_is_said_so(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_a_scheduler_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.json"
+    path.write_text(json.dumps({"address": "tcp://127.0.0.1:8786"}))
+    assert parse(f"scheduler-file:{path}").url == "tcp://127.0.0.1:8786"
+    path.write_text(json.dumps({"address": "tcp://10.0.0.7:8786"}))
+    with pytest.raises(SecurityError):
+        parse(f"scheduler-file:{path}")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", "[" * 100_000])
+def test_a_file_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "scheduler.json"
+    path.write_text(content)
+    with pytest.raises(DataError):
+        parse(f"scheduler-file:{path}")
+
+
+def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingError):
+        parse(f"scheduler-file:{tmp_path}/nothing.json")

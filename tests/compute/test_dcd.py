@@ -1,0 +1,206 @@
+"""One sweep of dual coordinate descent: compiled, as plain Python, and as anyone would write it down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numba import njit
+
+from streamsvm.compute import dcd
+from streamsvm.compute.dcd import dcd_sweep
+from streamsvm.compute.records import FAST
+from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
+from streamsvm.rows import Dense
+from tests.arrays import csr_of, sparse_values
+
+N, D = 60, 7
+C = np.float64(0.7)
+"""A float64 also where the pass is not compiled: a Python float times a float32 would be a float32."""
+BIAS = 0.5
+RECORDS = [Hinge(), SquaredHinge(), Huber(0.25)]
+FORMS = ["dense", "csr"]
+
+each_loss = pytest.mark.parametrize("loss", RECORDS, ids=lambda loss: type(loss).__name__)
+
+
+class Case(NamedTuple):
+    values: Any
+    y: Any
+    s: Any
+    order: Any
+
+    def rows(self, form: str) -> Any:
+        return Dense(self.values, BIAS) if form == "dense" else csr_of(self.values, BIAS)
+
+
+def case(seed: int = 0) -> Case:
+    """Rows among which one is empty, and weights of which some are 0."""
+    rng = np.random.default_rng(seed)
+    values = sparse_values(rng, N, D)
+    values[5] = 0.0
+    y = rng.choice([-1.0, 1.0], N).astype(np.float32)
+    s = rng.choice([0.0, 0.5, 1.0, 3.0], N).astype(np.float32)
+    return Case(values, y, s, rng.permutation(N).astype(np.int32))
+
+
+class Swept(NamedTuple):
+    left: int
+    losses: float
+    order: Any
+    alpha: Any
+    w: Any
+
+
+def swept(run: Any, X: Any, given: Case, loss: Any, *, sweeps: int = 3, slack: float = 0.0) -> Swept:
+    """Sweeps in sequence over what each one leaves, from alpha = 0."""
+    alpha, w, order, left, losses = np.zeros(N), np.zeros(D + 1), given.order.copy(), N, 0.0
+    for _ in range(sweeps):
+        left, losses = run(X, given.y, given.s, alpha, w, order, left, C, loss, slack)
+    return Swept(left, losses, order[:left].copy(), alpha, w)
+
+
+def slowly(given: Case, loss: Any, *, sweeps: int = 3, slack: float = 0.0) -> Swept:
+    """The obvious way: rows as float64 with the constant feature, w rebuilt from alpha at every step."""
+    X = np.hstack([given.values.astype(np.float64), np.full((N, 1), BIAS)])
+    alpha, todo, losses = np.zeros(N), list(given.order), 0.0
+    for _ in range(sweeps):
+        kept, losses = [], 0.0
+        for i in todo:
+            weight = float(C) * float(given.s[i])
+            if weight == 0.0:
+                continue
+            w = (alpha * given.y) @ X
+            m = float(given.y[i] * (X[i] @ w))
+            losses += weight * loss.value(m)
+            top, G = loss.upper(weight), m - 1.0 + loss.conjugate_slope(alpha[i], weight)
+            at_low, at_top = alpha[i] <= 0.0, alpha[i] >= top
+            if (at_low and G > slack) or (at_top and G < -slack):
+                continue
+            kept.append(i)
+            alpha[i] = min(max(alpha[i] - G / (X[i] @ X[i] + loss.curvature(weight)), 0.0), top)
+        todo = kept
+    return Swept(len(todo), losses, np.array(todo, np.int32), alpha, (alpha * given.y) @ X)
+
+
+def assert_same(found: Swept, expected: Swept, tolerance: float = 1e-9) -> None:
+    assert found.left == expected.left
+    np.testing.assert_array_equal(found.order, expected.order)
+    assert found.losses == pytest.approx(expected.losses, rel=tolerance)
+    np.testing.assert_allclose(found.alpha, expected.alpha, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found.w, expected.w, rtol=tolerance, atol=tolerance)
+
+
+@each_loss
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sweeps", [1, 4])
+@pytest.mark.parametrize("slack", [0.0, 0.3])
+def test_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, slack: float) -> None:
+    given = case()
+    expected = slowly(given, loss, sweeps=sweeps, slack=slack)
+    for run in (dcd_sweep, dcd_sweep.py_func):
+        assert_same(swept(run, given.rows(form), given, loss, sweeps=sweeps, slack=slack), expected)
+    assert expected.alpha.any()
+
+
+@each_loss
+def test_dense_and_sparse_rows_are_the_same(loss: Any) -> None:
+    given = case(1)
+    one, other = (swept(dcd_sweep, given.rows(form), given, loss, sweeps=8) for form in FORMS)
+    assert_same(one, other)
+
+
+@each_loss
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_without_weight_are_left_alone(loss: Any, form: str) -> None:
+    given = case()
+    found = swept(dcd_sweep, given.rows(form), given, loss)
+    assert not found.alpha[given.s == 0.0].any()
+    assert not np.isin(found.order, np.flatnonzero(given.s == 0.0)).any()
+    assert np.all(found.alpha >= 0.0)
+    assert np.all(found.alpha <= [loss.upper(float(C) * float(x)) for x in given.s])
+
+
+@each_loss
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) -> None:
+    """Its margin is 0 whatever w is, so its best a is -C l'(0), for the hinge the top of the box; w does not move."""
+    given = case()
+    X = given.rows(form)._replace(bias=0.0)
+    for run in (dcd_sweep, dcd_sweep.py_func):
+        found = swept(run, X, given, loss)
+        assert given.s[5] > 0.0
+        assert found.alpha[5] == pytest.approx(-float(C) * float(given.s[5]) * loss.slope(0.0))
+        assert np.isfinite(found.alpha).all()
+        assert found.w[-1] == 0.0
+
+
+@each_loss
+def test_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
+    given, alpha, w = case(), np.zeros(N), np.zeros(D + 1)
+    order = given.order.copy()
+    dcd_sweep(given.rows("dense"), given.y, given.s, alpha, w, order, 10, C, loss, 0.0)
+    assert not np.delete(alpha, given.order[:10]).any()
+    np.testing.assert_array_equal(order[10:], given.order[10:])
+
+
+@each_loss
+@pytest.mark.parametrize("form", FORMS)
+def test_asking_for_rows_ahead_changes_no_bit(loss: Any, form: str) -> None:
+    """The same pass, compiled so that it never comes to ask."""
+    names = dcd_sweep.py_func.__globals__ | {"AHEAD": 1 << 40}
+    blind = njit(nogil=True, fastmath=FAST)(FunctionType(dcd_sweep.py_func.__code__, names))
+    given = case(2)
+    one, other = (swept(run, given.rows(form), given, loss, sweeps=6) for run in (dcd_sweep, blind))
+    assert dcd.AHEAD < N
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# -- how often it is compiled -----------------------------------------------------------------------------------------
+
+EVERY_WAY = """
+import itertools, sys
+from pathlib import Path
+import numpy as np
+from streamsvm.compute.dcd import dcd_sweep
+from streamsvm.jobs.fit import FitJob, fit
+from streamsvm.losses import LOSSES
+from streamsvm.rows import Dense
+from streamsvm.schedule import budget
+from streamsvm.store import create
+from tests.arrays import csr_of, sparse_values
+
+place = Path(sys.argv[1])
+values = sparse_values(np.random.default_rng(0), 300, 5)
+codes = (values[:, 0] > 0).astype(np.int32)
+for form, varied in itertools.product(("dense", "csr"), (False, True)):
+    store = str(place / f"{form}{varied}")
+    writer = create(Path(store), sparse=form == "csr", chunk_bytes=2000)
+    weight = np.ones(300, np.float32) if varied else None
+    writer.append(Dense(values) if form == "dense" else csr_of(values), codes, weight)
+    writer.commit(("-1", "1"), 5, {})
+    budget.KEPT_MOST = 0 if varied else 256 << 20  # blocks are read in every pass, or kept in memory
+    settings = {"C": 1, "bias": 1, "standardize": True, "class_weight": "balanced", "prefetch": 0} if varied else {}
+    for loss in LOSSES:
+        fit(FitJob(store, str(place / "m"), solver="dcd", loss=loss, max_passes=3, overwrite=True, **settings))
+print(len(dcd_sweep.signatures), len(LOSSES))
+"""
+
+
+def test_the_sweep_is_compiled_once_for_each_row_format_and_loss(tmp_path: Path) -> None:
+    """Whatever a fit is asked for: a further signature is seconds of compilation, each time in another process."""
+    root = Path(dcd.__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", EVERY_WAY, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found, losses = map(int, done.stdout.split())
+    assert losses == len(LOSSES)
+    assert found == 2 * losses

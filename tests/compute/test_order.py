@@ -1,0 +1,99 @@
+"""Random orders: permutations, the same on every machine, every one of them equally likely."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.compute.order import permutation, shuffle
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def permuted(count: int, seed: int) -> Any:
+    order = np.full(count, -1, np.int32)
+    permutation(order, seed)
+    return order
+
+
+@given(st.integers(1, 500), seeds)
+def test_an_order_is_a_permutation(count: int, seed: int) -> None:
+    assert sorted(permuted(count, seed)) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"),
+    [(0, [4, 9, 2, 5, 1, 7, 6, 0, 3, 8]), (1, [9, 0, 1, 4, 8, 2, 3, 7, 6, 5]), (2**32 - 1, [8, 6, 2, 1, 5, 9, 0, 7, 3, 4])],
+)
+def test_orders_stay_what_they_were(seed: int, expected: list[int]) -> None:
+    """A resumed run must go on in the order it began with: these are numbers of the first version."""
+    assert permuted(10, seed).tolist() == expected
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=40), st.integers(0, 40), seeds)
+def test_shuffling_a_part_leaves_the_rest(entries: list[int], count: int, seed: int) -> None:
+    count = min(count, len(entries))
+    order = np.array(entries, np.int32)
+    shuffle(order, count, seed)
+    assert sorted(order[:count]) == sorted(entries[:count])
+    assert order[count:].tolist() == entries[count:]
+
+
+@given(st.integers(1, 60), seeds)
+def test_compiled_equals_plain_python(count: int, seed: int) -> None:
+    plain = np.arange(count, dtype=np.int32)
+    with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64
+        shuffle.py_func(plain, count, seed)
+    np.testing.assert_array_equal(permuted(count, seed), plain)
+
+
+def splitmix64(seed: int) -> Any:
+    """The published generator, in whole numbers."""
+    mask = 2**64 - 1
+    while True:
+        seed = (seed + 0x9E3779B97F4A7C15) & mask
+        z = ((seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        yield z ^ (z >> 31)
+
+
+def test_the_generator_is_splitmix64() -> None:
+    """Its first number for seed 1234567 is published; the order is Fisher and Yates' with the upper 32 bits."""
+    assert next(splitmix64(1234567)) == 6457827717110365317
+    for seed in (0, 1234567, 2**32 - 1):
+        order, numbers = list(range(50)), splitmix64(seed)
+        for i in range(49, 0, -1):
+            j = ((next(numbers) >> 32) * (i + 1)) >> 32
+            order[i], order[j] = order[j], order[i]
+        assert permuted(50, seed).tolist() == order
+
+
+def test_all_orders_of_four_are_equally_likely() -> None:
+    """Chi-square over the 24 orders of consecutive seeds, the worst a visit can be given."""
+    draws = 24_000
+    counts = dict.fromkeys(permutations(range(4)), 0)
+    for seed in range(draws):
+        counts[tuple(permuted(4, seed).tolist())] += 1
+    expected = draws / 24
+    assert sum((found - expected) ** 2 / expected for found in counts.values()) < 44.2  # 0.995 quantile, 23 degrees
+
+
+def test_every_row_comes_at_every_position_equally_often() -> None:
+    n, draws = 16, 8000
+    table = np.zeros((n, n))
+    for seed in range(draws):
+        table[np.arange(n), permuted(n, 7919 * seed)] += 1
+    expected = draws / n
+    assert np.sum((table - expected) ** 2 / expected) < 281.0  # 0.995 quantile of chi-square, 15 x 15 degrees
+
+
+def test_consecutive_seeds_give_unrelated_orders() -> None:
+    orders = np.array([permuted(200, seed) for seed in range(50)])
+    fixed = (orders[1:] == orders[:-1]).sum(axis=1)  # one on average, by chance
+    assert fixed.mean() < 1.5
+    assert fixed.max() < 8

@@ -1,0 +1,194 @@
+"""The passes that sum, scale and measure, each against its own plain Python and against numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from streamsvm.compute.certificate import certify_pass
+from streamsvm.compute.losses import dual_sum, loss_sum
+from streamsvm.compute.margins import decision_values
+from streamsvm.compute.records import touch_row
+from streamsvm.compute.scaling import scale_dense, scale_sparse
+from streamsvm.compute.statistics import dense_moments, sparse_moments
+from streamsvm.compute.touch import LINE, touch
+from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.rows import Dense
+from tests.arrays import csr_of, sparse_values
+
+N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
+RECORDS = [Hinge(), SquaredHinge(), Huber(0.25)]
+
+each_loss = pytest.mark.parametrize("loss", RECORDS, ids=lambda loss: type(loss).__name__)
+
+
+@pytest.fixture
+def values() -> Any:
+    found = sparse_values(np.random.default_rng(8), N, D)
+    found[3] = 0.0
+    found[:, 4] = 0.0
+    return found
+
+
+@pytest.fixture
+def y() -> Any:
+    return np.random.default_rng(9).choice([-1.0, 1.0], N).astype(np.float32)
+
+
+@pytest.fixture
+def s() -> Any:
+    return np.random.default_rng(10).choice([0.0, 0.25, 1.0, 4.0], N).astype(np.float32)
+
+
+def both_forms(values: Any) -> list[Any]:
+    return [Dense(values, BIAS), csr_of(values, BIAS)]
+
+
+def explicit(values: Any) -> Any:
+    """The rows as float64, with the constant feature."""
+    return np.hstack([values.astype(np.float64), np.full((len(values), 1), BIAS)])
+
+
+def both(compiled: Any) -> tuple[Any, Any]:
+    return compiled, compiled.py_func
+
+
+@each_loss
+def test_loss_sum(loss: Any, values: Any, y: Any, s: Any) -> None:
+    w = np.random.default_rng(1).normal(size=D + 1)
+    m = y * (explicit(values) @ w)
+    expected = sum(float(C) * float(c) * loss.value(v) for c, v in zip(s, m, strict=True))
+    for run in both(loss_sum):
+        for X in both_forms(values):
+            assert run(X, y, s, w, C, loss) == pytest.approx(expected, rel=1e-12)
+
+
+@each_loss
+def test_dual_sum_leaves_rows_without_weight_out(loss: Any, s: Any) -> None:
+    alpha = np.random.default_rng(2).random(N)
+    terms = [
+        a - loss.conjugate(a, float(C) * float(c)) for a, c in zip(alpha.tolist(), s.tolist(), strict=True) if c > 0.0
+    ]
+    for run in both(dual_sum):
+        assert run(alpha, s, C, loss) == pytest.approx(sum(terms), rel=1e-12)
+
+
+@each_loss
+@pytest.mark.parametrize("smooth", [None, Huber(0.1)], ids=["own slopes", "rounded slopes"])
+def test_certify_pass_in_both_forms(loss: Any, smooth: Any, values: Any, y: Any, s: Any) -> None:
+    w, smooth, X = np.random.default_rng(3).normal(size=D + 1), smooth or loss, explicit(values)
+    weights = [float(C) * float(c) for c in s]
+    m = y * (X @ w)
+    a = np.array([-c * smooth.slope(v) for c, v in zip(weights, m, strict=True)])
+    dual = sum(x - loss.conjugate(x, c) for x, c in zip(a, weights, strict=True) if c > 0.0)
+    for run in both(certify_pass):
+        for rows in both_forms(values):
+            v = np.ones(D + 1)
+            losses, linear, quadratic = run(rows, y, s, w, C, loss, smooth, v)
+            np.testing.assert_allclose(v, 1.0 + (a * y) @ X, atol=1e-12)
+            assert linear - quadratic == pytest.approx(dual, rel=1e-12)
+            assert losses == pytest.approx(sum(c * loss.value(u) for c, u in zip(weights, m, strict=True)), rel=1e-12)
+
+
+@pytest.mark.parametrize("problems", [1, 3])
+def test_decision_values(problems: int, values: Any) -> None:
+    W = np.random.default_rng(4).normal(size=(problems, D + 1))
+    for run in both(decision_values):
+        for X in both_forms(values):
+            out = np.full((N, problems), np.nan)
+            run(X, W, out)
+            np.testing.assert_allclose(out, explicit(values) @ W.T, rtol=1e-12, atol=1e-12)
+
+
+def test_a_sum_over_rows_is_a_float64_sum() -> None:
+    """One large and many small entries: in float32 the small ones would be lost."""
+    values = np.full((1, 4097), 2.0**-12, np.float32)
+    values[0, 0] = 2.0**14
+    out = np.empty((1, 1))
+    for X in (Dense(values), csr_of(values)):
+        decision_values(X, np.ones((1, 4098)), out)
+        assert out[0, 0] == 2.0**14 + 1.0
+
+
+def test_scaling_is_numpys_to_the_last_bit(values: Any) -> None:
+    rng = np.random.default_rng(5)
+    shift, scale = rng.normal(size=D).astype(np.float32), rng.random(D).astype(np.float32)
+    for run in both(scale_dense):
+        found = values.copy()
+        run(found, shift, scale)
+        np.testing.assert_array_equal(found, (values - shift) * scale)
+    for run in both(scale_sparse):
+        rows = csr_of(values)
+        run(rows.data, rows.indices, scale)
+        np.testing.assert_array_equal(rows.data, csr_of(values * scale).data)
+
+
+def test_moments_of_dense_rows(values: Any) -> None:
+    shift = np.linspace(-1.0, 1.0, D)
+    for run in both(dense_moments):
+        sums, squares, low, high = np.ones(D), np.ones(D), np.full(D, np.inf), np.full(D, -np.inf)
+        run(values, shift, sums, squares, low, high)
+        moved = values.astype(np.float64) - shift
+        np.testing.assert_allclose(sums, 1.0 + moved.sum(0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(squares, 1.0 + (moved**2).sum(0), rtol=1e-12)
+        np.testing.assert_array_equal(low, values.min(0))
+        np.testing.assert_array_equal(high, values.max(0))
+
+
+def test_moments_of_sparse_rows_are_of_their_entries(values: Any) -> None:
+    rows = csr_of(values)
+    stored = np.ma.masked_equal(values.astype(np.float64), 0.0)
+    for run in both(sparse_moments):
+        counts, sums, squares = np.zeros(D, np.int64), np.zeros(D), np.zeros(D)
+        low, high = np.full(D, np.inf), np.full(D, -np.inf)
+        run(rows.data, rows.indices, counts, sums, squares, low, high)
+        np.testing.assert_array_equal(counts, (values != 0).sum(0))
+        np.testing.assert_allclose(sums, stored.sum(0).filled(0.0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(squares, (stored**2).sum(0).filled(0.0), rtol=1e-12)
+        np.testing.assert_array_equal(low, stored.min(0).filled(np.inf))
+        np.testing.assert_array_equal(high, stored.max(0).filled(-np.inf))
+
+
+# -- the instruction that asks for memory -----------------------------------------------------------------------------
+
+
+@njit
+def sum_while_touching(values: Any, reach: int) -> float:
+    total = 0.0
+    for i in range(values.size):
+        touch(values, i + reach)
+        total += values[i]
+    return total
+
+
+@njit
+def touch_rows(X: Any, rows: Any) -> None:
+    for i in rows:
+        touch_row(X, i)
+
+
+@pytest.mark.parametrize("reach", [0, 3, LINE, 1 << 30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_touching_reads_and_changes_nothing(reach: int, dtype: Any) -> None:
+    """Not even an address that does not exist does harm."""
+    values = np.arange(1000, dtype=dtype)
+    assert sum_while_touching(values, reach) == 499_500
+    np.testing.assert_array_equal(values, np.arange(1000))
+    assert touch(values, 0) is None  # uncompiled: nothing
+
+
+def test_touching_rows_of_any_length_changes_nothing(values: Any) -> None:
+    """An empty row, rows at the ends of their arrays, rows longer than what is asked for."""
+    wide = np.zeros((3, 70 * LINE), np.float32)
+    wide[1] = 1.0
+    for matrix in (values, wide, values[:, :0]):
+        order = np.arange(len(matrix), dtype=np.int32)
+        for X in (Dense(np.ascontiguousarray(matrix)), csr_of(matrix)):
+            before = [np.copy(part) for part in X]
+            touch_rows(X, order)
+            for part, kept in zip(X, before, strict=True):
+                np.testing.assert_array_equal(part, kept)
+            assert touch_row(X, 0) is None

@@ -1,0 +1,162 @@
+"""What every solver with a kernel of its own promises, through the fit job: a store in, a certified machine out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from streamsvm import model as models
+from streamsvm.errors import BudgetError, UsageError
+from streamsvm.jobs import exact
+from streamsvm.jobs.encoding import Decoder, Encoder
+from streamsvm.jobs.fit import FitResult, fit
+from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.training import Course, Trainer
+from streamsvm.rows import Dense
+from streamsvm.solvers import SOLVERS
+from streamsvm.store import create, open_store
+from streamsvm.types import Stop
+from tests.arrays import csr_of
+
+ROWS, COLUMNS = 700, 5
+
+
+class Case(NamedTuple):
+    """A solver's name, its settings, a loss."""
+
+    solver: str
+    options: dict[str, Any]
+    loss: str
+
+
+EPSILON = {"epsilon": 2e-4}
+CASES = [
+    *(Case("decomposition", {"pool": pool}, loss) for pool in (150, 4096) for loss in SOLVERS["decomposition"].losses),
+    *(Case("blended", {"pool": pool}, "squared_hinge") for pool in (150, 4096)),
+    *(Case(name, EPSILON, "squared_hinge") for name in ("fw", "mfw", "swap", "partan")),
+    *(Case(name, {**EPSILON, "sample": 100}, "squared_hinge") for name in ("fw", "mfw", "swap", "partan")),
+]
+
+
+def case_name(case: Case) -> str:
+    return "-".join([case.solver, *(f"{k}{v}" for k, v in case.options.items()), case.loss])
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=case_name)
+
+
+def data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(4)
+    X = (3.0 + 2.0 * rng.normal(size=(ROWS, COLUMNS))).astype(np.float32)
+    ring = np.abs(np.hypot(X[:, 0] - 3.0, X[:, 1] - 3.0) - 2.0) < 1.0
+    return X, np.where(X[:, 2] > 5.0, 2, ring ^ (rng.random(ROWS) < 0.05)).astype(np.int32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the rows to a store, two classes or three."""
+
+    def write(classes: int = 2, *, sparse: bool = False) -> Path:
+        X, codes = data()
+        path = tmp_path / f"store-{classes}-{sparse}"
+        if path.exists():
+            return path
+        writer = create(path, sparse=sparse, chunk_bytes=4000)
+        writer.append(csr_of(X) if sparse else Dense(X), np.minimum(codes, classes - 1), None)
+        writer.commit(tuple("abc"[:classes]), COLUMNS, {"names": None})
+        return path
+
+    return write
+
+
+def job_of(case: Case, path: Path, **more: Any) -> FitJob:
+    settings: dict[str, Any] = {"kernel": "rbf", "gamma": 1.0, "C": 10.0, "standardize": True, "overwrite": True, **more}
+    return FitJob(str(path), str(path) + ".model", case.solver, case.options, case.loss, **settings)
+
+
+def accuracy(result: FitResult, classes: int) -> float:
+    X, codes = data()
+    return float(np.mean(result.model.codes(result.model.decision(Dense(X))) == np.minimum(codes, classes - 1)))
+
+
+@each_case
+def test_a_fit_ends_certified_and_its_model_is_the_machine(case: Case, store: Callable[..., Path]) -> None:
+    result = fit(job_of(case, store()))
+    certificate = result.training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.exact
+    assert certificate.dual <= certificate.primal * (1.0 + 1e-6)
+    assert certificate.final or certificate.gap <= 1e-3
+    assert accuracy(result, 2) > 0.85
+    again = models.load(Path(str(result.run).removesuffix(".run")))
+    X, _ = data()
+    np.testing.assert_array_equal(again.decision(Dense(X)), result.model.decision(Dense(X)))
+    state = result.training.runs[0].state
+    assert again.weights.shape == (1, len(result.plan.solver.solution(state).numbers) + 1)
+
+
+@each_case
+def test_the_result_does_not_depend_on_the_prefetch(case: Case, store: Callable[..., Path]) -> None:
+    path = store()
+    weights = [fit(job_of(case, path, prefetch=depth)).model.weights for depth in (0, 3)]
+    np.testing.assert_array_equal(weights[0], weights[1])
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_classes_share_their_points(loss: str, sparse: bool, store: Callable[..., Path]) -> None:
+    result = fit(job_of(Case("auto", {}, loss), store(3, sparse=sparse), standardize=False))
+    supports = [result.plan.solver.solution(run.state).numbers for run in result.training.runs]
+    assert result.model.weights.shape == (3, len(np.unique(np.concatenate(supports))) + 1)
+    assert accuracy(result, 3) > 0.85
+    assert result.plan.solver_name == ("decomposition" if loss == "hinge" else "blended")
+
+
+@pytest.mark.parametrize("kernel", ["linear", "polynomial", "laplacian"])
+def test_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
+    job = job_of(Case("decomposition", {}, "hinge"), store(), kernel=kernel, gamma="scale")
+    result = fit(job)
+    certificate = result.training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.gap <= 1e-3
+    assert accuracy(result, 2) > (0.85 if kernel == "laplacian" else 0.5)
+
+
+@each_case
+def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -> None:
+    opened = open_store(str(store()))
+    plan = make_plan(job_of(case, store(), standardize=False), opened)
+    trainer = Trainer(opened, plan.solver, plan.problems, plan.features, Course(), lambda event: None)
+    state = trainer.train(Stop(max_passes=2)).runs[0].state
+    encoder = Encoder()
+    tree = encoder.encode(deepcopy(state))
+    restored = Decoder(encoder.tensors).decode(tree)
+    one, other = (plan.solver.solution(s) for s in (state, restored))
+    np.testing.assert_array_equal(one.coefficients, other.coefficients)
+
+
+def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> None:
+    opened = open_store(str(store()))
+    plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
+    assert plan.solver.pool < 2 * exact.LEAST_POOL
+    assert plan.solver.cache < 2 * exact.LEAST_CACHE
+    with pytest.raises(BudgetError):
+        plan.memory.check(plan.remedy)
+
+
+def test_what_does_not_go_together_is_refused(store: Callable[..., Path]) -> None:
+    path = store()
+    opened = open_store(str(path))
+    for case, more, words in [
+        (Case("dcd", {}, "hinge"), {}, "knows no kernel"),
+        (Case("decomposition", {}, "hinge"), {"landmarks": 10}, "exactly"),
+        (Case("decomposition", {}, "hinge"), {"bias": 0.0}, "free bias"),
+        (Case("fw", {}, "hinge"), {}, "does not solve"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            make_plan(job_of(case, path, **more), opened)

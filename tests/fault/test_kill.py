@@ -1,0 +1,150 @@
+"""SIGKILL at every durable step: never a store that is not one, and the next run ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.errors import DataError, MissingError
+from streamsvm.jobs.info import verify
+from streamsvm.store import open_store
+from tests.fault.golden import digest_of, ingested, leftovers, write_table
+from tests.fault.killing import Server
+
+KILLED = -9
+STRIDE = 3
+"""Of the steps, every so many; the soak takes all."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table(tmp_path_factory.mktemp("source"), rows=500, columns=4)
+
+
+@pytest.fixture(scope="module")
+def server(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With everything imported and compiled that the jobs will need."""
+    directory = tmp_path_factory.mktemp("warm")
+    store = str(directory / "s.zarr")
+    with Server() as started:
+        for layout, name in (("dense", "s.h5"), ("csr", "c.h5"), ("csr", "c.zarr"), ("dense", "s.zarr")):
+            settings = ingest_settings(source, directory / name, layout=layout)
+            assert started.run("ingest", warm=True, **settings).status == 0
+        fit = {"store": store, "model": str(directory / "m"), "loss": "hinge", "max_passes": 2, "in_file": True}
+        assert started.run("fit", warm=True, **fit).status == 0
+        predict = {"model": str(directory / "m"), "data": [store], "out": str(directory / "p.csv")}
+        assert started.run("predict", warm=True, **predict).status == 0
+        yield started
+
+
+def ingest_settings(source: Path, store: Path, **more: Any) -> dict[str, Any]:
+    return {"sources": [str(source)], "store": str(store), "label": "y", "chunk_bytes": 4096, **more}
+
+
+def steps_of(server: Server, name: str, **settings: Any) -> int:
+    outcome = server.run(name, **settings)
+    assert outcome.status == 0, outcome.said
+    return outcome.steps
+
+
+def nothing_or_everything(path: Path) -> bool:
+    """Whether the store is there; then all of it must be."""
+    try:
+        open_store(path)
+    except (DataError, MissingError) as error:
+        assert error.code in ("E-INCOMPLETE", "E-MISSING-INPUT")
+        return False
+    assert verify(path)["bad"] == []
+    return True
+
+
+@pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_ingest(server: Server, source: Path, tmp_path: Path, name: str, layout: str) -> None:
+    reference = tmp_path / f"reference{Path(name).suffix}"
+    steps = steps_of(server, "ingest", **ingest_settings(source, reference, layout=layout))
+    expected = digest_of(reference)
+    for at in range(1, steps + 1, STRIDE * 4):
+        store = tmp_path / str(at) / name
+        settings = ingest_settings(source, store, layout=layout)
+        assert server.run("ingest", kill=at, **settings).status == KILLED
+        committed = nothing_or_everything(store)
+        outcome = server.run("ingest", **settings)
+        assert outcome.status == (73 if committed else 0), outcome.said
+        assert digest_of(store) == expected, f"killed at step {at}"
+        assert not leftovers(store.parent)
+        shutil.rmtree(store.parent)
+
+
+def test_ingest_in_place_of_a_store(server: Server, source: Path, tmp_path: Path) -> None:
+    """At every moment there is a whole store: the old one or the new one."""
+    old, reference = tmp_path / "old.zarr", tmp_path / "reference.zarr"
+    steps_of(server, "ingest", **ingest_settings(source, old, drop=["x1"]))
+    shutil.copytree(old, tmp_path / "counted.zarr")
+    steps = steps_of(server, "ingest", **ingest_settings(source, tmp_path / "counted.zarr", overwrite=True))
+    steps_of(server, "ingest", **ingest_settings(source, reference))
+    before, after = digest_of(old), digest_of(reference)
+    for at in range(1, steps + 1, STRIDE * 3):
+        store = tmp_path / str(at) / "s.zarr"
+        shutil.copytree(old, store)
+        settings = ingest_settings(source, store, overwrite=True)
+        assert server.run("ingest", kill=at, **settings).status == KILLED
+        assert digest_of(store) in (before, after)
+        assert server.run("ingest", **settings).status == 0
+        assert digest_of(store) == after, f"killed at step {at}"
+        shutil.rmtree(store.parent)
+
+
+def test_killed_again_and_again(server: Server, source: Path, tmp_path: Path) -> None:
+    reference, store = tmp_path / "reference.zarr", tmp_path / "s.zarr"
+    steps = steps_of(server, "ingest", **ingest_settings(source, reference))
+    for at in range(7, steps, 11):
+        if server.run("ingest", kill=at, **ingest_settings(source, store)).status == 0:
+            break
+    server.run("ingest", **ingest_settings(source, store))
+    assert digest_of(store) == digest_of(reference)
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["in-memory", "in-file"])
+def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
+    store = ingested(tmp_path)
+    settings = {
+        **{"store": str(store), "solver": "dcd", "loss": "hinge", "tolerance": 1e-12, "max_passes": 3},
+        **{"checkpoint_every": 1e-9, "in_file": in_file, "resume": True},
+    }
+    reference = tmp_path / "reference"
+    steps = steps_of(server, "fit", model=str(reference), **settings)
+    for at in range(1, steps + 1, STRIDE * (4 if in_file else 1)):
+        model = tmp_path / f"m{at}"
+        assert server.run("fit", kill=at, model=str(model), **settings).status == KILLED
+        committed = model.exists()
+        outcome = server.run("fit", model=str(model), **settings)
+        assert outcome.status == (73 if committed else 0), outcome.said
+        assert weights_of(model) == weights_of(reference), f"killed at step {at}"
+        assert not leftovers(tmp_path / f"{model.name}.run")
+
+
+def weights_of(model: Path) -> bytes:
+    from safetensors.numpy import load
+
+    return load(model.read_bytes())["weights"].tobytes()
+
+
+@pytest.mark.parametrize("out", ["p.csv", "p.npy"])
+def test_predict(server: Server, tmp_path: Path, out: str) -> None:
+    store = ingested(tmp_path)
+    model = tmp_path / "m"
+    assert server.run("fit", store=str(store), model=str(model), loss="hinge", max_passes=2).status == 0
+    settings = {"model": str(model), "data": [str(store)], "output": "decision"}
+    reference = tmp_path / f"reference{Path(out).suffix}"
+    steps = steps_of(server, "predict", out=str(reference), **settings)
+    for at in range(1, steps + 1):
+        written = tmp_path / f"{at}-{out}"
+        assert server.run("predict", kill=at, out=str(written), **settings).status == KILLED
+        assert not written.exists() or written.read_bytes() == reference.read_bytes()
+        assert server.run("predict", out=str(written), overwrite=True, **settings).status == 0
+        assert written.read_bytes() == reference.read_bytes()

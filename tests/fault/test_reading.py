@@ -1,0 +1,191 @@
+"""Disks that fail, answer late or half, and readers that die: the run ends soon, says where, and can be gone on with."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.errors import DataError, StorageError
+from streamsvm.jobs import fit as fitting
+from streamsvm.jobs import resume
+from streamsvm.jobs.ingest import ingest
+from streamsvm.jobs.fit import fit
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import open_store, retry
+from streamsvm.types import Store
+from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed, write_table
+from tests.fault.test_resume import same_model
+
+
+class Faulty:
+    """A store that does something before it fetches a chunk."""
+
+    def __init__(self, store: Any, fault: Callable[[int], None]) -> None:
+        self._store, self._fault = store, fault
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def fetch(self, chunk: int, into: Any) -> None:
+        self._fault(chunk)
+        self._store.fetch(chunk, into)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ingested(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Make reads fail: from the n-th on, so many times, with an error number."""
+    monkeypatch.setattr(retry, "PAUSES", [0.0, 0.0, 0.0])
+
+    def arrange(first: int, times: int, number: int = errno.EIO) -> list[int]:
+        calls: list[int] = []
+        read = os.preadv
+
+        def preadv(descriptor: int, views: list[Any], offset: int) -> int:
+            calls.append(offset)
+            if first <= len(calls) < first + times:
+                raise OSError(number, os.strerror(number))
+            return read(descriptor, views, offset)
+
+        monkeypatch.setattr(os, "preadv", preadv)
+        return calls
+
+    return arrange
+
+
+@pytest.mark.parametrize("first", [1, 2, 5, 9])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_read_that_fails_for_a_moment_is_made_again(
+    store: Path, tmp_path: Path, failing: Any, monkeypatch: pytest.MonkeyPatch, first: int, times: int
+) -> None:
+    placed(monkeypatch)
+    reference = fitted(fit_job(store, tmp_path / "whole"))
+    before = retry.retries()
+    failing(first, times)
+    assert same_model(fitted(fit_job(store, tmp_path / "m")), reference, "", "")
+    assert retry.retries() - before == times
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+@pytest.mark.parametrize("first", [1, 4, 17])
+def test_a_read_that_keeps_failing_ends_the_run(
+    store: Path, tmp_path: Path, failing: Any, monkeypatch: pytest.MonkeyPatch, first: int, number: int
+) -> None:
+    placed(monkeypatch)
+    failing(first, 10**6, number)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=r"reading .*c\.\d") as caught:
+        fit(fit_job(store, tmp_path / "m"))
+    assert caught.value.exit_code == 74
+    assert time.monotonic() - began < 10
+    assert not [t for t in threading.enumerate() if t.name == "streamsvm-reader" and t.is_alive()]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100])
+def test_short_reads_are_finished(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    reference = fitted(fit_job(store, tmp_path / "whole", max_passes=1))
+    read = os.preadv
+
+    def short(descriptor: int, views: list[Any], offset: int) -> int:
+        return read(descriptor, [memoryview(views[0])[:limit]], offset)
+
+    monkeypatch.setattr(os, "preadv", short)
+    assert same_model(fitted(fit_job(store, tmp_path / "m", max_passes=1)), reference, "", "")
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("chunk", [0, 1, -1])
+def test_a_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
+    """Whatever is raised in the reader's thread is raised where the blocks are used."""
+    opened = open_store(store)
+    at = chunk % len(opened.layout.chunks)
+
+    def fault(number: int) -> None:
+        if number == at:
+            raise MemoryError("out of luck")
+
+    faulty: Store = Faulty(opened, fault)  # type: ignore[assignment]
+    visits = epoch_visits(opened.layout, 0, 0, shuffled=False)
+    met = []
+    with pytest.raises(MemoryError), Stream(faulty, visits, depth=depth) as stream:
+        met += [loaded.visit.chunk for loaded in stream]
+    assert len(met) <= at
+    assert not [t for t in threading.enumerate() if t.name == "streamsvm-reader" and t.is_alive()]
+
+
+def test_a_reader_that_hangs_is_not_waited_for(store: Path) -> None:
+    opened, release = open_store(store), threading.Event()
+    faulty: Store = Faulty(opened, lambda _: release.wait(20) and None)  # type: ignore[assignment]
+    visits = epoch_visits(opened.layout, 0, 0, shuffled=False)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="delivered nothing"), Stream(faulty, visits, deadline=0.2) as stream:
+        next(iter(stream))
+    assert time.monotonic() - began < 5
+    release.set()
+
+
+def test_the_checkpoint_before_a_fault_is_good(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Any
+) -> None:
+    placed(monkeypatch, resident=False)
+    monkeypatch.setattr(resume, "SHARE", 0)
+    job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
+    reference = fitted(replace(job, model=str(tmp_path / "whole")))
+    with monkeypatch.context():
+        calls = failing(25, 10**6)
+        with pytest.raises(StorageError):
+            fit(job)
+    assert len(calls) >= 25
+    monkeypatch.undo()
+    placed(monkeypatch, resident=False)
+    assert same_model(fitted(replace(job, resume=True)), reference, "", "")
+
+
+def replaced(store: Path, source: Path) -> None:
+    ingest(ingest_job(source, store=store, overwrite=True))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["read", "kept"])
+def test_a_store_that_is_replaced_ends_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    placed(monkeypatch, kept=kept)
+    store, other = ingested(tmp_path), tmp_path / "other"
+    other.mkdir()
+    write_table(other, rows=600, columns=7)
+    seen = 0
+
+    def report(event: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += event["event"] == "pass"
+        if event["event"] == "pass" and seen == 1:
+            replaced(store, other)
+
+    with pytest.raises(DataError) as caught:
+        fitting.fit(fit_job(store, tmp_path / "m"), report)
+    assert caught.value.code == "E-CHANGED"
+    assert seen == 1
+
+
+def test_the_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    placed(monkeypatch)
+    store = ingested(tmp_path)
+
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "pass":
+            replaced(store, tmp_path)
+
+    fitting.fit(fit_job(store, tmp_path / "m"), report)

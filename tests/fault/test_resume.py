@@ -1,0 +1,301 @@
+"""A fit that is stopped at any visit and resumed gives the model of one that was not, to the last byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
+from streamsvm.jobs import resume
+from streamsvm.jobs.checkpoint import GENERATIONS, Generations
+from streamsvm.jobs.encoding import Decoder, Encoder
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.interruption import current
+from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.training import Trainer
+from tests.fault.golden import fit_job, fitted, ingested, placed, write_table
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "dcd": {},
+    "dcd-squared": {"loss": "squared_hinge", "prefetch": 0},
+    "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 6},
+    "sgd": {"solver": "sgd"},
+    "sgd-r": {"solver": "sgd", "options": {"variant": "r"}},
+    "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
+    "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
+    "nystrom": {"solver": "newton", "kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "fly"},
+    "balanced": {"class_weight": "balanced", "standardize": True},
+}
+
+
+class Stopper:
+    """Asks a fit to stop when it has made so many visits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = self.visits = 0
+        visit = Trainer._visit
+
+        def counted(trainer: Trainer, *arguments: Any) -> None:
+            visit(trainer, *arguments)
+            self.visits += 1
+            if self.visits == self.at:
+                current.name = "SIGTEST"
+
+        monkeypatch.setattr(Trainer, "_visit", counted)
+
+    def run(self, job: FitJob, at: int) -> int:
+        """Fit until ``at`` visits have been made; how many were."""
+        self.at, self.visits, current.name = at, 0, ""
+        try:
+            fit(job)
+        finally:
+            current.name = ""
+        return self.visits
+
+
+@pytest.fixture
+def stopper(monkeypatch: pytest.MonkeyPatch) -> Stopper:
+    return Stopper(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ingested(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def classes_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("classes")
+    write_table(directory, classes=3)
+    return ingested(directory)
+
+
+def check_every_visit(job: FitJob, stopper: Stopper, step: int = 1) -> None:
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    total = stopper.run(replace(job, model=job.model + ".counted"), 0)
+    assert total > 3
+    for k in range(1, total, step):
+        model = Path(f"{job.model}.{k}")
+        try:
+            stopper.run(replace(job, model=str(model)), k)
+        except InterruptedRun as stopped:
+            assert f"epoch {k // len(chunks(job)) + 1}, chunk {k % len(chunks(job))} " in stopped.message
+            made = stopper.run(replace(job, model=str(model), resume=True), 0)
+            assert k + made == total
+        assert same_model(model.read_bytes(), reference, str(model), job.model + ".whole"), f"stopped after {k} visits"
+        assert not (model.parent / f"{model.name}.run" / "checkpoint").exists()
+
+
+def chunks(job: FitJob) -> tuple[int, ...]:
+    from streamsvm.store import open_store
+
+    return open_store(job.store).layout.chunks
+
+
+def same_model(found: bytes, reference: bytes, name: str, other: str) -> bool:
+    """Equal bytes, but for the name the model was given and the seal over it."""
+    from safetensors.numpy import load
+
+    one, two = load(found), load(reference)
+    assert one.keys() == two.keys()
+    return all(one[key].tobytes() == two[key].tobytes() for key in one) and (
+        found[8:].split(b'\\"certificates')[1].split(b"]")[0] == reference[8:].split(b'\\"certificates')[1].split(b"]")[0]
+    )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_resume_at_every_visit(
+    name: str, store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(monkeypatch)
+    check_every_visit(fit_job(store, tmp_path / "m", **SETTINGS[name]), stopper, 1 if name == "dcd" else 4)
+
+
+def test_resume_with_per_row_state_in_a_file(
+    store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(monkeypatch, resident=False)
+    check_every_visit(fit_job(store, tmp_path / "m"), stopper)
+
+
+def test_resume_of_several_problems(
+    classes_store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(monkeypatch, resident=False)
+    check_every_visit(fit_job(classes_store, tmp_path / "m"), stopper, 3)
+
+
+def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path, stopper: Stopper) -> None:
+    job = fit_job(store, tmp_path / "m", max_passes=5)
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    for k in range(1, 5):
+        with pytest.raises(InterruptedRun):
+            stopper.run(replace(job, overwrite=True), k)
+        stopper.run(replace(job, overwrite=True, resume=True, memory=None), 0)
+        assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
+
+
+def test_stopped_many_times(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every third visit, with checkpoints in between, until it is done."""
+    placed(monkeypatch, resident=False)
+    monkeypatch.setattr(resume, "SHARE", 0)
+    job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    for _ in range(100):
+        try:
+            stopper.run(replace(job, resume=True), 3)
+            break
+        except InterruptedRun:
+            continue
+    assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
+
+
+def test_a_damaged_generation_gives_way_to_the_other(
+    store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older checkpoint is whole to the last row although training went on for up to a checkpoint after it."""
+    placed(monkeypatch, resident=False)
+    monkeypatch.setattr(resume, "SHARE", 0)
+    job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    for k in range(3, job.max_passes * len(chunks(job)), 4):
+        with pytest.raises(InterruptedRun):
+            stopper.run(replace(job, overwrite=True), k)
+        directory = tmp_path / "m.run" / "checkpoint"
+        newest = max((directory / name for name in GENERATIONS), key=lambda p: p.stat().st_mtime_ns)
+        raw = bytearray(newest.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        newest.write_bytes(raw)
+        made = stopper.run(replace(job, overwrite=True, resume=True), 0)
+        assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
+        assert made == job.max_passes * len(chunks(job)) - k + 1
+
+
+@pytest.fixture
+def stopped(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch) -> FitJob:
+    """A fit with a checkpoint in the middle of its second pass."""
+    placed(monkeypatch, resident=False)
+    job = fit_job(store, tmp_path / "m")
+    with pytest.raises(InterruptedRun):
+        stopper.run(job, len(chunks(job)) + 3)
+    return replace(job, resume=True)
+
+
+CHANGES = [
+    ({"C": 10.0}, "C='10.0'|C=10.0"),
+    ({"seed": 1}, "seed=1"),
+    ({"loss": "squared_hinge"}, "loss='squared_hinge'"),
+    ({"tolerance": 1e-3}, "tolerance=0.001"),
+    ({"bias": 0.0}, "bias=0.0"),
+    ({"standardize": True}, "standardize=True"),
+    ({"solver": "sgd"}, "solver='sgd'"),
+    ({"options": {"sweeps": 2}}, "options="),
+    ({"class_weight": "balanced"}, "class_weight="),
+    ({"kernel": "rbf", "landmarks": 10, "embedding": "fly"}, "kernel="),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES, ids=[next(iter(c)) for c, _ in CHANGES])
+def test_other_settings_are_refused_with_the_difference(stopped: FitJob, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fit(replace(stopped, **change))
+    assert (caught.value.code, caught.value.exit_code) == ("E-CONFIG", 78)
+    assert any(part in caught.value.message for part in said.split("|")), caught.value.message
+
+
+def test_other_data_are_refused(stopped: FitJob, tmp_path: Path) -> None:
+    text = (Path(stopped.store).parent / "t.csv").read_text().replace("\n7,", "\n7.5,")
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ConfigError, match="store="):
+        fit(replace(stopped, store=str(ingested(tmp_path))))
+
+
+def test_the_same_data_elsewhere_and_the_way_of_running_are_not_another_job(
+    stopped: FitJob, store: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    reference = fitted(replace(stopped, model=str(tmp_path / "whole"), resume=False))
+    moved = tmp_path / "moved.zarr"
+    shutil.copytree(store, moved)
+    fit(replace(stopped, store=str(moved), prefetch=0, memory=1 << 33, checkpoint_every=5.0))
+    assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
+
+
+def test_resume_without_a_checkpoint_starts(store: Path, tmp_path: Path) -> None:
+    fit(fit_job(store, tmp_path / "m", resume=True))
+    assert (tmp_path / "m").exists()
+
+
+def test_starting_again_forgets_the_checkpoint(stopped: FitJob, tmp_path: Path) -> None:
+    fit(replace(stopped, C=10.0, resume=False))
+    assert not (tmp_path / "m.run" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("mode", ["flip", "cut", "pickle", "empty"])
+def test_damaged_checkpoints_are_refused(stopped: FitJob, tmp_path: Path, mode: str) -> None:
+    directory = tmp_path / "m.run" / "checkpoint"
+    for path in (p for p in directory.iterdir() if p.name in GENERATIONS):
+        raw = path.read_bytes()
+        flipped = raw[: len(raw) // 3] + bytes([raw[len(raw) // 3] ^ 4]) + raw[len(raw) // 3 + 1 :]
+        canary = b"cposix\nsystem\n(S'touch canary'\ntR."
+        path.write_bytes({"flip": flipped, "cut": raw[: len(raw) // 2], "pickle": canary, "empty": b""}[mode])
+    with pytest.raises(DataError) as caught:
+        fit(stopped)
+    assert caught.value.code == "E-CHECKPOINT"
+    assert "--resume" in caught.value.hint
+    assert not Path("canary").exists()
+
+
+def test_a_damaged_state_of_rows_is_refused(stopped: FitJob, tmp_path: Path) -> None:
+    path = tmp_path / "m.run" / "checkpoint" / "alpha"
+    raw = path.read_bytes()
+    path.write_bytes(bytes(b ^ 0x10 for b in raw))
+    with pytest.raises(StreamSVMError, match="damaged at chunk") as caught:
+        fit(stopped)
+    assert caught.value.code == "E-CHECKPOINT"
+
+
+def test_the_time_limit_can_stop_with_a_checkpoint(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(monkeypatch)
+    job = fit_job(store, tmp_path / "m", time_limit=0.0, at_limit="stop")
+    with pytest.raises(InterruptedRun, match=r"time limit: checkpoint saved at epoch 1, chunk 1 .*--resume"):
+        fit(job)
+    fit(replace(job, resume=True, time_limit=60.0))
+
+
+def test_states_are_encoded_to_the_last_bit() -> None:
+    shared = np.arange(6.0).reshape(2, 3)
+    values = {
+        "numbers": [0.1, float("inf"), -0.0, np.float64(0.3), np.int64(3), 2**70, True, None, "text"],
+        "arrays": (shared, shared, np.asfortranarray(shared), np.zeros(0, np.int8), shared.astype(np.float32)),
+    }
+    encoder = Encoder()
+    tree = encoder.encode(values)
+    found = Decoder(encoder.tensors).decode(tree)
+    assert [type(v) for v in found["numbers"]] == [type(v) for v in values["numbers"]]
+    assert repr(found["numbers"]) == repr(values["numbers"])
+    assert found["arrays"][0] is found["arrays"][1]
+    assert found["arrays"][2].flags.f_contiguous
+    for one, two in zip(found["arrays"], values["arrays"], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_what_is_not_data_is_not_kept() -> None:
+    with pytest.raises(StreamSVMError, match="cannot hold a function"):
+        Encoder().encode([lambda: None])
+    with pytest.raises(KeyError):
+        Decoder({}).decode({"class": "os.system", "fields": ["true"]})
+
+
+def test_generations_alternate(tmp_path: Path) -> None:
+    generations = Generations(tmp_path)
+    for number in range(1, 6):
+        generations.write({}, number)
+        assert [saved.content() for saved in Generations(tmp_path).read()] == list(range(number, max(0, number - 2), -1))

@@ -1,0 +1,148 @@
+"""Signals to real processes: a checkpoint and exit code 75 within five seconds, at once on the second signal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.fault.golden import digest_of, ingested, write_table
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Started = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    with ExitStack() as stack:
+
+        def start(*arguments: object) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "streamsvm", "-q", *map(str, arguments)]
+            environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+            process = subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def wait_for(path: Path, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} did not come"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("store")
+    write_table(directory, rows=20_000, columns=10)
+    return ingested(directory, chunk_bytes=16384)
+
+
+FIT = ("--loss", "hinge", "--solver", "dcd", "--tolerance", "1e-15", "--max-passes", "1000000")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
+def test_a_fit_saves_a_checkpoint(started: Started, store: Path, tmp_path: Path, name: str) -> None:
+    fit = started("fit", store, "m", *FIT, "--checkpoint-every", "0.2")
+    wait_for(tmp_path / "m.run" / "checkpoint" / "ckpt-A")
+    began = time.monotonic()
+    fit.send_signal(getattr(signal, name))
+    _, said = fit.communicate(timeout=20)
+    assert (fit.returncode, time.monotonic() - began < 5) == (75, True)
+    assert re.search(rf"{name}: checkpoint saved at epoch \d+, chunk \d+ \(\d\.\d s\)\. Resume: .*--resume", said), said
+    go_on = started("fit", store, "m", *FIT[:-1], "3", "--resume")
+    assert go_on.communicate(timeout=60)[1] == ""
+    assert go_on.returncode == 0
+
+
+def test_a_second_signal_ends_it_at_once(started: Started, store: Path, tmp_path: Path) -> None:
+    """Here the first one cannot be answered: the process is stopped while both arrive."""
+    fit = started("fit", store, "m", *FIT, "--checkpoint-every", "0.2")
+    wait_for(tmp_path / "m.run" / "checkpoint" / "ckpt-B")
+    fit.send_signal(signal.SIGSTOP)
+    fit.send_signal(signal.SIGTERM)
+    fit.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    fit.send_signal(signal.SIGCONT)
+    fit.communicate(timeout=20)
+    assert time.monotonic() - began < 2
+    assert fit.returncode in (75, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+    go_on = started("fit", store, "m", *FIT[:-1], "3", "--resume")
+    go_on.communicate(timeout=60)
+    assert go_on.returncode == 0
+
+
+STUCK = """
+import sys, time
+from streamsvm.jobs import interruption
+interruption.PATIENCE = 0.5
+with interruption.listening(), interruption.deferred():
+    print("ready", flush=True)
+    time.sleep(30)
+    while True: time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_job_that_does_not_look_is_not_waited_for(signals: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as stuck:
+        assert stuck.stdout is not None
+        assert stuck.stdout.readline() == "ready\n"
+        began = time.monotonic()
+        for _ in range(signals):
+            stuck.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        _, said = stuck.communicate(timeout=10)
+        assert time.monotonic() - began < 3
+        assert stuck.returncode == (75 if signals == 1 else 143)
+        assert ("SIGTERM: no time for a checkpoint" in said) == (signals == 1)
+
+
+def test_ingest_goes_on_where_it_was_stopped(started: Started, tmp_path: Path) -> None:
+    write_table(tmp_path, rows=60_000, columns=8)
+    ingested(tmp_path, store=tmp_path / "whole.zarr", chunk_bytes=16384)
+    command = ("ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "y", "--chunk", "16384")
+    ingest = started(*command)
+    wait_for(tmp_path / "s.zarr" / "X" / "c.16.0")
+    began = time.monotonic()
+    ingest.send_signal(signal.SIGTERM)
+    _, said = ingest.communicate(timeout=20)
+    assert (ingest.returncode, time.monotonic() - began < 5) == (75, True), said
+    assert re.search(r"SIGTERM: ingest is stopped\nhint: \d+ chunks are safe; run the same command again", said)
+    fit = started("fit", tmp_path / "s.zarr", "m")
+    assert "E-INCOMPLETE" in fit.communicate(timeout=60)[1]
+    assert fit.returncode == 65
+    again = started(*command)
+    assert again.wait(120) == 0
+    assert digest_of(tmp_path / "s.zarr") == digest_of(tmp_path / "whole.zarr")
+
+
+def test_other_options_do_not_go_on(started: Started, tmp_path: Path) -> None:
+    write_table(tmp_path, rows=60_000, columns=8)
+    command = ("ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "y", "--chunk")
+    ingest = started(*command, "16384")
+    wait_for(tmp_path / "s.zarr" / "X" / "c.20.0")
+    ingest.kill()
+    ingest.communicate()
+    other = started(*command, "65536")
+    said = other.communicate(timeout=60)[1]
+    assert other.returncode == 78, said
+    assert "chunk_bytes 16384 -> 65536" in said
+    assert started(*command, "65536", "--overwrite").wait(60) == 0

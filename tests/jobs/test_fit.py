@@ -1,0 +1,426 @@
+"""What a fit leaves behind, what it refuses, and that no byte of a store can change without its saying so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from streamsvm import model as models
+from streamsvm.cli import cli
+from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError
+from streamsvm.jobs.fit import FitJob, FitResult, fit
+from streamsvm.jobs.planning import make_plan
+from streamsvm.rows import Dense
+from streamsvm.schedule import budget
+from streamsvm.store import create, open_store
+from tests.arrays import csr_of, sparse_values
+
+ROWS, COLUMNS = 700, 6
+
+
+class Given(NamedTuple):
+    values: Any
+    codes: Any
+    weight: Any
+
+
+def rows_of(classes: int = 2) -> Given:
+    rng = np.random.default_rng(21)
+    values = sparse_values(rng, ROWS, COLUMNS)
+    score = values @ rng.normal(size=COLUMNS) + 0.7 * rng.normal(size=ROWS)
+    codes = np.digitize(score, [0.4] if classes == 2 else [-0.7, 0.7]).astype(np.int32)
+    return Given(values, codes, rng.choice([0.5, 1.0, 2.0], ROWS).astype(np.float32))
+
+
+def store_at(path: Path, *, sparse: bool = False, weighted: bool = False, names: tuple[str, ...] = ("-1", "1")) -> Path:
+    given = rows_of(len(names))
+    writer = create(path, sparse=sparse, chunk_bytes=1 << 12)
+    rows = csr_of(given.values) if sparse else Dense(given.values)
+    writer.append(rows, given.codes, given.weight if weighted else None)
+    writer.commit(names, COLUMNS, {})
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the stores two, three (of three classes), csr and weighted."""
+    root = tmp_path_factory.mktemp("fit")
+    store_at(root / "two")
+    store_at(root / "three", names=("blue", "green", "red"))
+    store_at(root / "csr", sparse=True)
+    store_at(root / "weighted", weighted=True)
+    return root
+
+
+@pytest.fixture(params=[False, True], ids=["read in every pass", "kept in memory"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if not request.param:
+        monkeypatch.setattr(budget, "KEPT_MOST", 0)
+    return bool(request.param)
+
+
+def fitted(store: Path, directory: Path, **settings: Any) -> FitResult:
+    return fit(FitJob(str(store), str(directory / "m.ssvm"), **settings))
+
+
+def certificate(result: FitResult, k: int = 0) -> Any:
+    found = result.training.runs[k].certificate
+    assert found is not None
+    return found
+
+
+def objective(given: Given, w: Any, C: float, *, positive: int = 1, factors: Any = None, weighted: bool = False) -> Any:
+    """P(w) for the squared hinge, in plain numpy; the last component of w belongs to a constant 1."""
+    y = np.where(given.codes == positive, 1.0, -1.0)
+    s = np.ones(ROWS) if factors is None else np.asarray(factors)[given.codes]
+    s = s * given.weight if weighted else s
+    z = np.maximum(0.0, 1.0 - y * (given.values.astype(np.float64) @ w[:-1] + w[-1]))
+    return 0.5 * w @ w + C * float(s @ z**2)
+
+
+# -- what is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, kept: bool) -> None:
+    told: list[dict[str, Any]] = []
+    result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm"), tolerance=1e-4), told.append)
+    assert result.run == tmp_path / "m.ssvm.run"
+    events = [json.loads(line) for line in (result.run / "events.jsonl").read_text().splitlines()]
+    assert events == json.loads(json.dumps([event for event in told if event["event"] != "progress"]))
+    assert [events[0]["event"], events[-1]["event"]] == ["plan", "done"]
+    passes = [event for event in events if event["event"] == "pass"]
+    assert [event["pass"] for event in passes] == list(range(1, result.training.passes + 1))
+    assert passes[-1]["exact"]
+    assert passes[-1]["gap"] == certificate(result).gap <= 1e-4
+    assert all(event["memory"] > 0 and event["seconds"] >= 0 for event in passes)
+
+    plan = json.loads((result.run / "plan.json").read_text())
+    assert plan["rows"] == ROWS
+    assert plan["total"] == sum(term["bytes"] for term in plan["memory"])
+    assert plan["fits"] is True
+    assert plan["blocks"] == ("kept in memory" if kept else "read in every pass")
+
+    said = json.loads((result.run / "certificate.json").read_text())
+    assert said["status"] == "converged"
+    assert (said["primal"], said["dual"]) == (certificate(result).primal, certificate(result).dual)
+    assert said["problems"][0]["gap"] == said["gap"] == certificate(result).gap
+    assert said["passes"] == result.training.passes
+
+    saved = models.load(tmp_path / "m.ssvm")
+    np.testing.assert_array_equal(saved.weights, result.model.weights)
+    assert (tmp_path / "m.ssvm").read_bytes() == (result.run / "model.ssvm").read_bytes()
+
+
+def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None:
+    fitted(place / "two", tmp_path, C=0.25, standardize=True)
+    saved, store = models.load(tmp_path / "m.ssvm"), open_store(place / "two")
+    assert saved.provenance["store"] == {"name": store.name, "digest": store.digest, "rows": ROWS}
+    assert saved.provenance["settings"]["C"] == 0.25
+    assert saved.provenance["settings"]["standardize"] is True
+    assert saved.provenance["certificates"][0]["C"] == 0.25
+    assert saved.classes == ("-1", "1")
+
+
+def test_the_certificate_is_of_the_model_that_is_saved(place: Path, tmp_path: Path, kept: bool) -> None:
+    result = fitted(place / "two", tmp_path, C=0.3, tolerance=1e-3)
+    w = models.load(tmp_path / "m.ssvm").weights[0]
+    assert certificate(result).primal == pytest.approx(objective(rows_of(), w, 0.3), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["two", "csr", "weighted"])
+def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, tmp_path: Path, kept: bool) -> None:
+    result = fitted(place / name, tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"), loss="hinge")
+    alpha, given = np.load(tmp_path / "dual.npy", allow_pickle=False), rows_of()
+    assert alpha.shape == (ROWS,)
+    assert alpha.dtype == np.float64
+    y = np.where(given.codes == 1, 1.0, -1.0)
+    top = 0.3 * (given.weight.astype(np.float64) if name == "weighted" else np.ones(ROWS))
+    assert np.all((alpha >= 0.0) & (alpha <= top))
+    v = (alpha * y) @ np.hstack([given.values.astype(np.float64), np.ones((ROWS, 1))])
+    assert certificate(result).dual == pytest.approx(alpha.sum() - 0.5 * v @ v, rel=1e-9)
+
+
+def test_dual_variables_of_every_class(place: Path, tmp_path: Path, kept: bool) -> None:
+    result = fitted(place / "three", tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"))
+    alpha, given = np.load(tmp_path / "dual.npy"), rows_of(3)
+    assert alpha.shape == (3, ROWS)
+    X = np.hstack([given.values.astype(np.float64), np.ones((ROWS, 1))])
+    for k in range(3):
+        v = (alpha[k] * np.where(given.codes == k, 1.0, -1.0)) @ X
+        value = alpha[k].sum() - 0.5 * v @ v - (alpha[k] ** 2).sum() / (4 * 0.3)
+        assert certificate(result, k).dual == pytest.approx(value, rel=1e-9)
+
+
+def test_dual_variables_of_a_solver_that_has_none_are_refused_at_once(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no dual variables"):
+        fitted(place / "two", tmp_path, solver="sgd", loss="hinge", dual=str(tmp_path / "dual.npy"))
+    assert not list(tmp_path.iterdir())
+
+
+# -- when it ends -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_the_last_pass_allowed_gives_an_exact_certificate(place: Path, tmp_path: Path, passes: int, kept: bool) -> None:
+    result = fitted(place / "two", tmp_path, tolerance=1e-12, max_passes=passes)
+    assert result.training.passes == passes
+    assert certificate(result).exact
+    assert certificate(result).primal == pytest.approx(objective(rows_of(), result.model.weights[0], 1.0), rel=1e-9)
+    assert json.loads((result.run / "certificate.json").read_text())["status"] == "max passes"
+
+
+def test_a_run_that_converges_in_its_last_pass_has_converged(place: Path, tmp_path: Path) -> None:
+    needed = fitted(place / "two", tmp_path, tolerance=0.01).training.passes
+    result = fitted(place / "two", tmp_path, tolerance=0.01, max_passes=needed, overwrite=True)
+    assert result.training.passes == needed
+    assert certificate(result).gap <= 0.01
+    assert result.training.status.value == "converged"
+
+
+def test_a_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path) -> None:
+    result = fitted(place / "two", tmp_path, tolerance=1e-15, time_limit=1e-9)
+    assert result.training.status.value == "time limit"
+    assert result.training.passes == 2
+    assert certificate(result).exact
+
+
+# -- what it is asked for ---------------------------------------------------------------------------------------------
+
+
+def test_lambda_and_C_are_two_spellings(place: Path, tmp_path: Path) -> None:
+    one = fitted(place / "two", tmp_path, C=1.0 / (0.004 * ROWS))
+    other = fitted(place / "two", tmp_path, lambda_=0.004, overwrite=True)
+    np.testing.assert_array_equal(one.model.weights, other.model.weights)
+    assert one.plan.problems[0].C == other.plan.problems[0].C
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"C": 1.0, "lambda_": 1.0}, {"C": 0.0}, {"C": -1.0}, {"lambda_": 0.0}, {"lambda_": -2.0}, {"C": float("inf")}],
+)
+def test_a_price_that_is_none_is_refused(place: Path, tmp_path: Path, settings: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        fitted(place / "two", tmp_path, **settings)
+
+
+def test_positive_turns_the_function_around(place: Path, tmp_path: Path) -> None:
+    plain = fitted(place / "two", tmp_path, tolerance=1e-6)
+    turned = fitted(place / "two", tmp_path, tolerance=1e-6, positive="-1", overwrite=True)
+    assert plain.model.classes == ("-1", "1")
+    assert turned.model.classes == ("1", "-1")
+    np.testing.assert_allclose(turned.model.weights, -plain.model.weights, atol=1e-2)
+
+
+def test_one_class_against_the_rest(place: Path, tmp_path: Path) -> None:
+    """The same problem as that class has among all."""
+    alone = fitted(place / "three", tmp_path, positive="green", tolerance=1e-6)
+    every = fitted(place / "three", tmp_path, tolerance=1e-6, overwrite=True)
+    assert alone.model.classes == ("rest", "green")
+    assert every.model.classes == ("blue", "green", "red")
+    assert alone.model.weights.shape == (1, COLUMNS + 1)
+    assert every.model.weights.shape == (3, COLUMNS + 1)
+    np.testing.assert_array_equal(alone.model.weights[0], every.model.weights[1])
+    with pytest.raises(UsageError, match="no class 'pink'"):
+        fitted(place / "three", tmp_path, positive="pink", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "factors"),
+    [("balanced", None), ({"1": 3.0, "-1": 0.5}, (0.5, 3.0)), ({"1": 3.0}, (1.0, 3.0))],
+    ids=["balanced", "both", "one"],
+)
+def test_class_weights_are_factors_of_the_loss(place: Path, tmp_path: Path, class_weight: Any, factors: Any) -> None:
+    given = rows_of()
+    if factors is None:
+        factors = ROWS / (2.0 * np.bincount(given.codes))
+    result = fitted(place / "weighted", tmp_path, class_weight=class_weight, C=0.3)
+    expected = objective(given, result.model.weights[0], 0.3, factors=factors, weighted=True)
+    assert certificate(result).primal == pytest.approx(expected, rel=1e-6)  # factors are float32
+    plain = fitted(place / "weighted", tmp_path, C=0.3, overwrite=True)
+    assert not np.allclose(plain.model.weights, result.model.weights, rtol=1e-3)
+
+
+def test_balanced_means_one_class_against_all_others(place: Path, tmp_path: Path) -> None:
+    given = rows_of(3)
+    result = fitted(place / "three", tmp_path, class_weight="balanced", C=0.3)
+    for k in range(3):
+        mine = int(np.sum(given.codes == k))
+        factors = [ROWS / (2.0 * (mine if c == k else ROWS - mine)) for c in range(3)]
+        expected = objective(given, result.model.weights[k], 0.3, positive=k, factors=factors)
+        assert certificate(result, k).primal == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("class_weight", ["equal", {"0": 2.0}])
+def test_class_weights_of_nobody_are_refused(place: Path, tmp_path: Path, class_weight: Any) -> None:
+    with pytest.raises(UsageError):
+        fitted(place / "two", tmp_path, class_weight=class_weight)
+
+
+@pytest.mark.parametrize("store", ["two", "csr"])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_where_row_state_lives_changes_no_bit(
+    store: str, standardize: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory or, because the memory allowed is what the rest needs, in a file; read ahead or not."""
+    monkeypatch.setattr(budget, "KEPT_MOST", 0)
+    terms = budget.base_terms()
+    monkeypatch.setattr(budget, "base_terms", lambda: terms)
+    opened, found = open_store(place / store), []
+    for number, (resident, prefetch) in enumerate([(True, 2), (False, 2), (False, 0)]):
+        job = FitJob(
+            str(place / store), str(tmp_path / f"{number}"), memory=1, prefetch=prefetch, standardize=standardize,
+            tolerance=0.01,
+        )  # fmt: skip
+        memory = 1 << 40 if resident else make_plan(job, opened).memory.total
+        result = fit(replace(job, memory=memory))
+        assert result.plan.memory.resident == resident
+        found.append(result)
+    for result in found[1:]:
+        np.testing.assert_array_equal(result.model.weights, found[0].model.weights)
+        assert certificate(result) == certificate(found[0])
+
+
+# -- what it refuses --------------------------------------------------------------------------------------------------
+
+
+def run_cli(*arguments: object) -> Any:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def test_a_model_is_not_overwritten_unless_told(place: Path, tmp_path: Path) -> None:
+    fitted(place / "two", tmp_path)
+    before = (tmp_path / "m.ssvm").read_bytes()
+    with pytest.raises(ExistsError):
+        fitted(place / "two", tmp_path, C=7.0)
+    refused = run_cli("fit", place / "two", tmp_path / "m.ssvm", "--C", "7")
+    assert refused.exit_code == 73
+    assert (tmp_path / "m.ssvm").read_bytes() == before
+    allowed = run_cli("fit", place / "two", tmp_path / "m.ssvm", "--C", "7", "--overwrite")
+    assert allowed.exit_code == 0, allowed.output
+    assert (tmp_path / "m.ssvm").read_bytes() != before
+
+
+def test_a_store_that_was_never_finished_is_not_trained_on(tmp_path: Path) -> None:
+    store = store_at(tmp_path / "s")
+    (store / "manifest.json").unlink()
+    with pytest.raises(DataError) as refused:
+        fitted(store, tmp_path)
+    assert (refused.value.code, refused.value.exit_code) == ("E-INCOMPLETE", 65)
+    assert run_cli("fit", store, tmp_path / "m.ssvm").exit_code == 65
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
+
+
+def test_a_store_of_one_class_is_refused(tmp_path: Path) -> None:
+    writer = create(tmp_path / "s", sparse=False)
+    writer.append(Dense(np.ones((5, 2), np.float32)), np.zeros(5, np.int32))
+    writer.commit(("1",), 2, {})
+    with pytest.raises(DataError, match="one class"):
+        fitted(tmp_path / "s", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("fragile")
+    return {
+        "dense": store_at(root / "dense", weighted=True),
+        "csr": store_at(root / "csr", sparse=True, weighted=True),
+    }
+
+
+def chunk_files(store: Path) -> Iterator[Path]:
+    for path in sorted(store.rglob("c.*")):
+        if path.is_file():
+            yield path
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("at", ["first", "middle", "last"])
+def test_no_byte_of_a_chunk_can_change_unseen(
+    form: str, at: str, fragile: dict[str, Path], tmp_path: Path, kept: bool
+) -> None:
+    """One bit of one byte of every file of every array: the fit stops, says which chunk, and leaves no model."""
+    store = fragile[form]
+    chunks, arrays = len(open_store(store).layout.chunks), set()
+    assert chunks > 2
+    for path in chunk_files(store):
+        whole = path.read_bytes()
+        position = {"first": 0, "middle": len(whole) // 2, "last": len(whole) - 1}[at]
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x10
+        path.write_bytes(damaged)
+        try:
+            with pytest.raises(DataError, match=rf"chunk \d+ of store '{store}' \(rows \d+-\d+\)") as stopped:
+                fitted(store, tmp_path)
+        finally:
+            path.write_bytes(whole)
+        assert stopped.value.exit_code == 65
+        assert stopped.value.code == "E-CRC"
+        number = int(str(stopped.value).split("chunk ")[1].split()[0])
+        if form == "dense":  # there a file is a chunk
+            assert path.name.split(".")[1] == str(number)
+        assert number < chunks
+        assert not (tmp_path / "m.ssvm").exists()
+        arrays.add(path.parent.relative_to(store).as_posix())
+    assert arrays == ({"X", "y", "weight"} if form == "dense" else {"X/data", "X/indices", "X/indptr", "y", "weight"})
+    fitted(store, tmp_path, max_passes=1)  # put back, it is whole again
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("damage", ["cut", "longer", "gone", "swapped"])
+def test_a_chunk_that_is_not_the_one_written_is_refused(
+    form: str, damage: str, fragile: dict[str, Path], tmp_path: Path
+) -> None:
+    store = fragile[form]
+    array = store / ("X" if form == "dense" else "X/data")
+    one, other = list(chunk_files(array))[:2]
+    before = one.read_bytes(), other.read_bytes()
+    if damage == "cut":
+        one.write_bytes(before[0][:-1])
+    elif damage == "longer":
+        one.write_bytes(before[0] + b"\0")
+    elif damage == "gone":
+        one.unlink()
+    else:
+        one.write_bytes(before[1])
+        other.write_bytes(before[0])
+    try:
+        with pytest.raises(DataError, match="chunk [01] of store"):
+            fitted(store, tmp_path)
+    finally:
+        one.write_bytes(before[0])
+        other.write_bytes(before[1])
+
+
+def test_metadata_that_changed_is_refused(fragile: dict[str, Path], tmp_path: Path) -> None:
+    store = fragile["dense"]
+    path = store / "manifest.json"
+    whole = path.read_bytes()
+    for position in range(0, len(whole) - 1, 97):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        try:
+            with pytest.raises(StreamSVMError) as refused:
+                fitted(store, tmp_path)
+        finally:
+            path.write_bytes(whole)
+        assert refused.value.exit_code == 65
+
+
+def test_statistics_that_changed_are_refused_where_they_are_used(fragile: dict[str, Path], tmp_path: Path) -> None:
+    store = fragile["dense"]
+    others = {"manifest.json", "zarr.json"}
+    (path,) = (p for p in store.iterdir() if p.is_file() and p.name not in others)
+    whole = path.read_bytes()
+    for position in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        try:
+            with pytest.raises(DataError):
+                fitted(store, tmp_path, standardize=True)
+        finally:
+            path.write_bytes(whole)

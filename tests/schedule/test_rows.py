@@ -1,0 +1,106 @@
+"""Per-row state is the same numbers whether it lives in memory or in a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.errors import StorageError
+from streamsvm.schedule.rows import RowStates
+from streamsvm.types import Layout, RowState
+
+
+def layout_of(chunks: tuple[int, ...]) -> Layout:
+    return Layout(3, chunks, None, ("-1", "1"), (sum(chunks), 0))
+
+
+def states(chunks: tuple[int, ...], problems: int, file: Path | None, dtype: str = "float64") -> RowStates:
+    return RowStates(RowState("alpha", dtype), layout_of(chunks), problems, file, resident=file is None)
+
+
+@given(
+    chunks=st.lists(st.integers(1, 9), min_size=1, max_size=6).map(tuple),
+    problems=st.integers(1, 4),
+    visits=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**32 - 1)), max_size=20),
+    dtype=st.sampled_from(["float64", "float32"]),
+)
+def test_memory_and_file_hold_the_same(
+    tmp_path_factory: pytest.TempPathFactory, chunks: Any, problems: int, visits: list[Any], dtype: str
+) -> None:
+    """Any visits in any order, against a plain dictionary of arrays."""
+    path = tmp_path_factory.mktemp("rows") / "alpha"
+    in_memory, in_file = states(chunks, problems, None, dtype), states(chunks, problems, path, dtype)
+    expected = {number: np.zeros((problems, rows), dtype) for number, rows in enumerate(chunks)}
+    for place, seed in visits:
+        number = place % len(chunks)
+        new = np.random.default_rng(seed).normal(size=expected[number].shape).astype(dtype)
+        for rows in (in_memory, in_file):
+            values = rows.load(number)
+            np.testing.assert_array_equal(values, expected[number])
+            assert values.dtype == dtype
+            values[...] = new
+            rows.save(number, values)
+        expected[number] = new
+    for number, values in expected.items():
+        np.testing.assert_array_equal(in_memory.load(number), values)
+        np.testing.assert_array_equal(in_file.load(number), values)
+    in_file.close()
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_problems_and_chunks_do_not_touch_each_other(tmp_path: Path, in_file: bool) -> None:
+    rows = states((4, 2, 5), 3, tmp_path / "alpha" if in_file else None)
+    values = rows.load(1)
+    assert values.shape == (3, 2)
+    values[1] = 7.0
+    rows.save(1, values)
+    assert not rows.load(0).any()
+    assert not rows.load(2).any()
+    np.testing.assert_array_equal(rows.load(1), [[0, 0], [7, 7], [0, 0]])
+    rows.close()
+
+
+def test_a_row_of_a_problem_is_contiguous_so_that_passes_compile_once(tmp_path: Path) -> None:
+    for file in (None, tmp_path / "alpha"):
+        rows = states((4, 3), 2, file)
+        for number in range(2):
+            assert all(row.flags.c_contiguous and row.flags.writeable for row in rows.load(number))
+        rows.close()
+
+
+def test_a_file_costs_one_chunk_of_memory(tmp_path: Path) -> None:
+    rows = states((10, 1000, 10), 2, tmp_path / "alpha")
+    assert rows._values.nbytes == 2 * 1000 * 8
+    rows.close()
+
+
+def test_disk_is_taken_at_the_start_and_not_when_it_is_too_late(tmp_path: Path) -> None:
+    rows = states((10, 1000, 10), 2, tmp_path / "alpha")
+    assert (tmp_path / "alpha").stat().st_blocks * 512 >= 2 * 1020 * 8
+    rows.close()
+
+
+def test_a_full_disk_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError) as refused:
+        states((4, 4), 1, tmp_path / "alpha")
+    assert refused.value.code == "E-NOSPACE"
+    assert not (tmp_path / "alpha").exists()
+
+
+def test_close_gives_the_descriptor_back_once(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    rows = states((4, 4), 1, tmp_path / "alpha")
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    rows.close()
+    rows.close()
+    assert len(os.listdir("/proc/self/fd")) == before

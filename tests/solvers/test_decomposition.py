@@ -1,0 +1,181 @@
+"""Decomposition against LIBSVM, scikit-learn and explicit float64 sums; pools of every size find the same optimum."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import StreamSVMError
+from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.solvers import pool as pools
+from streamsvm.solvers.decomposition import Decomposition
+from tests.arrays import csr_of
+from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
+
+GAMMA, C = 0.5, 2.0
+
+
+def weights_of(n: int) -> Any:
+    return np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], n).astype(np.float32)
+
+
+def explicit(X: Any, y: Any, s: Any, a: Any, b: float, loss: Any) -> tuple[float, float]:
+    """P at the decision values of ``a`` and the intercept ``b``, and D."""
+    f = gram64(X, X, GAMMA) @ (a * y)
+    half = 0.5 * float((a * y) @ f)
+    values = [C * w * loss.value(float(m)) for w, m in zip(s, y * (f + b), strict=True)]
+    duals = [x - loss.conjugate(x, C * float(w)) for x, w in zip(a, s, strict=True) if w > 0]
+    return half + float(np.sum(values)), float(np.sum(duals)) - half
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=["hinge", "squared_hinge", "huber"])
+@pytest.mark.parametrize("pool", [48, 100_000])
+def test_the_certificate_is_true(loss: Any, pool: int) -> None:
+    X, y = noisy_rows()
+    s = weights_of(len(y))
+    solver = Decomposition(working=32, pool=pool)
+    state, rows, found = solve(solver, problem_of(X, loss, C, GAMMA, 1e-4), X, y, s)
+    a = rows["alpha"]
+    primal, dual = explicit(X, y, s, a, state.intercept, loss)
+    assert found[-1].gap <= 1e-4
+    assert found[-1].primal == pytest.approx(primal, rel=1e-5)
+    assert found[-1].dual == pytest.approx(dual, rel=1e-5)
+    assert a.min() >= 0.0
+    assert (a <= [loss.upper(C * float(w)) if w > 0 else 0.0 for w in s]).all()
+    assert abs(float(a @ y)) < 1e-9
+    np.testing.assert_allclose(rows["f"], gram64(X, X, GAMMA) @ (a * y), atol=1e-4)
+
+
+def test_every_pass_certifies_the_a_it_ended_with() -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, Hinge(), C, GAMMA, 1e-6)
+    for passes in (2, 3, 5):
+        solver = Decomposition(working=16, pool=40)
+        _, rows, found = solve(solver, problem, X, y, passes=passes)
+        _, dual = explicit(X, y, np.ones(len(y)), rows["alpha"], 0.0, Hinge())
+        assert found[-1].dual == pytest.approx(dual, rel=1e-5)
+        assert all(later.dual >= sooner.dual - 1e-6 for sooner, later in pairwise(found))
+
+
+def test_the_solution_is_the_model() -> None:
+    X, y = noisy_rows()
+    solver = Decomposition()
+    state, rows, _ = solve(solver, problem_of(X, Hinge(), C, GAMMA), X, y)
+    solution = solver.solution(state)
+    support = np.flatnonzero(rows["alpha"])
+    np.testing.assert_array_equal(solution.numbers, support)
+    np.testing.assert_allclose(solution.coefficients, (rows["alpha"] * y)[support])
+    np.testing.assert_array_equal(solution.points.values, X[support])
+
+
+def test_libsvm_has_the_same_objective_and_intercept() -> None:
+    from sklearn.svm import SVC
+
+    X, y = noisy_rows()
+    solver = Decomposition()
+    state, _, found = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-6), X, y)
+    other = SVC(C=C, gamma=GAMMA, tol=1e-6).fit(X, y)
+    signed = np.zeros(len(y))
+    signed[other.support_] = other.dual_coef_[0]
+    dual = float(np.abs(signed).sum() - 0.5 * signed @ gram64(X, X, GAMMA) @ signed)
+    assert found[-1].dual == pytest.approx(dual, rel=1e-5)
+    assert state.intercept == pytest.approx(float(other.intercept_[0]), abs=1e-2)
+
+
+def test_form_and_blocks_do_not_matter() -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, Hinge(), C, GAMMA)
+    duals = [solve(Decomposition(), problem, X, y, block=block)[2][-1].dual for block in (33, 200, 400)]
+    duals.append(solve(Decomposition(), problem, csr_of(X), y)[2][-1].dual)
+    np.testing.assert_allclose(duals, duals[0], rtol=1e-5)
+
+
+def test_many_violators_are_sampled_and_the_optimum_is_the_same() -> None:
+    X, y = noisy_rows(1200)
+    problem = problem_of(X, Hinge(), C, GAMMA, 1e-4)
+    few = solve(Decomposition(working=64, pool=128), problem, X, y)[2]
+    all_at_once = solve(Decomposition(), problem, X, y)[2]
+    assert few[-1].gap <= 1e-4
+    assert few[-1].dual == pytest.approx(all_at_once[-1].dual, rel=2e-4)
+
+
+def test_a_short_model_says_its_gap() -> None:
+    X, y = noisy_rows()
+    solver = Decomposition(max_support=50)
+    state, _, found = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-4), X, y)
+    solution = solver.solution(state)
+    f = gram64(X, X[solution.numbers], GAMMA) @ solution.coefficients + solution.intercept
+    K = gram64(X[solution.numbers], X[solution.numbers], GAMMA)
+    primal = 0.5 * float(solution.coefficients @ K @ solution.coefficients) + C * float(np.maximum(0, 1 - y * f).sum())
+    assert len(solution.coefficients) == 50
+    assert found[-1].final
+    assert found[-1].primal == pytest.approx(primal, rel=1e-4)
+    assert found[-2].gap <= 1e-4
+    assert not found[-2].exact
+
+
+def test_the_last_pass_allowed_makes_the_short_model_too() -> None:
+    X, y = noisy_rows()
+    solver = Decomposition(max_support=30, pool=60, working=20)
+    state, _, found = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-9), X, y, passes=4)
+    assert found[-1].exact
+    assert len(solver.solution(state).coefficients) == 30
+
+
+def test_workers_together_find_what_one_finds() -> None:
+    from tests.solvers.kernel_problems import Block, Dense
+
+    X, y = noisy_rows()
+    problem, solver = problem_of(X, Hinge(), C, GAMMA), Decomposition()
+    states = [solver.start(problem) for _ in range(3)]
+    for k, state in enumerate([states[1], states[2], states[2], states[0]]):
+        part = slice(100 * k, 100 * k + 100)
+        kept = {"alpha": np.zeros(100), "f": np.zeros(100)}
+        order = np.arange(100, dtype=np.int32)
+        ones = np.ones(100, np.float32)
+        solver.visit(state, Block(Dense(X[part]), y[part], ones, k, 100 * k, order, k, rows=kept))
+    merged = solver.merge(states[1:])
+    merged = solver.merge([merged, states[0]])
+    together = solver.finish(merged)
+    alone, _, found = solve(solver, problem, X, y, passes=2)
+    assert together.primal == pytest.approx(found[0].primal)
+    assert merged.support is not None
+    np.testing.assert_array_equal(merged.support.index, alone.support.index)
+
+
+def test_no_pass_no_model() -> None:
+    X, _ = noisy_rows()
+    solver = Decomposition()
+    with pytest.raises(StreamSVMError, match="no pass"):
+        solver.solution(solver.start(problem_of(X, Hinge(), C, GAMMA)))
+
+
+def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "MOST_ROUNDS", 2)
+    X, y = noisy_rows()
+    _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
+    assert found[-1].dual > 0.0
+
+
+@pytest.mark.data
+def test_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
+    from sklearn.datasets import load_svmlight_file
+    from sklearn.svm import SVC
+
+    with lzma.open(data_file("a9a.xz")) as file:
+        X, y = load_svmlight_file(file, n_features=123, dtype=np.float32)
+    X, y = X.toarray()[:4000], y[:4000].astype(np.float32)
+    problem = problem_of(X, Hinge(), 1.0, 0.03, 1e-5)
+    _, _, found = solve(Decomposition(pool=1500), problem, csr_of(X), y, block=1000)
+    other = SVC(C=1.0, gamma=0.03, tol=1e-4).fit(X, y)
+    support, signed = X[other.support_], other.dual_coef_[0]
+    square = np.maximum(((support**2).sum(1)[:, None] + (support**2).sum(1) - 2.0 * support @ support.T), 0.0)
+    dual = float(np.abs(signed).sum() - 0.5 * signed @ np.exp(-0.03 * square.astype(np.float64)) @ signed)
+    assert found[-1].dual == pytest.approx(dual, rel=1e-5)
+    assert len(found) <= 30

@@ -1,0 +1,144 @@
+"""The Frank-Wolfe family: what holds after every iteration, where it ends, and that both regimes end there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.kernels import RBF
+from streamsvm.losses import SquaredHinge
+from streamsvm.rows import Dense
+from streamsvm.solvers.blended import Blended
+from streamsvm.solvers.columns import BATCH, Columns
+from streamsvm.solvers.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
+from streamsvm.solvers.pool import Form, Pool, refresh
+from streamsvm.solvers.sampled import SampledWalk
+from streamsvm.solvers.walk import Walk
+from tests.arrays import csr_of
+from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
+
+GAMMA, RIDGE = 0.5, 0.25
+METHODS = [FrankWolfe, ModifiedFrankWolfe, Swap, Partan]
+each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: m.variant)
+
+
+def pool_of(n: int = 200) -> tuple[Pool, Form, Any]:
+    """All weight on row 7; the matrix in float64."""
+    X, y = noisy_rows(n)
+    z, zero = y.astype(np.float64), np.zeros(n)
+    pool = Pool(Dense(X), np.arange(n), z, zero + RIDGE, zero, zero + 1.0, zero.copy(), zero.copy(), zero.copy())
+    pool.x[7] = 1.0
+    form = Form(RBF(GAMMA), 4, 1.0)
+    refresh(pool, form)
+    return pool, form, np.outer(z, z) * (gram64(X, X, GAMMA) + 1.0) + RIDGE * np.eye(n)
+
+
+@each_method
+def test_every_iteration_keeps_its_promises(method: Any) -> None:
+    pool, form, K = pool_of()
+    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), method.variant)
+    before = walk.f
+    for _ in range(200):
+        gap = walk.gap()
+        assert gap >= -1e-9
+        walk.advance()
+        assert walk.a.min() >= 0.0
+        assert walk.a.sum() == pytest.approx(1.0, abs=1e-9)
+        assert walk.f <= before + 1e-9
+        np.testing.assert_allclose(walk.g, K @ walk.a, atol=2e-6)
+        assert walk.f == pytest.approx(0.5 * float(walk.a @ K @ walk.a), abs=1e-6)
+        before = walk.f
+
+
+@each_method
+def test_sampled_iterations_keep_them_too(method: Any) -> None:
+    pool, form, K = pool_of()
+    walk = SampledWalk(pool, form, method.variant)
+    draw = np.random.default_rng(0)
+    before = walk.f
+    for _ in range(150):
+        walk.look(draw.integers(0, pool.size, 40), draw)
+        walk.advance()
+        a = np.zeros(pool.size)
+        a[walk.members] = walk.a[: walk.size]
+        assert a.min() >= 0.0
+        assert a.sum() == pytest.approx(1.0, abs=1e-9)
+        assert walk.f <= before + 1e-9
+        assert walk.f == pytest.approx(0.5 * float(a @ K @ a), abs=1e-6)
+        before = walk.f
+    walk.write(pool)
+    np.testing.assert_allclose(pool.x, a)
+
+
+@pytest.mark.parametrize("variant", ["mfw", "swap"])
+def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
+    pool, form, _ = pool_of()
+    pool.x[:] = 1.0 / pool.size
+    refresh(pool, form)
+    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), variant)
+    sizes = []
+    for _ in range(2000):
+        walk.gap()
+        walk.advance()
+        sizes.append(int(np.count_nonzero(walk.a)))
+    assert min(np.diff(sizes)) == -1
+
+
+def test_the_open_step() -> None:
+    pool, form, _ = pool_of()
+    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), "fw", open_step=True)
+    for _ in range(3):
+        walk.gap()
+        walk.advance()
+    assert np.count_nonzero(walk.a) <= 3
+    assert walk.a[walk.i] >= 2.0 / 4.0
+
+
+@each_method
+@pytest.mark.parametrize("sample", [0, 194])
+def test_the_gap_is_met_and_certified(method: Any, sample: int) -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
+    _, _, found = solve(method(epsilon=1e-3, sample=sample), problem, X, y)
+    best = solve(Blended(epsilon=1e-6), problem, X, y)[2][-1].facts["f"]
+    facts = found[-1].facts
+    assert found[-1].final
+    assert len(found) <= 4
+    assert facts["f"] >= best - 1e-7
+    assert facts["f"] - best <= facts["simplex_gap"] + 1e-7
+    assert facts["simplex_gap"] <= (1e-3 if sample == 0 else 1e-2)
+    assert facts["support"] <= facts["iterations"] + 1
+
+
+@each_method
+def test_a_pool_that_is_smaller_than_the_data_is_enough(method: Any) -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
+    _, _, found = solve(method(epsilon=1e-3, pool=60), problem, X, y)
+    assert found[-1].final
+    assert found[-1].facts["simplex_gap"] <= 1e-3
+
+
+def test_partan_needs_fewer_iterations_and_the_trajectory_tells() -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
+    facts = [solve(m(epsilon=1e-4), problem, X, y)[2][-1].facts for m in (FrankWolfe, Partan)]
+    assert facts[1]["iterations"] < facts[0]["iterations"]
+    gaps = [entry[1] for entry in facts[1]["trajectory"]]
+    assert len(gaps) > 5
+    assert gaps[-1] <= 1e-4
+
+
+@pytest.mark.parametrize("capacity", [2, 500])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_columns_are_those_of_the_matrix(capacity: int, sparse: bool) -> None:
+    pool, form, K = pool_of()
+    if sparse:
+        pool.X = csr_of(pool.X.values)  # type: ignore[union-attr]
+    columns, g = Columns(pool, form, capacity), -pool.v
+    for i in (3, 9, 3, 77):
+        np.testing.assert_allclose(columns.column(i, g), K[i], atol=1e-5)
+    np.testing.assert_allclose(columns.diagonal, K.diagonal(), atol=1e-5)
+    assert len(columns._kept) <= max(capacity, BATCH + 1)

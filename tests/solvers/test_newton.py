@@ -1,0 +1,257 @@
+"""Newton with a sampled model: its passes against plain numpy, its sample, its certificate, its joins."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute import newton as passes
+from streamsvm.compute.operators import Factored
+from streamsvm.errors import UsageError
+from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.training import Course, Trainer
+from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.rows import Dense
+from streamsvm.solvers.evaluation import Evaluation
+from streamsvm.solvers.newton import Newton
+from streamsvm.solvers.sketch import Sketch
+from streamsvm.solvers.surrogate import Model, _conjugate_gradients, minimise, newton_step, polished_dual
+from streamsvm.store.memory import MemoryStore
+from streamsvm.types import Block, Problem, Stop
+from tests.arrays import csr_of, sparse_values
+from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
+
+LOSSES = [Hinge(), SquaredHinge(), Huber(0.4)]
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+
+
+def in_order(epoch: int) -> list[Block]:
+    return sorted(epoch_blocks(epoch), key=lambda block: block.start)
+
+
+def whole() -> Block:
+    X, y, s = rows_of()
+    return Block(Dense(X, 1.0), y, s, 0, 0, np.arange(ROWS, dtype=np.int32), 0)
+
+
+def objective(w: Any, loss: Any, C: float) -> float:
+    return float(0.5 * w @ w + sum(C * c * loss.value(m) for c, m in zip(rows_of()[2], signed_rows() @ w, strict=True)))
+
+
+def certificates(solver: Newton, problem: Problem, count: int) -> tuple[list[Any], Any]:
+    state, found = solver.start(problem), []
+    for epoch in range(count):
+        for block in in_order(epoch):
+            solver.visit(state, block)
+        found.append(solver.finish(state))
+    return found, state
+
+
+# -- passes ------------------------------------------------------------------------------------------------------------
+
+
+@each_loss
+def test_look_is_objective_gradient_and_dual(loss: Any) -> None:
+    smooth, w = (Huber(0.3) if isinstance(loss, Hinge) else loss), np.linspace(-1, 1, COLUMNS + 1)
+    problem, here = problem_of(loss), Evaluation(COLUMNS + 1)
+    for block in epoch_blocks(0):
+        here.add(problem, smooth, block, w)
+    found = here.close(problem, w)
+    a = np.array([-0.5 * c * smooth.slope(m) for c, m in zip(rows_of()[2], signed_rows() @ w, strict=True)])
+    assert found.primal == pytest.approx(objective(w, loss, 0.5), rel=1e-6)
+    assert found.value == pytest.approx(objective(w, smooth, 0.5), rel=1e-6)
+    np.testing.assert_allclose(found.gradient, w - a @ signed_rows(), rtol=1e-5, atol=1e-6)
+    gap = found.smoothing + 0.5 * found.gradient @ found.gradient
+    assert found.primal - gap == pytest.approx(explicit_dual(a, loss, 0.5), rel=1e-5, abs=1e-6)
+
+
+def test_compiled_passes_are_their_python() -> None:
+    block, w, smooth = whole(), np.linspace(-1, 1, COLUMNS + 1), Huber(0.3)
+    results = []
+    for look, score, key in (
+        (passes.look_pass, passes.scores_pass, passes.keys_pass),
+        (passes.look_pass.py_func, passes.scores_pass.py_func, passes.keys_pass.py_func),
+    ):
+        f, v, scores, keys = np.empty(ROWS), np.zeros(COLUMNS + 1), np.ones(ROWS), np.empty(ROWS)
+        sums = look(block.X, block.y, block.s, w, 0.5, Hinge(), smooth, f, v)
+        score(block.y, block.s, f, smooth, 0.2, scores)
+        with np.errstate(over="ignore"):
+            key(scores, 17, 3, keys)
+        results.append((np.array(sums), f, v, scores, keys))
+    for compiled, python in zip(*results, strict=True):
+        np.testing.assert_allclose(compiled, python, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_leverages_and_squares(sparse: bool) -> None:
+    values = sparse_values(np.random.default_rng(0), 40, 7)
+    X, a, scale = (csr_of(values, 2.0) if sparse else Dense(values, 2.0)), np.arange(40.0), np.linspace(0.01, 0.1, 8)
+    full = np.hstack([values.astype(np.float64), np.full((40, 1), 2.0)])
+    np.testing.assert_allclose(passes.squares(X, a, 7), a @ full**2, rtol=1e-6)
+    np.testing.assert_allclose(passes.leverages(X, scale, 0.5), np.minimum(1, full**2 @ scale) + 0.5, rtol=1e-6)
+
+
+# -- the sample --------------------------------------------------------------------------------------------------------
+
+
+def sketched(limit: int, scores: Any, order: list[int], salt: int = 1) -> Sketch:
+    sketch = Sketch(limit, salt)
+    for k in order:
+        block = in_order(0)[k]
+        sketch.add(block, scores[block.start : block.start + 100])
+    return sketch
+
+
+def test_sample_does_not_depend_on_how_rows_arrive() -> None:
+    scores = np.random.default_rng(1).random(ROWS)
+    one, other = (sketched(40, scores, order).sample() for order in ([0, 1, 2], [2, 0, 1]))
+    left, right = sketched(40, scores, [1]), sketched(40, scores, [0, 2])
+    left.merge(right)
+    joined = left.sample()
+    assert one is not None
+    assert len(one.y) == 40
+    for sample in (other, joined):
+        assert sample is not None
+        np.testing.assert_array_equal(sample.X.values, one.X.values)
+        np.testing.assert_array_equal(sample.probability, one.probability)
+
+
+def test_weighted_sample_sums_are_unbiased() -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.random(ROWS) ** 2 * rows_of()[2]
+    values = rows_of()[0][:, 0].astype(np.float64) * (scores > 0)
+    estimates = []
+    for salt in range(400):
+        sample = sketched(50, scores, [0, 1, 2], salt).sample()
+        assert sample is not None
+        estimates.append(np.sum(sample.X.values[:, 0] / sample.probability))
+    assert np.mean(estimates) == pytest.approx(values.sum(), abs=4 * np.std(estimates) / 20)
+
+
+def test_every_row_is_in_a_sample_that_is_large_enough() -> None:
+    sample = sketched(ROWS, np.ones(ROWS), [0, 1, 2]).sample()
+    assert sample is not None
+    assert sample.complete
+    np.testing.assert_array_equal(sample.X.values, rows_of()[0])
+
+
+def test_sample_of_a_factored_block_is_its_features() -> None:
+    rng = np.random.default_rng(3)
+    K, W = rng.random((20, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
+    sketch, ones = Sketch(20), np.ones(20, np.float32)
+    sketch.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), np.ones(20))
+    sample = sketch.sample()
+    assert sample is not None
+    np.testing.assert_allclose(sample.X.values, K @ W, rtol=1e-6)
+
+
+# -- the model and the method ------------------------------------------------------------------------------------------
+
+
+def test_conjugate_gradients_solve_what_cholesky_solves() -> None:
+    rng = np.random.default_rng(4)
+    X = Dense(rng.normal(size=(60, 9)).astype(np.float32), 1.0)
+    bends, right = rng.random(60) * (rng.random(60) < 0.7), rng.normal(size=10)
+    full = np.hstack([X.values.astype(np.float64), np.ones((60, 1))])
+    exact = newton_step(-right, np.eye(10) + full.T @ (bends[:, None] * full))
+    found = _conjugate_gradients(X, bends, np.ones(10), right, 9)
+    assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
+
+
+def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
+    problem, w, smooth = problem_of(SquaredHinge()), np.linspace(-1, 1, COLUMNS + 1), SquaredHinge()
+    here = Evaluation(COLUMNS + 1)
+    here.add(problem, smooth, whole(), w)
+    sample = sketched(60, np.ones(ROWS), [0, 1, 2]).sample()
+    assert sample is not None
+    model = Model(problem, sample, sample.s / sample.probability, w, np.zeros_like(w), np.ones_like(w))
+    model.shift = model.look(smooth, w).v - here.v
+    found = here.close(problem, w)
+    np.testing.assert_allclose(model.gradient(model.look(smooth, w), w), found.gradient, atol=1e-9)
+    end, solved = minimise(model, smooth, w)
+    assert solved
+    assert model.value(smooth, end) < model.value(smooth, w)
+
+
+@each_loss
+def test_polished_dual_is_below_the_optimum_and_above_the_raw_one(loss: Any) -> None:
+    problem, w = problem_of(loss), np.full(COLUMNS + 1, 0.1)
+    smooth, here = (Huber(0.05) if isinstance(loss, Hinge) else loss), Evaluation(COLUMNS + 1)
+    here.add(problem, smooth, whole(), w)
+    found = here.close(problem, w)
+    sample = sketched(150, np.ones(ROWS), [0, 1, 2]).sample()
+    assert sample is not None
+    polished = polished_dual(problem, sample, smooth, found, w)
+    best = certificates(Newton(), problem_of(loss), 6)[0][-1].primal
+    assert found.dual < polished <= best * (1 + 1e-9)
+
+
+@each_loss
+@pytest.mark.parametrize("sample", [60, ROWS])
+def test_certified_optimum(loss: Any, sample: int) -> None:
+    """With a fifth of the rows in memory as with all: primal and dual meet."""
+    found, state = certificates(Newton(sample), problem_of(loss), 40)
+    assert found[-1].gap < (1e-2 if sample < ROWS else 1e-4)
+    assert found[-1].gap > -1e-12
+    assert found[-1].primal == pytest.approx(objective(state.best, loss, 0.5), rel=1e-6)
+    gaps = [certificate.gap for certificate in found]
+    assert gaps == sorted(gaps, reverse=True)
+
+
+@each_loss
+def test_merged_workers_take_the_same_way(loss: Any) -> None:
+    solver, problem = Newton(60), problem_of(loss)
+    alone, shared = solver.start(problem), solver.start(problem)
+    for epoch in range(5):
+        copies = [deepcopy(shared), deepcopy(shared)]
+        for k, block in enumerate(in_order(epoch)):
+            solver.visit(alone, block)
+            solver.visit(copies[k % 2], block)
+        shared = solver.merge(copies)
+        one, other = solver.finish(alone), solver.finish(shared)
+        assert other.primal == pytest.approx(one.primal, rel=1e-9)
+        assert other.dual == pytest.approx(one.dual, rel=1e-6, abs=1e-9)
+
+
+def test_rows_without_weight_alone_are_no_failure() -> None:
+    solver, problem = Newton(), problem_of(SquaredHinge())
+    state, block = solver.start(problem), whole()
+    block.s[:] = 0.0
+    solver.visit(state, block)
+    certificate = solver.finish(state)
+    assert certificate.primal == 0.0
+    assert certificate.gap == 0.0
+
+
+def test_another_margin_is_refused() -> None:
+    with pytest.raises(UsageError, match="margin 1"):
+        Newton().start(problem_of(Hinge(0.0)))
+
+
+def rare_columns(rows: int = 30_000) -> MemoryStore:
+    """Common columns, and ten that five rows have, with values of about sqrt(rows / 5): the rows a sample must hold."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(rows, 15)).astype(np.float32)
+    X[:, 5:] = 0
+    for j in range(5, 15):
+        X[rng.choice(rows, 5, replace=False), j] = np.sqrt(rows / 5)
+    codes = (X[:, :5] @ rng.normal(size=5) + rng.normal(size=rows) > 0).astype(np.int32)
+    store = MemoryStore(chunk_bytes=1 << 18)
+    store.append(Dense(X), codes, None)
+    return store.commit(("-1", "1"), 15)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("lam", [1e-4, 1e-6])
+def test_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
+    store = rare_columns()
+    job = FitJob("memory", "model", solver="newton", options={"sample": 3000}, loss=loss, lambda_=lam)
+    plan = make_plan(job, store)
+    result = Trainer(store, plan.solver, plan.problems, plan.features, Course(depth=0), lambda _: None).train(Stop(40))
+    certificate = result.runs[0].certificate
+    assert certificate is not None
+    assert certificate.gap <= 1e-3
+    assert result.passes <= 10

@@ -1,0 +1,118 @@
+"""The pair optimiser and the pool it works on, against explicit matrices and a general solver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.compute.smo import smo
+from streamsvm.kernels import RBF
+from streamsvm.rows import Dense
+from streamsvm.solvers.pool import Form, Pool, extremes, follow, improve, in_order, select, unite, worst
+from tests.solvers.kernel_problems import gram64, noisy_rows
+
+GAMMA = 0.5
+
+
+def problem(q: int, seed: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(q, q + 3))
+    M = (A @ A.T / q + 0.1 * np.eye(q)).astype(np.float32)
+    low, high = -rng.random(q), rng.random(q)
+    return M, low, high, rng.normal(size=q)
+
+
+def objective(M: Any, p: Any, x: Any) -> float:
+    return float(0.5 * x @ M.astype(np.float64) @ x - p @ x)
+
+
+@given(st.integers(2, 40), st.integers(0, 10_000))
+def test_smo_stays_feasible_and_ends_optimal(q: int, seed: int) -> None:
+    M, low, high, p = problem(q, seed)
+    x, v = np.zeros(q), p.copy()
+    steps = smo(M, x, low, high, v, 1e-9, 1_000_000)
+    assert steps < 1_000_000
+    assert abs(x.sum()) < 1e-9
+    assert (x >= low).all()
+    assert (x <= high).all()
+    np.testing.assert_allclose(v, p - M.astype(np.float64) @ x, atol=1e-6)
+    grow, shrink = v[x < high], v[x > low]
+    assert len(grow) == 0 or len(shrink) == 0 or grow.max() - shrink.min() <= 1e-9
+
+
+@given(st.integers(2, 30), st.integers(0, 10_000))
+def test_every_step_lowers_the_objective(q: int, seed: int) -> None:
+    M, low, high, p = problem(q, seed)
+    x, v, before = np.zeros(q), p.copy(), 0.0
+    for _ in range(10):
+        smo(M, x, low, high, v, 1e-9, 1)
+        now = objective(M, p, x)
+        assert now <= before + 1e-9
+        before = now
+
+
+def test_smo_finds_what_a_general_solver_finds() -> None:
+    from scipy.optimize import minimize
+
+    M, low, high, p = problem(12, 5)
+    x, v = np.zeros(12), p.copy()
+    smo(M, x, low, high, v, 1e-10, 100_000)
+    other = minimize(
+        lambda z: objective(M, p, z),
+        np.zeros(12),
+        jac=lambda z: M.astype(np.float64) @ z - p,
+        bounds=list(zip(low, high, strict=True)),
+        constraints={"type": "eq", "fun": np.sum, "jac": np.ones_like},
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    assert objective(M, p, x) == pytest.approx(other.fun, abs=1e-7)
+
+
+def pool_of(n: int = 300) -> tuple[Pool, Any]:
+    X, y = noisy_rows(n)
+    z, zero = np.ones(n), np.zeros(n)
+    p = y.astype(np.float64)
+    pool = Pool(
+        Dense(X), np.arange(n), z, zero + 0.3, np.minimum(y, 0.0) * 2.0, np.maximum(y, 0.0) * 2.0, p, zero, p.copy()
+    )
+    return pool, gram64(X, X, GAMMA) + 0.3 * np.eye(n)
+
+
+@pytest.mark.parametrize("working", [16, 64, 1000])
+def test_a_pool_is_solved_whatever_the_working_set(working: int) -> None:
+    pool, M = pool_of()
+    improve(pool, Form(RBF(GAMMA), 4), working, 1e-5)
+    top, bottom = extremes(pool)
+    assert top - bottom <= 1e-5
+    np.testing.assert_allclose(pool.v, pool.p - M @ pool.x, atol=1e-4)
+    assert abs(pool.x.sum()) < 1e-9
+    whole, _ = pool_of()
+    improve(whole, Form(RBF(GAMMA), 4), 1000, 1e-7)
+    assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
+
+
+def test_signs_and_the_constant_enter_the_matrix() -> None:
+    pool, _ = pool_of(50)
+    y = pool.p.copy()
+    pool.sign[:] = y
+    M = np.outer(y, y) * (gram64(pool.X.values, pool.X.values, GAMMA) + 0.25) + 0.3 * np.eye(50)
+    weights = np.linspace(-1.0, 1.0, 50)
+    pool.x = weights.copy()
+    pool.v = -pool.ridge * weights
+    follow(pool, Form(RBF(GAMMA), 4, 0.25), pool.X, y * weights)
+    np.testing.assert_allclose(pool.v, -M @ weights, atol=1e-5)
+
+
+def test_worst_takes_from_both_sides_and_pieces_come_together_again() -> None:
+    pool, _ = pool_of(100)
+    chosen = worst(pool, 10)
+    assert len(chosen) == 10
+    assert {-1.0, 1.0} == set(pool.p[chosen])
+    halves = [select(pool, np.arange(50, 100)), select(pool, np.arange(50))]
+    again = in_order(unite(halves))
+    np.testing.assert_array_equal(again.index, pool.index)
+    np.testing.assert_array_equal(again.X.values, pool.X.values)

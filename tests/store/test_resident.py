@@ -1,0 +1,156 @@
+"""A store kept in memory: the same rows, read once, as one chunk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Rows, row_count
+from streamsvm.schedule.plan import visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store.memory import MemoryStore
+from streamsvm.store.resident import Resident
+from streamsvm.types import Chunk
+from tests.arrays import csr_of, sparse_values
+
+ROWS, COLUMNS = 50, 4
+
+
+class Counting(MemoryStore):
+    """Counts what it is asked for, and overwrites a block when the next one is read into its place."""
+
+    def __init__(self) -> None:
+        super().__init__(chunk_bytes=7 * 4 * COLUMNS)
+        self.asked: Counter[tuple[str, int]] = Counter()
+        self._last: Chunk | None = None
+
+    def fetch(self, chunk: int, into: Any) -> None:
+        self.asked["fetch", chunk] += 1
+        if self._last is not None:
+            for array in [*self._last.X, self._last.codes, self._last.weight]:
+                if isinstance(array, np.ndarray):
+                    array[:] = -1
+
+    def check(self, chunk: int, into: Any) -> Chunk:
+        self.asked["check", chunk] += 1
+        self._last = super().check(chunk, into)
+        return self._last
+
+    def forget(self, chunk: int) -> None:
+        self.asked["forget", chunk] += 1
+
+
+def values() -> Any:
+    return sparse_values(np.random.default_rng(0), ROWS, COLUMNS)
+
+
+def stored(*, sparse: bool, weighted: bool = True, rows: int = ROWS) -> Counting:
+    store, X = Counting(), values()[:rows]
+    codes = (np.arange(rows) % 3).astype(np.int32)
+    weight = np.linspace(0.0, 1.0, rows, dtype=np.float32) if weighted else None
+    store.append(csr_of(X) if sparse else Dense(X), codes, weight)
+    store.commit(("a", "b", "c"), COLUMNS)
+    return store
+
+
+def with_bias(X: Rows) -> Rows:
+    return X._replace(bias=2.0)
+
+
+def whole(store: Resident) -> Chunk:
+    store.fetch(0, store.buffers())
+    return store.check(0, None)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows", [5, ROWS])
+def test_all_rows_are_there_in_their_order(sparse: bool, weighted: bool, rows: int) -> None:
+    """Of one chunk and of several; copied out of buffers that are used again."""
+    store = stored(sparse=sparse, weighted=weighted, rows=rows)
+    found = whole(Resident(store, with_bias))
+    X = values()[:rows]
+    assert isinstance(found.X, CSR if sparse else Dense)
+    for part, expected in zip(found.X, csr_of(X, 2.0) if sparse else Dense(X, 2.0), strict=True):
+        np.testing.assert_array_equal(part, expected)
+    np.testing.assert_array_equal(found.codes, np.arange(rows) % 3)
+    if weighted:
+        np.testing.assert_array_equal(found.weight, np.linspace(0.0, 1.0, rows, dtype=np.float32))
+    else:
+        assert found.weight is None
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+def test_arrays_have_the_one_type_passes_are_compiled_for(sparse: bool) -> None:
+    found = whole(Resident(stored(sparse=sparse), with_bias))
+    types = [array.dtype for array in [*found.X, found.codes, found.weight] if isinstance(array, np.ndarray)]
+    assert types == (["f4", "i4", "i8", "i4", "f4"] if sparse else ["f4", "i4", "f4"])
+    assert all(array.flags.c_contiguous for array in found.X if isinstance(array, np.ndarray))
+
+
+def test_it_describes_itself_as_one_chunk() -> None:
+    for sparse in (False, True):
+        store = stored(sparse=sparse)
+        resident = Resident(store, with_bias)
+        assert resident.layout.chunks == (ROWS,)
+        assert resident.layout.dense == (not sparse)
+        assert resident.layout.nonzeros == ((int((values() != 0).sum()),) if sparse else None)
+        assert resident.layout.counts == store.layout.counts
+        assert resident.layout.bytes_per_pass == store.layout.bytes_per_pass
+        assert resident.digest == store.digest
+        np.testing.assert_array_equal(resident.statistics().mean, store.statistics().mean)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: int) -> None:
+    store, prepared = stored(sparse=False), []
+
+    def prepare(X: Rows) -> Rows:
+        prepared.append(row_count(X))
+        return X
+
+    resident = Resident(store, prepare)
+    with Stream(resident, visits(resident.layout, 0, True), depth=depth) as stream:
+        for _ in range(4):
+            for loaded in stream.epoch():
+                np.testing.assert_array_equal(loaded.chunk.X.values, values())
+    assert tuple(prepared) == store.layout.chunks
+    for number in range(len(store.layout.chunks)):
+        assert (store.asked["fetch", number], store.asked["check", number]) == (1, 1)
+
+
+def test_rows_are_visited_in_an_order_over_all_of_them() -> None:
+    resident = Resident(stored(sparse=False), with_bias)
+    with Stream(resident, visits(resident.layout, 0, True)) as stream:
+        orders = [next(iter(stream)).order.copy() for _ in range(3)]
+    assert all(sorted(order) == list(range(ROWS)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_pages_of_the_store_may_go_once_it_is_read() -> None:
+    store = stored(sparse=False)
+    resident = Resident(store, with_bias)
+    whole(resident)
+    resident.forget(0)
+    assert all(store.asked["forget", number] == 1 for number in range(len(store.layout.chunks)))
+
+
+def test_an_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:
+    store = stored(sparse=False)
+    resident, failing = Resident(store, with_bias), [3]
+
+    def check(chunk: int, into: Any) -> Chunk:
+        if chunk in failing:
+            raise DataError(f"chunk {chunk} is corrupt")
+        return MemoryStore.check(store, chunk, into)
+
+    store.check = check  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(DataError, match="chunk 3 is corrupt"):
+            resident.fetch(0, None)
+    failing.clear()
+    np.testing.assert_array_equal(whole(resident).X.values, values())

@@ -1,0 +1,170 @@
+"""tools/audit.py: it agrees with a true certificate and with no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.jobs.fit import FitJob, fit
+from streamsvm.rows import Dense
+from streamsvm.store import create
+from tests.arrays import csr_of, sparse_values
+from tools import audit
+
+ROWS, COLUMNS = 500, 5
+AUDIT = Path(audit.__file__)
+
+
+def store_at(path: Path, *, sparse: bool, weighted: bool = False, classes: int = 2) -> Path:
+    """Columns of very different means and deviations, one of them constant."""
+    rng = np.random.default_rng(4)
+    values = sparse_values(rng, ROWS, COLUMNS)
+    codes = np.digitize(values.sum(1) + 0.5 * rng.normal(size=ROWS), [0.3, 1.3][: classes - 1]).astype(np.int32)
+    values *= np.array([1.0, 50.0, 0.02, 3.0, 0.0], np.float32)
+    if not sparse:
+        values += np.array([0.0, 20.0, -1.0, 100.0, 7.0], np.float32)
+    weight = rng.choice([0.0, 0.5, 2.0], ROWS).astype(np.float32) if weighted else None
+    writer = create(path, sparse=sparse, chunk_bytes=1 << 11)
+    writer.append(csr_of(values) if sparse else Dense(values), codes, weight)
+    writer.commit(tuple("abc"[:classes]), COLUMNS, {})
+    return path
+
+
+def fitted(directory: Path, store: Path, **settings: Any) -> tuple[Path, Path]:
+    """A model and its dual variables."""
+    model, dual = directory / "m.ssvm", directory / "dual.npy"
+    fit(FitJob(str(store), str(model), dual=str(dual), tolerance=1e-2, max_passes=60, overwrite=True, **settings))
+    return model, dual
+
+
+def judged(store: Path, model: Path, dual: Path | None, capsys: Any) -> tuple[int, str]:
+    code = audit.main([str(store), str(model), *([] if dual is None else ["--dual", str(dual)])])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"standardize": True},
+        {"standardize": True, "bias": 0.0},
+        {"standardize": True, "bias": 3.0, "class_weight": "balanced"},
+        {"bias": 2.0, "class_weight": {"a": 3.0}, "C": 1e-3},
+        {"bias": 0.0, "C": 1e-3},
+        {"standardize": True, "loss_options": {"margin": 0.5}, "positive": "a"},
+    ],
+    ids=["standardised", "without bias", "balanced", "raw", "raw without bias", "turned"],
+)
+def test_a_true_certificate_is_confirmed(
+    loss: str, sparse: bool, settings: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    store = store_at(tmp_path / "s", sparse=sparse, weighted=True)
+    model, dual = fitted(tmp_path, store, loss=loss, **({"C": 0.1} | settings))
+    code, said = judged(store, model, dual, capsys)
+    assert code == 0, said
+    assert said.count("difference") == 2
+    assert "the certificate holds" in said
+    assert judged(store, model, None, capsys)[1].count("difference") == 1
+
+
+def test_every_class_is_recomputed(tmp_path: Path, capsys: Any) -> None:
+    store = store_at(tmp_path / "s", sparse=False, classes=3)
+    model, dual = fitted(tmp_path, store, C=0.1, standardize=True, class_weight="balanced")
+    code, said = judged(store, model, dual, capsys)
+    assert code == 0, said
+    assert [line for line in said.splitlines() if line.startswith("problem")] == [
+        f"problem {k}: C 0.1, class {k} against the rest" for k in range(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    root = tmp_path_factory.mktemp("audit")
+    store = store_at(root / "s", sparse=False)
+    return (store, *fitted(root, store, C=0.1, standardize=True, loss="hinge"))
+
+
+def forged(model: Path, to: Path, change: Any) -> Path:
+    """The model with other weights or another header; its seal is not what this tool looks at."""
+    from safetensors.numpy import save_file
+
+    header, weights = audit.read_model(model)
+    change(header, weights)
+    save_file({"weights": weights}, str(to), {"header": json.dumps(header)})
+    return to
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, weights: weights.__imul__(1.02),
+        lambda header, weights: header["provenance"]["certificates"][0].update(
+            primal=header["provenance"]["certificates"][0]["primal"] * (1 + 3e-6)
+        ),
+        lambda header, weights: header["provenance"]["certificates"][0].update(
+            dual=header["provenance"]["certificates"][0]["dual"] * (1 + 3e-6)
+        ),
+        lambda header, weights: header["provenance"]["settings"].update(standardize=False),
+        lambda header, weights: header["provenance"]["settings"].update(bias=1.1),
+        lambda header, weights: header["provenance"]["settings"].update(class_weight={"a": 1.01}),
+        lambda header, weights: header["provenance"]["settings"].update(loss="squared_hinge"),
+        lambda header, weights: header["provenance"]["certificates"][0].update(C=0.1001),
+    ],
+    ids=["weights", "primal", "dual", "standardised", "bias", "class weight", "loss", "C"],
+)
+def test_a_certificate_of_something_else_is_not(
+    change: Any, honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any
+) -> None:
+    store, model, dual = honest
+    assert judged(store, model, dual, capsys)[0] == 0
+    code, said = judged(store, forged(model, tmp_path / "forged", change), dual, capsys)
+    assert code == 1, said
+    assert "DOES NOT HOLD" in said
+
+
+@pytest.mark.parametrize("by", [-1.0, 1.0])
+def test_dual_variables_outside_their_box_prove_nothing(
+    by: float, honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any
+) -> None:
+    """Two rows of one kind, one moved up and one down, so that the dual value stays what it is."""
+    store, model, dual = honest
+    alpha = np.load(dual)
+    top = alpha.max()
+    alpha[np.argmax(alpha == (0.0 if by < 0 else top))] += by * 1e-3 * top
+    np.save(tmp_path / "dual.npy", alpha)
+    code, said = judged(store, model, tmp_path / "dual.npy", capsys)
+    assert code == 1
+    assert "outside their box by at most 1.0e-03" in said
+
+
+def test_what_it_cannot_judge_it_does_not(honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any) -> None:
+    store, model, _ = honest
+    for change in (
+        lambda header, weights: header.update(kind="kernel"),
+        lambda header, weights: header["provenance"]["settings"].update(loss="huber"),
+    ):
+        code, said = judged(store, forged(model, tmp_path / "forged", change), None, capsys)
+        assert code == 2
+        assert "cannot be audited" in said
+
+
+def test_it_runs_without_the_package_it_checks(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """In a process that cannot import it."""
+    code = (
+        "import runpy, sys\nsys.modules['streamsvm'] = None\n"
+        "sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    store, model, dual = honest
+    command = [sys.executable, "-c", code, str(AUDIT), str(store), str(model), "--dual", str(dual)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the certificate holds" in done.stdout

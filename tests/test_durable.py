@@ -1,0 +1,392 @@
+"""What is written is written whole or not at all, whichever step fails; and nobody else writes files."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamsvm
+from streamsvm import durable
+from streamsvm.errors import ExistsError, StorageError
+
+OLD, NEW = b"what was there", b"what is to come"
+PACKAGE = Path(streamsvm.__file__).parent
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(OLD)
+    return path
+
+
+def failing(name: str, number: int, monkeypatch: pytest.MonkeyPatch, call: int = 1) -> None:
+    """Let the ``call``-th use of a function of os fail."""
+    real, calls = getattr(os, name), iter(range(1, 1000))
+
+    def fail(*arguments: Any, **more: Any) -> Any:
+        if next(calls) == call:
+            raise OSError(number, os.strerror(number))
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(os, name, fail)
+
+
+# -- one file, all of it or nothing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_step_that_fails_leaves_the_old_file_and_nothing_else(
+    step: str, number: int, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        failing(step, number, patch)
+        with pytest.raises(StorageError, match=f"writing {target} failed") as refused:
+            durable.write_file(target, NEW)
+    full = number in (errno.ENOSPC, errno.EDQUOT)
+    assert refused.value.code == ("E-NOSPACE" if full else "E-IO")
+    assert refused.value.exit_code == 74
+    assert ("free space" in refused.value.hint) == full
+    assert target.read_bytes() == OLD
+    assert os.listdir(target.parent) == ["file"]
+    durable.write_file(target, NEW)  # and it can be done again
+    assert target.read_bytes() == NEW
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_write_that_fails_half_way_leaves_the_old_file(
+    call: int, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        failing("write", errno.ENOSPC, patch, call)
+        with pytest.raises(StorageError):
+            durable.write_file(target, NEW, NEW)
+    assert target.read_bytes() == OLD
+    assert os.listdir(target.parent) == ["file"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ZeroDivisionError])
+def test_an_error_in_making_the_pieces_leaves_the_old_file(error: type[BaseException], target: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield NEW
+        raise error
+
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(error):
+        durable.write_stream(target, pieces())
+    assert target.read_bytes() == OLD
+    assert os.listdir(target.parent) == ["file"]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_content_is_durable_before_the_name_and_the_name_before_the_return(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsync of the file, then rename, then fsync of the directory."""
+    told: list[str] = []
+
+    def note(name: str, kind: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def noting(*arguments: Any, **more: Any) -> Any:
+            told.append(kind(*arguments))
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(os, name, noting)
+
+    note("write", lambda *_: "write")
+    note("fsync", lambda d: "fsync directory" if stat.S_ISDIR(os.fstat(d).st_mode) else "fsync file")
+    note("replace", lambda *_: "replace")
+    durable.write_file(target, NEW)
+    assert told == ["write", "fsync file", "replace", "fsync directory"]
+
+
+def test_writes_that_take_only_a_part_are_finished(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
+    durable.write_file(target, NEW, np.arange(5))
+    durable.write_part(target.with_name("part"), NEW)
+    assert target.read_bytes() == NEW + np.arange(5).tobytes()
+    assert target.with_name("part").read_bytes() == NEW
+
+
+def test_pieces_of_any_kind_are_joined(tmp_path: Path) -> None:
+    pieces = [b"ab", bytearray(b"cd"), memoryview(b"ef"), np.arange(3, dtype=np.int32), b"", np.empty(0)]
+    durable.write_file(tmp_path / "file", *pieces)
+    assert (tmp_path / "file").read_bytes() == b"abcdef" + np.arange(3, dtype=np.int32).tobytes()
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for write in (durable.write_file, durable.write_part):
+        with pytest.raises(StorageError, match=str(tmp_path / "none" / "file")):
+            write(tmp_path / "none" / "file", NEW)
+
+
+def test_a_symbolic_link_is_never_written_through(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(OLD)
+    for name, write in (("whole", durable.write_file), ("part", durable.write_part)):
+        link = tmp_path / name
+        link.symlink_to(precious)
+        if name == "part":
+            with pytest.raises(StorageError):
+                write(link, NEW)
+            assert link.is_symlink()
+        else:  # the link itself is replaced
+            write(link, NEW)
+            assert not link.is_symlink()
+        assert precious.read_bytes() == OLD
+    state = tmp_path / "state"
+    state.symlink_to(precious)
+    with pytest.raises(StorageError):
+        durable.open_state(state, 8)
+    with pytest.raises(StorageError):
+        durable.sync([state])
+    assert precious.read_bytes() == OLD
+
+
+# -- other ways of writing --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_parts_and_their_sync_say_what_failed(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = tmp_path / "part"
+    code = "E-NOSPACE" if number == errno.ENOSPC else "E-IO"
+    with monkeypatch.context() as patch:
+        failing("write", number, patch)
+        with pytest.raises(StorageError, match=f"writing {part}") as refused:
+            durable.write_part(part, NEW)
+        assert refused.value.code == code
+    durable.write_part(part, NEW)
+    for call in (1, 2):  # of the file, of its directory
+        with monkeypatch.context() as patch:
+            failing("fsync", number, patch, call)
+            with pytest.raises(StorageError, match="syncing") as refused:
+                durable.sync([part])
+            assert refused.value.code == code
+
+
+def test_sync_is_of_every_part_and_once_of_every_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    parts = [tmp_path / "a" / "0", tmp_path / "a" / "1", tmp_path / "b" / "0"]
+    for part in parts:
+        durable.write_part(part, NEW)
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    durable.sync(parts)
+    assert sorted(synced) == sorted(map(str, [*parts, tmp_path / "a", tmp_path / "b"]))
+    assert synced[:3] == list(map(str, parts))
+
+
+def test_a_directory_is_durable_with_all_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    durable.make_directory(tmp_path / "a" / "b" / "c")
+    assert set(synced) == {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")}
+    durable.make_directory(tmp_path / "a")
+    with pytest.raises(ExistsError):
+        durable.make_directory(tmp_path / "a", fresh=True)
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 7), (0,)])
+def test_arrays_are_read_back_by_numpy(shape: tuple[int, ...], tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=shape)
+    flat = values.reshape(-1)
+    durable.write_npy(tmp_path / "a.npy", shape, iter([flat[:3], flat[3:4], flat[4:]]))
+    found = np.load(tmp_path / "a.npy", allow_pickle=False)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, values)
+
+
+def test_state_is_zeros_then_what_was_written_in_place(tmp_path: Path) -> None:
+    descriptor = durable.open_state(tmp_path / "state", 80)
+    try:
+        found = np.full(10, np.nan)
+        durable.read_at(descriptor, found, 0)
+        assert not found.any()
+        durable.write_at(descriptor, np.array([1.0, 2.0]), 24)
+        durable.read_at(descriptor, found, 0)
+        np.testing.assert_array_equal(found, [0, 0, 0, 1, 2, 0, 0, 0, 0, 0])
+        with pytest.raises(StorageError, match="ended early"):
+            durable.read_at(descriptor, found, 8)
+    finally:
+        os.close(descriptor)
+
+
+def test_state_that_does_not_fit_the_disk_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing("posix_fallocate", errno.ENOSPC, monkeypatch)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(StorageError) as refused:
+        durable.open_state(tmp_path / "state", 80)
+    assert refused.value.code == "E-NOSPACE"
+    assert not list(tmp_path.iterdir())
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_short_reads_and_writes_in_place_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = durable.open_state(tmp_path / "state", 80)
+    write, read = os.pwrite, os.preadv
+    monkeypatch.setattr(os, "pwrite", lambda d, data, at: write(d, data[:5], at))
+    monkeypatch.setattr(os, "preadv", lambda d, views, at: read(d, [memoryview(views[0])[:3]], at))
+    values, found = np.arange(10.0), np.empty(10)
+    durable.write_at(descriptor, values, 0)
+    durable.read_at(descriptor, found, 0)
+    os.close(descriptor)
+    np.testing.assert_array_equal(found, values)
+
+
+def test_a_log_grows_line_by_line(tmp_path: Path) -> None:
+    for line in ("one\n", "two\n"):
+        with durable.open_log(tmp_path / "log") as log:
+            log.write(line)
+            assert (tmp_path / "log").read_text().endswith(line)  # before it is closed
+    assert (tmp_path / "log").read_text() == "one\ntwo\n"
+    with pytest.raises(StorageError):
+        durable.open_log(tmp_path)
+
+
+def test_claiming_says_before_the_work_what_would_fail_after_it(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExistsError, match="exists already"):
+        durable.claim(target, overwrite=False)
+    durable.claim(target, overwrite=True)
+    durable.claim(tmp_path / "new", overwrite=False)
+    with pytest.raises(StorageError, match="no such directory"):
+        durable.claim(tmp_path / "none" / "new", overwrite=False)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_may_not_be_written_to_is_said_before_the_work(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="Permission denied"):
+        durable.claim(tmp_path / "new", overwrite=False)
+
+
+def test_sweeping_removes_what_a_killed_writer_left_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    leftovers = [tmp_path / ".a.0f0f.partial", tmp_path / "deep" / ".b.1a1a.partial"]
+    kept = [tmp_path / "a.partial", tmp_path / ".hidden", tmp_path / "deep" / "b"]
+    for path in leftovers + kept:
+        path.write_bytes(OLD)
+    durable.sweep(tmp_path)
+    assert not any(path.exists() for path in leftovers)
+    assert all(path.exists() for path in kept)
+
+
+def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    durable.rename(target, target.with_name("other"))
+    assert synced == [str(target.parent)]
+    assert target.with_name("other").read_bytes() == OLD
+    with pytest.raises(StorageError, match="renaming"):
+        durable.rename(target, target.with_name("third"))
+
+
+# -- nobody else writes -----------------------------------------------------------------------------------------------
+
+MAY_OPEN: dict[str, str] = {
+    "store/h5part.py": "the HDF5 library writes through a file object that durable opens",
+    "locks.py": "a lock is a file that must not be replaced while it is held",
+    "cli/__init__.py": "puts the null device in the place of a standard output that is gone",
+}
+"""Modules that open a descriptor for writing, and why that is not an output."""
+WRITERS = {
+    "write_text", "write_bytes", "symlink_to", "hardlink_to", "tofile", "savez", "savez_compressed", "savetxt",
+    "save_file", "NamedTemporaryFile", "TemporaryFile", "copyfile", "copytree", "write_table",
+}  # fmt: skip
+OF_NUMPY = {"save", "memmap", "open_memmap"}
+FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
+EXECUTING = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+
+
+def modules() -> list[tuple[str, ast.Module]]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def writes(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Calls by which a file could be made or changed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in FLAGS:
+            yield node.lineno, node.attr
+        if not isinstance(node, ast.Call):
+            continue
+        owner, name = called(node)
+        opens = name in ("open", "File", "fdopen", "fromfile", *OF_NUMPY) and any(m.strip("rbtU") for m in modes(node))
+        saves = name in WRITERS and owner != "formatter"  # click's, of the text of --help
+        if opens or saves or (owner, name) in (("np", "save"), ("numpy", "save")) or (owner == "path" and name == "touch"):
+            yield node.lineno, f"{owner}.{name}"
+
+
+def called(node: ast.Call) -> tuple[str, str]:
+    """The name of a function and of what it is taken from."""
+    if not isinstance(node.func, ast.Attribute):
+        return "", getattr(node.func, "id", "")
+    return getattr(node.func.value, "id", getattr(node.func.value, "attr", "")), node.func.attr
+
+
+def modes(node: ast.Call) -> list[str]:
+    """The constants among the arguments that can only be modes."""
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+    texts = [value.value for value in given if isinstance(value, ast.Constant)]
+    return [text for text in texts if isinstance(text, str) and 0 < len(text) <= 3 and set(text) <= set("rwxabt+U-")]
+
+
+def test_only_one_module_writes_files() -> None:
+    found = {name: list(writes(tree)) for name, tree in modules() if name != "durable.py"}
+    unexpected = {name: calls for name, calls in found.items() if calls and name not in MAY_OPEN}
+    assert not unexpected
+    assert all(found[name] for name in MAY_OPEN), "an exception that is no longer needed"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(path, 'w')", "open(path, mode='ab')", "path.open('r+')", "path.write_text('x')", "os.open(p, os.O_WRONLY)",
+        "np.save(path, a)", "h5py.File(path, 'w')", "array.tofile(path)", "np.memmap(path, mode='w+')",
+        "path.touch()",
+    ],
+)  # fmt: skip
+def test_the_check_sees_what_it_is_to_see(code: str) -> None:
+    assert list(writes(ast.parse(code)))
+
+
+@pytest.mark.parametrize("code", ["open(path)", "open(path, 'rb')", "h5py.File(path, 'r')", "model.save(path)", "touch(rows, 3)"])
+def test_the_check_lets_reading_pass(code: str) -> None:
+    assert not list(writes(ast.parse(code)))
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def test_nothing_that_is_read_is_executed() -> None:
+    for name, tree in modules():
+        assert not {module.split(".")[0] for module in imports(tree)} & EXECUTING, name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), name
+                assert node.value.value is False, name
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), (name, node.lineno)

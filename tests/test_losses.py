@@ -1,0 +1,158 @@
+"""Every registered loss: its functions are the value, derivatives and dual of one another."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
+
+STEP = 1e-6
+SETTINGS: dict[str, list[dict[str, float]]] = {
+    "hinge": [{}, {"margin": 0.0}, {"margin": 2.5}],
+    "squared_hinge": [{}, {"margin": 0.5}],
+    "huber": [{}, {"mu": 0.01}, {"mu": 2.0}],
+}
+CASES = [LOSSES[name](**settings) for name in LOSSES for settings in SETTINGS.get(name, [{}])]
+
+each_loss = pytest.mark.parametrize("loss", CASES, ids=str)
+margins = st.floats(-50.0, 50.0)
+costs = st.floats(1e-4, 1e4)
+widths = st.floats(1e-3, 5.0)
+
+
+def corners(loss: Any) -> list[float]:
+    """Where the loss or its slope is not differentiable."""
+    if isinstance(loss, Huber):
+        return [1.0 - loss.mu, 1.0 + loss.mu]
+    return [loss.margin]
+
+
+def conjugate_by_search(loss: Any, a: float, C: float) -> float:
+    """a - min_m [C l(m) + a m]: what ``conjugate`` says, from the values of l alone. The function is convex."""
+    found = minimize_scalar(
+        lambda m: C * loss.value(m) + a * m, bounds=(-60.0, 60.0), method="bounded", options={"xatol": 1e-9}
+    )
+    return a - min(float(found.fun), *(C * loss.value(m) + a * m for m in corners(loss)))
+
+
+@each_loss
+@given(m=margins)
+def test_slope_is_the_derivative_of_the_value(loss: Any, m: float) -> None:
+    assume(all(abs(m - corner) > 2 * STEP for corner in corners(loss)))
+    numerical = (loss.value(m + STEP) - loss.value(m - STEP)) / (2 * STEP)
+    assert loss.slope(m) == pytest.approx(numerical, rel=1e-5, abs=1e-5)
+
+
+@each_loss
+@given(m=margins)
+def test_bend_is_the_derivative_of_the_slope(loss: Any, m: float) -> None:
+    assume(all(abs(m - corner) > 2 * STEP for corner in corners(loss)))
+    numerical = (loss.slope(m + STEP) - loss.slope(m - STEP)) / (2 * STEP)
+    assert loss.bend(m) == pytest.approx(numerical, rel=1e-5, abs=1e-5)
+
+
+@each_loss
+@given(one=margins, other=margins, share=st.floats(0.0, 1.0))
+def test_value_is_convex_falling_and_never_negative(loss: Any, one: float, other: float, share: float) -> None:
+    between = share * one + (1 - share) * other
+    assert loss.value(between) <= share * loss.value(one) + (1 - share) * loss.value(other) + 1e-9
+    assert loss.value(one) >= 0.0
+    assert loss.slope(one) <= 0.0
+    assert loss.bend(one) >= 0.0
+
+
+@each_loss
+@given(m=margins, C=costs)
+def test_the_slope_gives_the_dual_point_that_meets_the_value(loss: Any, m: float, C: float) -> None:
+    """Fenchel's equality: C l(m) = a - conjugate(a) - a m at a = -C l'(m), which lies in the box."""
+    a = -C * loss.slope(m)
+    assert 0.0 <= a <= loss.upper(C)
+    scale = C * (1.0 + m * m)
+    assert C * loss.value(m) == pytest.approx(a - loss.conjugate(a, C) - a * m, abs=1e-12 * scale)
+
+
+@each_loss
+@given(m=margins, C=costs, share=st.floats(0.0, 1.0))
+def test_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C: float, share: float) -> None:
+    """Fenchel and Young's inequality: what makes a dual value a certificate."""
+    a = share * (loss.upper(C) if isfinite(loss.upper(C)) else 200.0 * C)
+    assert a - loss.conjugate(a, C) - a * m <= C * loss.value(m) + 1e-12 * C * (1.0 + m * m)
+
+
+@each_loss
+@pytest.mark.parametrize("C", [0.25, 3.0])
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.7, 1.0])
+def test_conjugate_is_the_one_of_the_value(loss: Any, C: float, share: float) -> None:
+    a = share * (loss.upper(C) if isfinite(loss.upper(C)) else 10.0 * C)
+    assert loss.conjugate(a, C) == pytest.approx(conjugate_by_search(loss, a, C), abs=1e-6 * C)
+
+
+@each_loss
+@given(C=costs, share=st.floats(0.01, 0.99))
+def test_conjugate_slope_and_curvature_are_the_derivatives_of_the_conjugate(loss: Any, C: float, share: float) -> None:
+    a, step = share * C, 1e-4 * C
+    low, here, high = (loss.conjugate(x, C) for x in (a - step, a, a + step))
+    assert loss.conjugate_slope(a, C) == pytest.approx((high - low) / (2 * step), rel=1e-6, abs=1e-8)
+    second = (loss.conjugate_slope(a + step, C) - loss.conjugate_slope(a - step, C)) / (2 * step)
+    assert loss.curvature(C) == pytest.approx(second, rel=1e-6, abs=1e-8 / C)
+    assert here <= (low + high) / 2 + 1e-12 * C
+
+
+@each_loss
+@pytest.mark.parametrize("C", [0.01, 1.0, 7.0])
+def test_upper_is_the_end_of_the_box(loss: Any, C: float) -> None:
+    """Above it the dual value is minus infinity: C l(m) + a m falls without end as m does. At it, it does not."""
+    top = loss.upper(C)
+    far, farther = -1e6, -2e6
+    if top == inf:
+        a = 100.0 * C
+        assert C * loss.value(farther) + a * farther > C * loss.value(far) + a * far
+        return
+    above, below = 1.001 * top, 0.999 * top
+    assert C * loss.value(farther) + above * farther < C * loss.value(far) + above * far
+    assert C * loss.value(farther) + below * farther > C * loss.value(far) + below * far
+
+
+@each_loss
+@given(m=st.floats(-3.0, 3.0), square=st.floats(0.01, 10.0), C=costs, start=st.floats(0.0, 1.0))
+def test_the_coordinate_step_solves_its_one_dimensional_problem(
+    loss: Any, m: float, square: float, C: float, start: float
+) -> None:
+    """From any a the step a - G / Q, clipped, is the best of the box: no point of a grid has a larger dual value."""
+    top = loss.upper(C)
+    a = start * C
+    G, Q = m - 1.0 + loss.conjugate_slope(a, C), square + loss.curvature(C)
+    new = min(max(a - G / Q, 0.0), top)
+
+    def gained(x: Any) -> Any:
+        return (x - a) * (1.0 - m) - 0.5 * (x - a) ** 2 * square - (loss.conjugate(x, C) - loss.conjugate(a, C))
+
+    grid = np.linspace(0.0, top if isfinite(top) else 4.0 * max(new, C), 1001)
+    assert gained(new) >= np.max(gained(grid)) - 1e-9 * C * (1.0 + C)
+    assert gained(new) >= -1e-12 * C
+
+
+@given(m=margins, mu=widths)
+def test_huber_is_the_hinge_but_for_its_corner(m: float, mu: float) -> None:
+    excess = Huber(mu).value(m) - Hinge().value(m)
+    assert -1e-12 <= excess <= mu / 4 + 1e-12  # largest at the corner
+    if abs(m - 1.0) >= mu:
+        assert excess == pytest.approx(0.0, abs=1e-12 * max(1.0, abs(m)))
+
+
+@given(m=margins, margin=st.floats(0.0, 4.0))
+def test_squared_hinge_is_the_square_of_the_hinge(m: float, margin: float) -> None:
+    assert SquaredHinge(margin).value(m) == Hinge(margin).value(m) ** 2
+
+
+@each_loss
+def test_a_record_is_one_the_compiler_takes(loss: Any) -> None:
+    assert len(loss) > 0
+    assert all(type(value) is float for value in loss)

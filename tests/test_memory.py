@@ -1,0 +1,129 @@
+"""The promise about memory, measured from outside: a fit in a process of its own, watched while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from streamsvm.rows import CSR, Dense
+from streamsvm.store import create, open_store
+
+MIB = 1 << 20
+REPOSITORY = Path(__file__).parent.parent
+COLUMNS = 18
+SLACK = 4 * MIB
+"""By what the imports of 'plan' and of 'fit' may differ."""
+SAME = 8 * MIB
+"""Peaks of runs that hold the same: what is open, when, differs from run to run."""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+
+
+class Watched(NamedTuple):
+    """How a command ended, what it said, and the most anonymous memory it was seen with."""
+
+    code: int
+    said: str
+    peak: int
+
+
+def watched(*arguments: object) -> Watched:
+    command = [sys.executable, "-m", "streamsvm", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    peak = 0
+    while process.poll() is None:
+        found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(encoding="ascii"))
+        peak = max(peak, int(found[1]) << 10 if found else 0)
+        time.sleep(0.004)
+    said, _ = process.communicate()
+    return Watched(process.returncode, said, peak)
+
+
+def planned(store: Path) -> dict[str, Any]:
+    """The least a fit can be given: the plan made for too little."""
+    done = watched("plan", store, "--memory", "1MiB", "--solver", "dcd", "--json")
+    assert done.code == 78
+    found: dict[str, Any] = json.loads(done.said)
+    return found
+
+
+def fitted(store: Path, model: Path, memory: int, *more: object) -> tuple[Watched, dict[str, Any], dict[str, Any]]:
+    """The run, its plan and how it ended."""
+    settings = ["--memory", memory, "--max-passes", 3, "--tolerance", 1e-9, "--solver", "dcd", "--overwrite", *more]
+    done = watched("fit", store, model, *settings)
+    assert done.code == 0, done.said
+    run = model.with_name(model.name + ".run")
+    certificate = json.loads((run / "certificate.json").read_text())
+    assert certificate["passes"] == 3
+    return done, json.loads((run / "plan.json").read_text()), certificate
+
+
+def stored(path: Path, nbytes: int, *, sparse: bool = False) -> Path:
+    """So many bytes of features in chunks of 512 KiB, appended piece by piece."""
+    rng = np.random.default_rng(0)
+    piece = 1 << 16
+    values = rng.standard_normal((piece, COLUMNS), np.float32)
+    codes = (values[:, 0] + rng.standard_normal(piece) > 0).astype(np.int32)
+    indices = np.tile(np.arange(COLUMNS, dtype=np.int32), piece)
+    entries = CSR(values.reshape(-1), indices, np.arange(piece + 1, dtype=np.int64) * COLUMNS)
+    writer = create(path, sparse=sparse, chunk_bytes=MIB // 2)
+    for _ in range(nbytes // (values.nbytes * (1 + sparse))):
+        writer.append(entries if sparse else Dense(values), codes, None)
+    writer.commit(("-1", "1"), COLUMNS, {})
+    return path
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("memory")
+    small, large = stored(root / "small", 30 * MIB), stored(root / "large", 120 * MIB)
+    watched("fit", small, root / "warm", "--max-passes", 2)  # compiles what is not yet compiled
+    return {"small": small, "large": large, "csr": stored(root / "csr", 30 * MIB, sparse=True)}
+
+
+def test_memory_does_not_grow_with_the_data(stores: dict[str, Path], tmp_path: Path) -> None:
+    """The least memory that is enough, and eight times as much data as it leaves room for."""
+    peaks = []
+    for name in ("small", "large"):
+        least = planned(stores[name])
+        memory = least["total"] + SLACK
+        base = sum(t["bytes"] for t in least["memory"] if t["term"] in ("interpreter and imports", "compiled passes"))
+        done, plan, certificate = fitted(stores[name], tmp_path / name, memory)
+        if name == "large":
+            assert open_store(stores[name]).layout.bytes_per_pass >= 8 * (memory - base)
+            assert plan["row_state"] == "file beside the run"
+        assert plan["blocks"] == "read in every pass"
+        assert done.peak <= plan["total"] <= memory
+        assert certificate["peak"] <= plan["total"]
+        assert abs(certificate["peak"] - done.peak) < SAME  # what it says of itself is what is seen
+        peaks.append(done.peak)
+    assert abs(peaks[1] - peaks[0]) <= SAME
+
+
+@pytest.mark.parametrize("name", ["small", "csr"])
+@pytest.mark.parametrize("more", [(), ("--standardize",)], ids=["raw", "standardised"])
+def test_rows_kept_in_memory_are_in_the_plan(
+    stores: dict[str, Path], name: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    done, plan, _ = fitted(stores[name], tmp_path / "m", 1 << 30, *more)
+    terms = {term["term"]: term["bytes"] for term in plan["memory"]}
+    assert plan["blocks"] == "kept in memory"
+    assert done.peak <= plan["total"]
+    assert done.peak >= terms["all rows"] // 2 + terms["per-row state"]
+
+
+def test_sparse_rows_stay_within_the_least_plan(stores: dict[str, Path], tmp_path: Path) -> None:
+    memory = planned(stores["csr"])["total"] + SLACK
+    done, plan, _ = fitted(stores["csr"], tmp_path / "m", memory, "--loss", "hinge")
+    assert plan["blocks"] == "read in every pass"
+    assert done.peak <= plan["total"] <= memory
