@@ -159,7 +159,7 @@ def sync(paths: Iterable[Path]) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        _step("synced", path)
+            _step("synced", path)
     for directory in directories:
         with explained("syncing", directory):
             _fsync_directory(directory)

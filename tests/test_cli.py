@@ -216,7 +216,7 @@ def test_progress_of_a_file_counts_its_bytes() -> None:
         (("fit", "s.zarr", "x", "--C", "ten"), 2, "not a number"),
         (("fit", "s.zarr", "x", "--sover", "dcd"), 2, "--solver"),
         (("fit", "s.zarr", "x", "--solver", "dcb"), 2, "did you mean 'dcd'"),
-        (("fit", "s.zarr", "x", "--set", "solver.sweps=3"), 2, "sweeps"),
+        (("fit", "s.zarr", "x", "--set", "fit.solver=dcd", "--set", "solver.sweps=3"), 2, "sweeps"),
         (("fit", "s.zarr", "x", "--set", "sweeps"), 2, "NAME=VALUE"),
         (("fit", "none.zarr", "x"), 66, "E-MISSING-INPUT"),
         (("info", "none"), 66, "nothing at none"),

@@ -148,7 +148,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str)
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("[fit]\nstore = 'a'\n", "'model' is missing"), ("[fit]\nstore='a'\nmodel='b'\nC=[1]\n", r"\$\.C")],
+    [("[fit]\nstore = 'a'\n", "'model' is missing"), ("[fit]\nstore='a'\nmodel='b'\nC=['a']\n", r"\$\.C")],
 )
 def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)

@@ -91,7 +91,7 @@ def test_an_error_in_making_the_pieces_leaves_the_old_file(error: type[BaseExcep
 def test_content_is_durable_before_the_name_and_the_name_before_the_return(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fsync of the file, then rename, then fsync of the directory."""
+    """The file is synced, then renamed; then the directory is synced."""
     told: list[str] = []
 
     def note(name: str, kind: Callable[..., str]) -> None:
@@ -311,7 +311,7 @@ WRITERS = {
     "write_text", "write_bytes", "symlink_to", "hardlink_to", "tofile", "savez", "savez_compressed", "savetxt",
     "save_file", "NamedTemporaryFile", "TemporaryFile", "copyfile", "copytree", "write_table",
 }  # fmt: skip
-OF_NUMPY = {"save", "memmap", "open_memmap"}
+OPENERS = {"open", "File", "fdopen", "memmap", "open_memmap"}
 FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
 EXECUTING = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
@@ -329,9 +329,9 @@ def writes(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         owner, name = called(node)
-        opens = name in ("open", "File", "fdopen", "fromfile", *OF_NUMPY) and any(m.strip("rbtU") for m in modes(node))
+        opens = name in OPENERS and any(mode.strip("rbtU") for mode in modes(node))
         saves = name in WRITERS and owner != "formatter"  # click's, of the text of --help
-        if opens or saves or (owner, name) in (("np", "save"), ("numpy", "save")) or (owner == "path" and name == "touch"):
+        if opens or saves or (owner, name) in (("np", "save"), ("path", "touch")):
             yield node.lineno, f"{owner}.{name}"
 
 
@@ -368,7 +368,9 @@ def test_the_check_sees_what_it_is_to_see(code: str) -> None:
     assert list(writes(ast.parse(code)))
 
 
-@pytest.mark.parametrize("code", ["open(path)", "open(path, 'rb')", "h5py.File(path, 'r')", "model.save(path)", "touch(rows, 3)"])
+@pytest.mark.parametrize(
+    "code", ["open(path)", "open(path, 'rb')", "h5py.File(path, 'r')", "model.save(path)", "touch(rows, 3)"]
+)
 def test_the_check_lets_reading_pass(code: str) -> None:
     assert not list(writes(ast.parse(code)))
 

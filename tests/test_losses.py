@@ -35,7 +35,7 @@ def corners(loss: Any) -> list[float]:
 
 
 def conjugate_by_search(loss: Any, a: float, C: float) -> float:
-    """a - min_m [C l(m) + a m]: what ``conjugate`` says, from the values of l alone. The function is convex."""
+    """What ``conjugate`` says, from the values of l alone: a - min_m [C l(m) + a m], of a convex function."""
     found = minimize_scalar(
         lambda m: C * loss.value(m) + a * m, bounds=(-60.0, 60.0), method="bounded", options={"xatol": 1e-9}
     )

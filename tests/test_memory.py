@@ -24,6 +24,7 @@ SLACK = 4 * MIB
 """By what the imports of 'plan' and of 'fit' may differ."""
 SAME = 8 * MIB
 """Peaks of runs that hold the same: what is open, when, differs from run to run."""
+PROCESS = ("interpreter and imports", "compiled passes", "margin")
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
@@ -59,12 +60,12 @@ def planned(store: Path) -> dict[str, Any]:
 
 def fitted(store: Path, model: Path, memory: int, *more: object) -> tuple[Watched, dict[str, Any], dict[str, Any]]:
     """The run, its plan and how it ended."""
-    settings = ["--memory", memory, "--max-passes", 3, "--tolerance", 1e-9, "--solver", "dcd", "--overwrite", *more]
+    settings = ["--memory", memory, "--max-passes", 2, "--tolerance", 1e-9, "--solver", "dcd", "--overwrite", *more]
     done = watched("fit", store, model, *settings)
     assert done.code == 0, done.said
     run = model.with_name(model.name + ".run")
     certificate = json.loads((run / "certificate.json").read_text())
-    assert certificate["passes"] == 3
+    assert certificate["passes"] == 2
     return done, json.loads((run / "plan.json").read_text()), certificate
 
 
@@ -86,18 +87,18 @@ def stored(path: Path, nbytes: int, *, sparse: bool = False) -> Path:
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("memory")
-    small, large = stored(root / "small", 30 * MIB), stored(root / "large", 120 * MIB)
-    watched("fit", small, root / "warm", "--max-passes", 2)  # compiles what is not yet compiled
-    return {"small": small, "large": large, "csr": stored(root / "csr", 30 * MIB, sparse=True)}
+    small, large = stored(root / "small", 15 * MIB), stored(root / "large", 60 * MIB)
+    watched("fit", small, root / "warm", "--solver", "dcd", "--max-passes", 2)  # compiles what is not yet compiled
+    return {"small": small, "large": large, "csr": stored(root / "csr", 15 * MIB, sparse=True)}
 
 
 def test_memory_does_not_grow_with_the_data(stores: dict[str, Path], tmp_path: Path) -> None:
-    """The least memory that is enough, and eight times as much data as it leaves room for."""
+    """The least memory that is enough, and eight times as much data as it leaves room for beside the process itself."""
     peaks = []
     for name in ("small", "large"):
         least = planned(stores[name])
         memory = least["total"] + SLACK
-        base = sum(t["bytes"] for t in least["memory"] if t["term"] in ("interpreter and imports", "compiled passes"))
+        base = sum(term["bytes"] for term in least["memory"] if term["term"] in PROCESS)
         done, plan, certificate = fitted(stores[name], tmp_path / name, memory)
         if name == "large":
             assert open_store(stores[name]).layout.bytes_per_pass >= 8 * (memory - base)
@@ -110,20 +111,12 @@ def test_memory_does_not_grow_with_the_data(stores: dict[str, Path], tmp_path: P
     assert abs(peaks[1] - peaks[0]) <= SAME
 
 
-@pytest.mark.parametrize("name", ["small", "csr"])
-@pytest.mark.parametrize("more", [(), ("--standardize",)], ids=["raw", "standardised"])
+@pytest.mark.parametrize(("name", "more"), [("small", ()), ("csr", ("--standardize",))])
 def test_rows_kept_in_memory_are_in_the_plan(
     stores: dict[str, Path], name: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     done, plan, _ = fitted(stores[name], tmp_path / "m", 1 << 30, *more)
-    terms = {term["term"]: term["bytes"] for term in plan["memory"]}
+    layout = open_store(stores[name]).layout
     assert plan["blocks"] == "kept in memory"
     assert done.peak <= plan["total"]
-    assert done.peak >= terms["all rows"] // 2 + terms["per-row state"]
-
-
-def test_sparse_rows_stay_within_the_least_plan(stores: dict[str, Path], tmp_path: Path) -> None:
-    memory = planned(stores["csr"])["total"] + SLACK
-    done, plan, _ = fitted(stores["csr"], tmp_path / "m", memory, "--loss", "hinge")
-    assert plan["blocks"] == "read in every pass"
-    assert done.peak <= plan["total"] <= memory
+    assert done.peak >= layout.bytes_per_pass + 8 * layout.rows  # what is watched is what is meant

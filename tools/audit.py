@@ -58,7 +58,7 @@ class Data:
     def __init__(self, path: Path) -> None:
         import zarr
 
-        self.group = zarr.open_group(str(path), mode="r")
+        self.group: Any = zarr.open_group(str(path), mode="r")
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["manifest"]
         self.classes, self.columns = manifest["classes"], manifest["columns"]
         self.sparse = isinstance(self.group["X"], zarr.Group)
@@ -111,9 +111,9 @@ def scaling_of(data: Data, *, standardize: bool) -> Scaling:
     """Means and deviations over all rows, in two readings: the second sum is of differences from the mean."""
     if not standardize:
         return Scaling(np.zeros(data.columns), np.ones(data.columns))
-    mean = sum(np.asarray(part.X.sum(axis=0)).ravel() for part in data) / data.rows
+    mean: Any = sum(np.asarray(part.X.sum(axis=0)).ravel() for part in data) / data.rows
     if data.sparse:  # sum (x - mean)^2 over the entries, and mean^2 for each entry that is not there
-        squares = sum(_entries(part.X, mean) for part in data)
+        squares: Any = sum(_entries(part.X, mean) for part in data)
     else:
         squares = sum(((part.X - mean) ** 2).sum(axis=0) for part in data)
     deviation = np.sqrt(squares / data.rows)
@@ -139,7 +139,7 @@ def class_factors(setting: Any, classes: list[str], counts: Any, positive: int) 
 
 
 def solution_of(weights: Any, scaling: Scaling, bias: float) -> Any:
-    """u of the docstring: what is regularised."""
+    """What is regularised: u of the docstring."""
     u = weights[:-1] / scaling.scale
     constant = weights[-1] + weights[:-1] @ scaling.shift
     return np.append(u, constant / bias if bias else 0.0)
@@ -152,30 +152,38 @@ def audit(data: Data, header: dict[str, Any], weights: Any, alpha: Any) -> Itera
     counts = sum(np.bincount(part.codes, minlength=len(data.classes)) for part in data)
     for k, certificate in enumerate(certificates):
         factors = class_factors(settings["class_weight"], data.classes, counts, certificate["positive"])
-        own = None if alpha is None else alpha[k]
-        yield _problem(data, settings, certificate, factors, scaling, weights[k], own)
+        asked = Question(settings, certificate, factors, scaling, weights[k])
+        yield recompute(data, asked, None if alpha is None else alpha[k])
 
 
-def _problem(
-    data: Data, settings: dict[str, Any], certificate: Any, factors: Any, scaling: Scaling, w: Any, alpha: Any
-) -> Audited:
-    bias, squared = float(settings["bias"]), settings["loss"] == "squared_hinge"
-    margin = settings["loss_options"].get("margin", 1.0)
+class Question(NamedTuple):
+    """One problem of a model: what was asked for, and the weights that answer it."""
+
+    settings: dict[str, Any]
+    certificate: dict[str, Any]
+    factors: Any
+    """Weight of each class."""
+    scaling: Scaling
+    weights: Any
+
+
+def recompute(data: Data, asked: Question, alpha: Any) -> Audited:
+    """One reading of the data; ``alpha`` (rows,) or None."""
+    bias, squared = float(asked.settings["bias"]), asked.settings["loss"] == "squared_hinge"
+    margin, w, scaling = asked.settings["loss_options"].get("margin", 1.0), asked.weights, asked.scaling
     losses, linear, outside = 0.0, 0.0, 0.0
     raw, constant = np.zeros(data.columns), 0.0  # sum a y x and sum a y
     for part in data:
-        y = np.where(part.codes == certificate["positive"], 1.0, -1.0)
-        C = certificate["C"] * factors[part.codes] * part.weight
+        y = np.where(part.codes == asked.certificate["positive"], 1.0, -1.0)
+        C = asked.certificate["C"] * asked.factors[part.codes] * part.weight
         z = np.maximum(0.0, margin - y * (part.X @ w[:-1] + w[-1]))
         losses += float(C @ (z**2 if squared else z))
         if alpha is not None:
             a = alpha[part.start : part.start + len(y)]
-            linear += margin * float(a.sum())
+            heavy = C > 0.0
+            linear += margin * float(a.sum()) - squared * float(np.sum(a[heavy] ** 2 / (4.0 * C[heavy])))
             raw += part.X.T @ (a * y)
             constant += float(a @ y)
-            heavy = C > 0.0
-            if squared:
-                linear -= float(np.sum(a[heavy] ** 2 / (4.0 * C[heavy])))
             top = np.where(heavy & squared, np.inf, C)
             outside = max(outside, float(np.max(np.maximum(-a, a - top) / np.maximum(C, C.max()))))
     u = solution_of(w, scaling, bias)
@@ -219,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     header, weights = read_model(given.model)
     settings = header["provenance"]["settings"]
     if header["kind"] != "linear" or settings["loss"] not in ("hinge", "squared_hinge"):
-        print(f"a {header['kind']} model with loss {settings['loss']} cannot be audited, only linear ones of the hinges")
+        print(f"a {header['kind']} model, loss {settings['loss']}, cannot be audited: only linear ones of the hinges")
         return 2
     alpha = None if given.dual is None else np.atleast_2d(np.load(given.dual, allow_pickle=False))
     found = list(audit(Data(given.store), header, weights, alpha))

@@ -78,7 +78,7 @@ def show_plan(job: Any, *, as_json: bool) -> None:
     from streamsvm.jobs.planning import make_plan
     from streamsvm.store import open_store
 
-    store: Any = open_store(job.store)
+    store: Any = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)
     plan = make_plan(job, store)
     facts = plan.facts()
     if facts["fits"]:

@@ -121,7 +121,7 @@ def plan_lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts.get("features"):
         yield "features " + ", ".join(f"{key} {value}" for key, value in facts["features"].items())
     if facts.get("embedding"):
-        yield "embedding " + ", ".join(str(value) for value in facts["embedding"].values())
+        yield "embedding: {where} ({why}), {dtype}".format_map(facts["embedding"])
     yield ""
     for term in facts["memory"]:
         yield f"{term['bytes'] / MIB:9.1f} MiB  {term['term']:<24} {term['why']}"

@@ -107,11 +107,26 @@ class DaskExecutor:
         return f"{what}-{self._name}{self._calls:06d}"
 
     def _submit(self, task: Task, parts: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
-        name = self._key(task.phase)
+        """One task a part; neighbours are meant for one worker, where they are joined without passing the network."""
+        name, slots = self._key(task.phase), self._slots()
         call = partial(run, task.function, __version__)
         return [
-            self._client.submit(call, part, *shared, key=(name, index), pure=False) for index, part in enumerate(parts)
+            self._client.submit(
+                call,
+                part,
+                *shared,
+                key=(name, index),
+                pure=False,
+                workers=[slots[index * len(slots) // len(parts)]] if slots else None,
+                allow_other_workers=bool(slots),
+            )
+            for index, part in enumerate(parts)
         ]
+
+    def _slots(self) -> list[str]:
+        """Addresses of the workers, one for each of their threads, in an order that stays."""
+        workers = self._workers()
+        return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
     def _wait(self, future: Future, task: Task, futures: Sequence[Any], watch: Watch, tell: Tell) -> None:
         """Until a future is done or lost; tells how many parts are done meanwhile."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-import streamsvm.store.sources  # noqa: F401  TEMPORARY
 from streamsvm import __version__
 from streamsvm.errors import ClusterError, MissingError
 

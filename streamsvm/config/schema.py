@@ -112,7 +112,7 @@ def _scalar(kinds: tuple[str, ...], text: str) -> Any:
                 raise
     if "bool" in kinds:
         return _flag(text)
-    if wanted and not any(kind == "str" or kind.startswith(("dict[", "tuple[")) for kind in kinds):
+    if wanted and not any(kind == "str" or kind.startswith(("dict[", "tuple[str")) for kind in kinds):
         raise UsageError(f"'{text}' is not a number", hint="write it as 0.1 or 1e-3")
     return text
 

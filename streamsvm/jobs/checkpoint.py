@@ -50,7 +50,7 @@ def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> No
     """Write a checkpoint, all of it or nothing. Raises StorageError."""
     encoder = Encoder()
     tree = encoder.encode(content)
-    crcs = {name: crc32c(array) for name, array in encoder.tensors.items()}
+    crcs = {name: crc32c(array.data) for name, array in encoder.tensors.items()}
     header = {"format": FORMAT, "number": number, "identity": identity, "tree": tree, "crcs": crcs}
     text = json.dumps(header)
     metadata = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
@@ -102,7 +102,7 @@ def _read(path: Path) -> Saved:
             raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
         tensors = {name: file.get_tensor(name) for name in header["crcs"]}
     for name, crc in header["crcs"].items():
-        if crc32c(np.ascontiguousarray(tensors[name])) != crc:
+        if crc32c(np.ascontiguousarray(tensors[name]).data) != crc:
             raise _unusable(path, f"the crc32c of array {name} does not match")
     return Saved(header["number"], header["identity"], header["tree"], tensors)
 

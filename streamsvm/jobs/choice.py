@@ -41,6 +41,7 @@ def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
 def _needed(job: FitJob, layout: Layout) -> int:
     """Bytes of the second-order solver, all problems together."""
     problems = 1 if len(layout.classes) == 2 or job.positive is not None else len(layout.classes)
+    problems *= len(job.C) if isinstance(job.C, tuple) else 1
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0)
     found: int = SOLVERS["newton"]().cost(problem, layout).fixed
     return problems * found

@@ -48,7 +48,8 @@ class Choice:
 
     def facts(self) -> dict[str, Any]:
         """The choice as plain JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        seconds = {"map": self.map_seconds, "read": self.read_seconds, "write": self.write_seconds}
+        return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}
 
 
 def choose_embedding(job: Any, store: Store, request: NystromRequest, solver: str) -> Choice:

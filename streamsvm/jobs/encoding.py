@@ -85,7 +85,8 @@ class Decoder:
         names = _fields(kind)
         if len(names) != len(values):
             raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
-        if not is_dataclass(kind):
+        record = not is_dataclass(kind)
+        if record:
             return kind(*values)
         made = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
@@ -97,15 +98,15 @@ def classes() -> dict[str, Any]:
     """What a state may be made of, by name: dataclasses and named tuples of the modules that are loaded."""
     found = {}
     for name, module in list(sys.modules.items()):
-        if module is not None and (name.startswith(HOMES) or name == OPERATORS):
+        if name.startswith(HOMES) or name == OPERATORS:
             for kind in vars(module).values():
                 if isinstance(kind, type) and kind.__module__ == name and _kept(kind):
                     found[_name(kind)] = kind
     return found
 
 
-def _kept(kind: type) -> bool:
-    return is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+def _kept(kind: Any) -> bool:
+    return is_dataclass(kind) or getattr(kind, "_fields", None) is not None
 
 
 def _name(kind: type) -> str:

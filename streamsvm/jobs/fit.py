@@ -19,6 +19,7 @@ from streamsvm.jobs import interruption, resume
 from streamsvm.jobs.checkpoint import Generations, Saved
 from streamsvm.jobs.exact import machine_of
 from streamsvm.jobs.features import with_features
+from streamsvm.jobs.path import models_by_C, path_names
 from streamsvm.jobs.planning import FitJob, Plan
 from streamsvm.jobs.spread.executor import Executor, executor_for
 from streamsvm.jobs.spread.training import SpreadTrainer, spread_job, spread_of
@@ -38,6 +39,10 @@ class FitResult:
     training: Training
     plan: Plan
     run: Path
+    models: dict[float, Model]
+    """By C; ``model`` is the last one."""
+    notices: tuple[str, ...] = ()
+    """What there is to say of the store."""
 
 
 def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
@@ -51,12 +56,13 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
 
 
 def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
-    store, target = open_store(job.store), Path(job.model)
+    store, target = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key), Path(job.model)
     generations = Generations(target.with_name(target.name + ".run") / "checkpoint")
     saved = generations.read() if job.resume else []
     plan = resume.plan_again(job, store, saved)
     plan.memory.check(plan.remedy)
-    durable.claim(target, overwrite=job.overwrite)
+    for path in path_names(target, plan.costs).values():
+        durable.claim(path, overwrite=job.overwrite)
     with locked(target), generations.open(keep=bool(saved)):
         return _fit(job, store, plan, report, generations, saved, executor)
 
@@ -76,17 +82,21 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
         tell({"event": "plan", **plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
         seen, plan = with_features(job, store, plan, run, tell, executor)
-        keeper = resume.keeper_for(job, store, plan, generations, saved, tell)
+        keeper = resume.keeper_for(job, store, plan, generations, saved=saved, report=tell)
         training = stack.enter_context(_trained(job, seen, plan, keeper, tell, executor))
         provenance = _provenance(job, store, training)
         weights, expansion = _function(plan, training)
-        model = Model(weights, plan.class_names, provenance, expansion)
+        models = models_by_C(Model(weights, plan.class_names, provenance, expansion), plan.problems)
+        paths = path_names(target, plan.costs)
         if job.dual:
             _save_dual(Path(job.dual), training)
-        _keep(run, plan, model, training)
-        model.save(target)
-        tell({"event": "done", "model": str(target), **summary(training, plan)})
-    return FitResult(model, training, plan, run)
+        _keep(run, plan, training)
+        for C, model in models.items():
+            model.save(paths[C])
+            model.save(path_names(run / "model.ssvm", plan.costs)[C])
+        tell({"event": "done", "model": ", ".join(map(str, paths.values())), **summary(training, plan)})
+    notice = store.facts.get("notice")
+    return FitResult(models[plan.costs[-1]], training, plan, run, models, (notice,) if notice else ())
 
 
 @contextmanager
@@ -203,8 +213,7 @@ def _recorded(report: Report, path: Path) -> Iterator[Callable[[dict[str, Any]],
         yield tell
 
 
-def _keep(run: Path, plan: Plan, model: Model, training: Training) -> None:
+def _keep(run: Path, plan: Plan, training: Training) -> None:
     durable.write_file(run / "plan.json", json.dumps(plan.facts(), indent=1).encode())
     certificate = {**summary(training, plan), "problems": certificates_of(training)}
     durable.write_file(run / "certificate.json", json.dumps(certificate, indent=1).encode())
-    model.save(run / "model.ssvm")

@@ -13,7 +13,7 @@ from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.remarks import label_drift
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.store import open_store, read_chunk
+from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.types import Report, Store, silent
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.building import Opener, all_locked, journalled, repairing, require_space
@@ -77,26 +78,25 @@ class IngestJob:
     """Write again only the damaged chunks of a store, from the sources and with the options it was made with."""
     allow_no_final_newline: bool = False
     ignore_qid: bool = False
-    features_key: str = "X"
-    labels_key: str = "y"
-    allow_fill: bool = False
-    missing: str = "error"
-    hash_bits: int | None = None
-    on_bad_line: str = "error"
-    max_bad: str = "1%"
-    on_duplicate: str = "error"
-    sort: bool = False
-    text_labels: bool = False
-    multiline: bool = False
     shuffle: bool = False
     """Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch file."""
     expect_rows: int | None = None
     """How many rows the sources hold together; anything else is an error."""
+    multiline: bool = False
+    missing: str = "error"
+    hash_bits: int | None = None
     store_format: str | None = None
     """'zarr' or 'hdf5'; None goes by the name of the store: HDF5 for NAME.h5, else Zarr."""
     compression: str = "none"
     """'lz4', 'none', or 'auto': lz4 for the arrays it makes much smaller, by trying it on the first rows. Zarr only."""
-
+    text_labels: bool = False
+    sort: bool = False
+    on_duplicate: str = "error"
+    labels_key: str = "y"
+    features_key: str = "X"
+    allow_fill: bool = False
+    max_bad: str = "1%"
+    on_bad_line: str = "error"
     cluster: str | None = None
     """Dask workers to read the files: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH.
     """
@@ -228,7 +228,8 @@ def _check_memory(job: IngestJob) -> None:
 def _check_space(job: IngestJob, source: Source, first: Batch, columns: int | None, sparse: bool) -> None:
     """Refuse what the disk has no room for, judging by the first rows. Raises StorageError E-NOSPACE."""
     rows = row_count(first.X)
-    entries = 4 * columns if columns and not sparse else 8 * len(first.X.data) / rows if isinstance(first.X, CSR) else 8
+    held = first.X.data if isinstance(first.X, CSR) else first.X.values
+    entries = 8 * np.count_nonzero(held) / rows if sparse or not columns else 4 * columns
     per_row = entries + 4 + 8 * sparse + 4 * (first.weight is not None)
     read = sum(file.read for file in source.sources)
     known = sum(file.rows for file in source.sources)

@@ -32,12 +32,16 @@ class FitJob:
     """Settings of the solver, by the names of its fields."""
     loss: str = "squared_hinge"
     loss_options: dict[str, float] = field(default_factory=dict)
-    C: float | None = None
-    """Weight of the loss sum; 1 when neither C nor lambda_ is given."""
+    C: float | tuple[float, ...] | None = None
+    """Weight of the loss sum, or several: one model each. 1 when neither C nor lambda_ is given."""
     lambda_: float | None = None
     """The other spelling: lambda/2 ||w||^2 + mean loss, C = 1 / (lambda n)."""
     bias: float = 1.0
     standardize: bool = False
+    features_key: str = "X"
+    """Of HDF5 and Zarr arrays others wrote, which are read in place: the array of features."""
+    labels_key: str = "y"
+    """And the array of labels."""
     kernel: str = "linear"
     kernel_options: dict[str, float] = field(default_factory=dict)
     """Settings of the kernel beside gamma: coef0, degree."""
@@ -106,6 +110,11 @@ class Plan:
     """The kernel features to be made before training; the problems have at most so many columns."""
     embedding: Choice | None = None
 
+    @property
+    def costs(self) -> list[float]:
+        """Every C there is a model for."""
+        return list(dict.fromkeys(problem.C for problem in self.problems))
+
     def facts(self) -> dict[str, Any]:
         """The plan as plain JSON: the table of ``streamsvm plan``."""
         layout = self.layout
@@ -131,6 +140,15 @@ class Plan:
 
 def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
+    plan = _plan_with(job, store)
+    chosen = job.solver == "auto" and plan.solver_name == "newton" and plan.request is None
+    if chosen and plan.memory.total > plan.memory.limit:
+        why = "second order does not fit the memory: dual coordinate descent"
+        return replace(_plan_with(replace(job, solver="dcd"), store), why=why)
+    return plan
+
+
+def _plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
@@ -215,20 +233,28 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
     if len(layout.classes) < 2:
         raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
-    C = cost_of_loss(job, layout.rows)
     positives, names = targets(job, layout)
     return [
         Problem(loss, C, layout.rows, layout.columns, p, job.bias, factors(job, layout, p), job.tolerance)
+        for C in costs_of_loss(job, layout.rows)
         for p in positives
     ], names
 
 
-def cost_of_loss(job: FitJob, rows: int) -> float:
-    """C from C or lambda. Raises UsageError."""
+def costs_of_loss(job: FitJob, rows: int) -> list[float]:
+    """Every C, from C or lambda. Raises UsageError."""
     if job.C is not None and job.lambda_ is not None:
         raise UsageError("both C and lambda are given", hint="they are two spellings: C = 1 / (lambda n)")
-    C = job.C if job.lambda_ is None else 1.0 / (job.lambda_ * rows) if job.lambda_ > 0 else -1.0
-    C = 1.0 if C is None else C
+    if job.lambda_ is not None:
+        return [checked_cost(1.0 / (job.lambda_ * rows) if job.lambda_ > 0 else -1.0)]
+    given = job.C if isinstance(job.C, tuple) else (1.0 if job.C is None else job.C,)
+    if not given or len(set(given)) < len(given):
+        raise UsageError(f"C must be one number or different numbers, not {given}")
+    return [checked_cost(C) for C in given]
+
+
+def checked_cost(C: float) -> float:
+    """C as a float. Raises UsageError unless it is positive."""
     if not 0.0 < C < float("inf"):
         raise UsageError(f"C must be a positive number, not {C}", hint="lambda is positive too: C = 1 / (lambda n)")
     return float(C)
@@ -288,7 +314,8 @@ def plan_memory(
     limit = budget.memory_limit(job.memory)
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
-    terms.append(Term("solver, per block row", sum(c.per_block_row for c in costs) * seen.largest_chunk, "scratch"))
+    scratch = sum(c.per_block_row for c in costs)
+    terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))
     if request is not None:
         terms += nystrom.memory_terms(request, layout)
     if job.standardize:
@@ -298,7 +325,7 @@ def plan_memory(
     beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
     fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
     terms.append(resident if fits else beside)
-    keep = budget.keep_term(layout) if request is None else None
+    keep = budget.keep_term(layout, job.prefetch, scratch) if request is None else None
     kept = keep is not None and sum(t.nbytes for t in terms) + keep.nbytes <= limit
     terms += [keep] if keep and kept else []
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)

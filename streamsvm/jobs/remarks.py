@@ -40,15 +40,17 @@ def drift_remark(manifest: Any) -> list[str]:
 
 
 def said(notices: Mapping[str, int]) -> list[str]:
-    """Notices with their counts; what has been counted once is said without."""
-    return [what if what.endswith(".") else f"{count} {what}" for what, count in notices.items() if count]
+    """Notices with their counts."""
+    return [f"{count} {what}" for what, count in notices.items() if count]
 
 
 def check_rows(found: int, expected: int | None) -> None:
     """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
     if expected is not None and found != expected:
         text = f"the sources hold {found} rows, {expected} are expected"
-        raise DataError(text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again")
+        raise DataError(
+            text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
+        )
 
 
 def write_rejects(path: Path, rejects: Sequence[tuple[str, int, str, str]]) -> None:

@@ -75,7 +75,7 @@ def plan_again(job: FitJob, store: Store, saved: list[Saved]) -> Plan:
 
 
 def keeper_for(
-    job: FitJob, store: Store, plan: Plan, generations: Generations, saved: list[Saved], report: Report
+    job: FitJob, store: Store, plan: Plan, generations: Generations, *, saved: list[Saved], report: Report
 ) -> CheckpointKeeper:
     """What makes the checkpoints of a fit. Raises ConfigError when the features are not those of the checkpoint."""
     identity = {**identity_of(job, store, plan), FEATURES: features_digest(plan)}
@@ -102,9 +102,7 @@ def refuse_other(saved: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise ConfigError naming all that differs between two identities."""
     then, present = _flat(saved), _flat(now)
     changes = [
-        (name, then.get(name), present.get(name))
-        for name in {**then, **present}
-        if then.get(name) != present.get(name)
+        (name, then.get(name), present.get(name)) for name in {**then, **present} if then.get(name) != present.get(name)
     ]
     if not changes:
         return

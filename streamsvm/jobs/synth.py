@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import UsageError
-from streamsvm.rows import Int32, row_slice
+from streamsvm.jobs.building import all_locked, require_space
+from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.sources.synth import GENERATORS, Generator
 from streamsvm.types import Batch, Report, silent
@@ -76,7 +77,7 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
 
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
     """Fill the stores one after the other, each up to the row it ends at; none is committed before all are full."""
-    with ExitStack() as undo:
+    with all_locked(list(ends)), ExitStack() as undo:
         writers = []
         for path in ends:
             writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=job.overwrite))
@@ -84,6 +85,8 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
         targets = list(zip(writers, ends.values(), strict=True))
         done, told, began = 0, 0.0, time.perf_counter()
         for batch in generator.batches():
+            if not done:
+                require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
             _share_out(batch, done, targets)
             done += len(batch.labels)
             seconds = time.perf_counter() - began
@@ -93,6 +96,13 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
         for writer in reversed(writers):  # the test store first: the store is what people look for
             writer.commit(CLASSES, generator.columns, _facts(job, generator))
         undo.pop_all()
+
+
+def bytes_per_row(batch: Batch, generator: Generator) -> float:
+    """What a row takes on disk, judging by the first ones."""
+    if isinstance(batch.X, CSR):
+        return 8 * len(batch.X.data) / len(batch.labels) + 12
+    return 4 * generator.columns + 4
 
 
 def _share_out(batch: Batch, start: int, targets: list[tuple[Any, int]]) -> None:

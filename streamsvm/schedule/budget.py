@@ -19,6 +19,8 @@ COMPILER = 72 * MIB
 MARGIN = 8 * MIB
 KEPT_MOST = 256 * MIB
 """Above this a copy of one's own gains nothing over the page cache: a pass takes longer than its reading."""
+VIEWS = 16
+"""Bytes a row of a block while its signs and weights are made."""
 SHARE = 0.75
 """Of the memory that is available, when the user states no limit."""
 
@@ -119,7 +121,7 @@ def block_terms(layout: Layout, depth: int, buffer: int = 0) -> list[Term]:
     raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
     ring = Term("blocks in flight", (depth + 1) * (raw + order), f"{depth + 1} x ({mib(raw)} chunk + order)")
-    views = Term("block views", 16 * layout.largest_chunk, "signs and weights of the rows at hand")
+    views = Term("block views", VIEWS * layout.largest_chunk, "signs and weights of the rows at hand")
     return [ring, views]
 
 
@@ -136,8 +138,13 @@ def base_terms() -> list[Term]:
     return [*terms, Term("margin", MARGIN, "allocator, small objects")]
 
 
-def keep_term(layout: Layout) -> Term | None:
-    """Keeping all blocks in memory; None for a store so large that the page cache serves it as well."""
+def keep_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
+    """Keeping all blocks in memory; None for a store so large that the page cache serves it as well.
+
+    They are one block then: its orders and views, and the solver's ``scratch`` bytes a row of it, are of all rows.
+    """
     if layout.bytes_per_pass > KEPT_MOST:
         return None
-    return Term("all rows", 2 * layout.bytes_per_pass, "kept in memory; twice while they are put together")
+    per_row = VIEWS + 4 * (depth + 2) + scratch
+    why = f"kept in memory, twice while they are put together; orders, views, scratch: {per_row} bytes a row"
+    return Term("all rows", 2 * layout.bytes_per_pass + per_row * layout.rows, why)

@@ -115,7 +115,7 @@ class RowStates:
             into[:] = 0
             return
         durable.read_at(self._descriptor, into, self._offset(chunk, place))
-        if crc32c(into) != self._crcs[chunk]:
+        if crc32c(into.data) != self._crcs[chunk]:
             raise self._damaged(f"is damaged at chunk {chunk}")
 
     def _write(self, chunk: int, values: NDArray[Any]) -> None:
@@ -126,7 +126,7 @@ class RowStates:
         if not self._changed[chunk]:
             place = next(p for p in range(PLACES) if all(taken[chunk] != p for taken in self._taken))
         durable.write_at(self._descriptor, values, self._offset(chunk, place))
-        self._places[chunk], self._crcs[chunk] = place, crc32c(values)
+        self._places[chunk], self._crcs[chunk] = place, crc32c(values.data)
         self._changed[chunk] = not self.resident
 
     def _offset(self, chunk: int, place: int) -> int:

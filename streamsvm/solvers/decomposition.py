@@ -266,5 +266,5 @@ class Decomposition:
     def solution(self, state: DecompositionState) -> SupportSolution:
         support = state.short or state.support
         if support is None:
-            raise StreamSVMError("no pass was made that could find a model", hint="allow at least two passes")
+            raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
         return SupportSolution(support.X, support.index, support.x, state.intercept)

@@ -46,10 +46,10 @@ NARROW = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
 BEND = 0.5
 """The same where the loss is smooth by itself."""
-ROWS, PER_COMPONENT = 20_000, 100
+ROWS, PER_COMPONENT = 50_000, 100
 """Rows of a sample: so many, or so many for each component ..."""
-LARGEST = 64 << 20
-"""... up to so many bytes, were they dense."""
+LARGEST, FEWEST = 64 << 20, 20_000
+"""... up to so many bytes, were they dense, but not fewer than these."""
 BRAKE = 4.0
 """At first, in units of components / sampled rows."""
 GOOD, POOR = 0.9, 0.4
@@ -100,8 +100,10 @@ class Newton:
     """Settings. ``sample``: rows the model is made of; ``narrowing``: mu falls to this share in a pass at the most."""
 
     sample: int | None = None
-    """None: ROWS, more where there are many components."""
+    """None: as many as ``sample_rows`` says."""
     narrowing: float = 0.24
+    at_home: ClassVar[tuple[str, ...]] = ("model",)
+    """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
@@ -147,13 +149,12 @@ class Newton:
         if found.primal < state.primal:
             state.primal, state.best = found.primal, state.point
         state.dual = max(state.dual, found.dual)
-        mu, facts = state.mu, {}
+        facts = {"mu": state.mu, "brake": state.brake}
         if not self._done(state):
             self._advance(state, found)
-            facts = {"brake": state.brake}
         state.evaluation.clear()
         state.sketch.clear()
-        return Certificate(state.primal, state.dual, facts={"mu": mu, **facts} if mu else facts)
+        return Certificate(state.primal, state.dual, facts=facts)
 
     def _done(self, state: NewtonState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
@@ -248,4 +249,4 @@ class Newton:
 def sample_rows(asked: int | None, problem: Problem) -> int:
     """How many rows a model is made of."""
     p = problem.columns + 1
-    return min(problem.rows, asked or max(ROWS, min(PER_COMPONENT * p, LARGEST // (4 * p))))
+    return min(problem.rows, asked or max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p))))

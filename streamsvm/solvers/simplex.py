@@ -252,6 +252,6 @@ class OnSimplex(ABC):
     def solution(self, state: SimplexState) -> SupportSolution:
         support = state.short or state.support
         if support is None:
-            raise StreamSVMError("no pass was made that could find a model", hint="allow at least two passes")
+            raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
         weights = support.x if support is state.short else self._scale(state) * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))

@@ -22,9 +22,7 @@ STORES = Registry(
     },
 )
 """What opens a store of each format once its manifest is read; ``memory`` is one that is not on disk."""
-MEDIA = Registry(
-    "store format", {"zarr": "streamsvm.store.zarr:ZarrMedium", "hdf5": "streamsvm.store.hdf5:HDF5Medium"}
-)
+MEDIA = Registry("store format", {"zarr": "streamsvm.store.zarr:ZarrMedium", "hdf5": "streamsvm.store.hdf5:HDF5Medium"})
 """What writes one."""
 SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
 """Names of stores that say their format; all others are Zarr."""

@@ -14,10 +14,10 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from streamsvm.rows import CSR, Dense, row_count
 from streamsvm.store.chunker import Piece
 from streamsvm.store.encoding import KINDS, Encoding
 from streamsvm.store.manifest import ChunkEntry
-from streamsvm.rows import CSR, Dense, row_count
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
@@ -78,7 +78,7 @@ def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, NDArr
 def entry_of(piece: Piece, values: dict[str, NDArray[Any]]) -> ChunkEntry:
     """What the manifest says of a chunk."""
     counts = np.bincount(piece.codes, minlength=1).tolist()
-    crc = {name: crc32c(np.ascontiguousarray(array)) for name, array in values.items()}
+    crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
     nonzeros = len(piece.X.data) if isinstance(piece.X, CSR) else None
     return ChunkEntry(row_count(piece.X), nonzeros, counts, crc)
 

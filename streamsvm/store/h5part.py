@@ -117,7 +117,7 @@ class PartWriter:
         dataset = self._sets[spec.name]
         dataset.resize(items, axis=0)
         dataset.id.write_direct_chunk((index * spec.unit,) + (0,) * bool(spec.width), values)
-        self._crcs[spec.name].append(crc32c(values))
+        self._crcs[spec.name].append(crc32c(values.data))
         self._through.check()
 
     def sync(self) -> None:

@@ -78,7 +78,7 @@ def read_units(array: UnitArray, start: int, stop: int, into: NDArray[Any]) -> N
     """Read the units items [start, stop) lie in, one after the other. Raises DataError, StorageError."""
     at = 0
     for place in _places(array, start, stop):
-        read_place(place, 0, memoryview(into)[at : at + place.nbytes], bytearray(CRC_BYTES))
+        read_place(place, 0, memoryview(into.data)[at : at + place.nbytes], bytearray(CRC_BYTES))
         at += place.nbytes
 
 
@@ -93,7 +93,7 @@ def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any
     packed, scratch, into = buffers
     at = out = 0
     for segment in segments(array.spec, start, stop):
-        place = array.place(segment.index)
+        place = array.place(segment.unit)
         unit = packed[at : at + place.nbytes]
         if segment.nbytes == array.spec.unit_bytes:
             _unpack_unit(place, unit, into[out : out + segment.nbytes])
@@ -107,18 +107,20 @@ def _unpack_unit(place: Place, packed: NDArray[Any], into: NDArray[Any]) -> None
     """Nothing is unpacked that is not what was written."""
     from numcodecs import blosc
 
-    found = crc32c(packed)
+    found = crc32c(packed.data)
     if found != place.crc:
         text = f"{place.path} is corrupt: crc32c {found:08x}, expected {place.crc:08x}"
         raise DataError(text, code="E-CRC", hint=CORRUPT)
     blosc.use_threads = False
+    size = int.from_bytes(packed[4:8].tobytes(), "little")  # what blosc's header says it will write
+    if size != into.nbytes:
+        text = f"{place.path} unpacks to {size} bytes, expected {into.nbytes}"
+        raise DataError(text, code="E-CRC", hint=CORRUPT)
     try:
-        if int.from_bytes(packed[4:8].tobytes(), "little") != into.nbytes:  # what blosc's header says it will write
-            raise ValueError("another size than a unit")
         blosc.decompress(packed, into)
     except (ValueError, RuntimeError) as error:
         raise DataError(f"{place.path} cannot be unpacked: {error}", code="E-CRC", hint=CORRUPT) from error
 
 
 def _places(array: UnitArray, start: int, stop: int) -> list[Place]:
-    return [array.place(segment.index) for segment in segments(array.spec, start, stop)]
+    return [array.place(segment.unit) for segment in segments(array.spec, start, stop)]

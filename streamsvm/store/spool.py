@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,8 +73,8 @@ class Spool:
             self._write_run()
         buckets = max(1, min(SLOTS, -(-self._size // RUN_BYTES)))
         bounds = np.linspace(0, SLOTS, buckets + 1).astype(int)
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-            parts = [self._read(run, int(low), int(high)) for run in self._runs]
+        for low, high in pairwise(bounds.tolist()):
+            parts = [self._read(run, low, high) for run in self._runs]
             if any(len(part["hash"]) for part in parts):
                 yield _piece(_sorted({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
 

@@ -47,7 +47,7 @@ class UnitArray(NamedTuple):
 class Segment(NamedTuple):
     """Part of one unit: byte ``offset`` and length; ``ends`` where it reaches the end of the unit."""
 
-    index: int
+    unit: int
     offset: int
     nbytes: int
     ends: bool
@@ -77,7 +77,7 @@ def read_range(array: UnitArray, start: int, stop: int, into: memoryview) -> Non
     """
     at = 0
     for segment in segments(array.spec, start, stop):
-        place = array.place(segment.index)
+        place = array.place(segment.unit)
         tail = bytearray(CRC_BYTES if segment.ends and place.crc is not None else 0)
         read_place(place, segment.offset, into[at : at + segment.nbytes], tail)
         at += segment.nbytes
@@ -144,7 +144,7 @@ def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: P
 def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
     """Give the kernel a hint about the pages of items [start, stop); a refused hint changes nothing."""
     for segment in segments(array.spec, start, stop):
-        place = array.place(segment.index)
+        place = array.place(segment.unit)
         try:
             descriptor = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:

@@ -44,10 +44,10 @@ def rows_of(rows: int, columns: int = 8, seed: int = 3) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """12,000 rows in 12 chunks."""
+    """6,000 rows in 12 chunks."""
     path = tmp_path_factory.mktemp("stores") / "rows.zarr"
-    X, codes = rows_of(12_000)
-    writer = create(path, sparse=False, chunk_bytes=32_000)
+    X, codes = rows_of(6_000)
+    writer = create(path, sparse=False, chunk_bytes=16_000)
     writer.append(Dense(X), codes)
     writer.commit(("-1", "1"), 8, {"names": None})
     return path

@@ -33,7 +33,8 @@ class Processes:
         return str(json.loads(self.file.read_text())["address"])
 
     def start_scheduler(self, protocol: str = "tcp") -> None:
-        arguments = ("--host", "127.0.0.1", "--port", "0", "--protocol", protocol, "--no-dashboard")
+        arguments = ("--host", "127.0.0.1", "--port", "0", "--protocol", protocol)
+        arguments += ("--dashboard-address", "127.0.0.1:0")
         self.running.append(self._run("scheduler", *arguments))
         deadline = time.monotonic() + START_SECONDS
         while not self.file.exists():
@@ -42,7 +43,15 @@ class Processes:
             time.sleep(0.05)
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
-        place = ("--local-directory", str(self.folder / "scratch"), "--no-dashboard", "--no-nanny", "--nthreads", "1")
+        place = (
+            "--local-directory",
+            str(self.folder / "scratch"),
+            "--dashboard-address",
+            "127.0.0.1:0",
+            "--no-nanny",
+            "--nthreads",
+            "1",
+        )
         process = self._run("worker", *place, "--memory-limit", "2GiB", "--death-timeout", "40", *arguments)
         self.running.append(process)
         return process

@@ -28,7 +28,11 @@ def test_an_order_is_a_permutation(count: int, seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "expected"),
-    [(0, [4, 9, 2, 5, 1, 7, 6, 0, 3, 8]), (1, [9, 0, 1, 4, 8, 2, 3, 7, 6, 5]), (2**32 - 1, [8, 6, 2, 1, 5, 9, 0, 7, 3, 4])],
+    [
+        (0, [4, 9, 2, 5, 1, 7, 6, 0, 3, 8]),
+        (1, [9, 0, 1, 4, 8, 2, 3, 7, 6, 5]),
+        (2**32 - 1, [8, 6, 2, 1, 5, 9, 0, 7, 3, 4]),
+    ],
 )
 def test_orders_stay_what_they_were(seed: int, expected: list[int]) -> None:
     """A resumed run must go on in the order it began with: these are numbers of the first version."""

@@ -11,7 +11,7 @@ from numba import njit
 from streamsvm.compute.certificate import certify_pass
 from streamsvm.compute.losses import dual_sum, loss_sum
 from streamsvm.compute.margins import decision_values
-from streamsvm.compute.records import touch_row
+from streamsvm.compute.records import touch_row, touch_start
 from streamsvm.compute.scaling import scale_dense, scale_sparse
 from streamsvm.compute.statistics import dense_moments, sparse_moments
 from streamsvm.compute.touch import LINE, touch
@@ -167,6 +167,7 @@ def sum_while_touching(values: Any, reach: int) -> float:
 @njit
 def touch_rows(X: Any, rows: Any) -> None:
     for i in rows:
+        touch_start(X, i)
         touch_row(X, i)
 
 
@@ -191,4 +192,4 @@ def test_touching_rows_of_any_length_changes_nothing(values: Any) -> None:
             touch_rows(X, order)
             for part, kept in zip(X, before, strict=True):
                 np.testing.assert_array_equal(part, kept)
-            assert touch_row(X, 0) is None
+            assert touch_row(X, 0) is touch_start(X, 0) is None

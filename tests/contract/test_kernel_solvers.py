@@ -75,7 +75,14 @@ def store(tmp_path: Path) -> Callable[..., Path]:
 
 
 def job_of(case: Case, path: Path, **more: Any) -> FitJob:
-    settings: dict[str, Any] = {"kernel": "rbf", "gamma": 1.0, "C": 10.0, "standardize": True, "overwrite": True, **more}
+    settings: dict[str, Any] = {
+        "kernel": "rbf",
+        "gamma": 1.0,
+        "C": 10.0,
+        "standardize": True,
+        "overwrite": True,
+        **more,
+    }
     return FitJob(str(path), str(path) + ".model", case.solver, case.options, case.loss, **settings)
 
 
@@ -114,7 +121,12 @@ def test_classes_share_their_points(loss: str, sparse: bool, store: Callable[...
     supports = [result.plan.solver.solution(run.state).numbers for run in result.training.runs]
     assert result.model.weights.shape == (3, len(np.unique(np.concatenate(supports))) + 1)
     assert accuracy(result, 3) > 0.85
-    assert result.plan.solver_name == ("decomposition" if loss == "hinge" else "blended")
+    assert result.plan.solver_name == "decomposition"
+
+
+def test_a_gap_on_the_simplex_is_for_blended(store: Callable[..., Path]) -> None:
+    plan = make_plan(job_of(Case("auto", EPSILON, "squared_hinge"), store()), open_store(str(store())))
+    assert plan.solver_name == "blended"
 
 
 @pytest.mark.parametrize("kernel", ["linear", "polynomial", "laplacian"])

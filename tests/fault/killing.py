@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 class Server:
     """The side that asks. A context manager."""
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.fault.killing"]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         self._process = subprocess.Popen(

@@ -19,8 +19,8 @@ from streamsvm.jobs.fit import fit
 from streamsvm.store import open_store
 from tests.fault.golden import fit_job, ingested
 
-MUTATIONS = 500
-"""Of each of two models."""
+MUTATIONS = 200
+"""Of each of two models; the soak makes more."""
 
 
 @pytest.fixture(scope="module")

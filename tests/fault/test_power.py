@@ -17,8 +17,8 @@ import pytest
 
 from streamsvm import durable
 from streamsvm.errors import DataError, MissingError
-from streamsvm.jobs.ingest import ingest
 from streamsvm.jobs.info import verify
+from streamsvm.jobs.ingest import ingest
 from streamsvm.store import open_store, writer
 from streamsvm.store.zarr import ZarrMedium
 from tests.fault.golden import digest_of, ingest_job, write_table

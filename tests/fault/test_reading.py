@@ -16,8 +16,8 @@ import pytest
 from streamsvm.errors import DataError, StorageError
 from streamsvm.jobs import fit as fitting
 from streamsvm.jobs import resume
-from streamsvm.jobs.ingest import ingest
 from streamsvm.jobs.fit import fit
+from streamsvm.jobs.ingest import ingest
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store, retry
@@ -159,9 +159,7 @@ def replaced(store: Path, source: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["read", "kept"])
-def test_a_store_that_is_replaced_ends_the_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
-) -> None:
+def test_a_store_that_is_replaced_ends_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     placed(monkeypatch, kept=kept)
     store, other = ingested(tmp_path), tmp_path / "other"
     other.mkdir()

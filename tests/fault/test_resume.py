@@ -103,7 +103,8 @@ def same_model(found: bytes, reference: bytes, name: str, other: str) -> bool:
     one, two = load(found), load(reference)
     assert one.keys() == two.keys()
     return all(one[key].tobytes() == two[key].tobytes() for key in one) and (
-        found[8:].split(b'\\"certificates')[1].split(b"]")[0] == reference[8:].split(b'\\"certificates')[1].split(b"]")[0]
+        found[8:].split(b'\\"certificates')[1].split(b"]")[0]
+        == reference[8:].split(b'\\"certificates')[1].split(b"]")[0]
     )
 
 
@@ -298,4 +299,6 @@ def test_generations_alternate(tmp_path: Path) -> None:
     generations = Generations(tmp_path)
     for number in range(1, 6):
         generations.write({}, number)
-        assert [saved.content() for saved in Generations(tmp_path).read()] == list(range(number, max(0, number - 2), -1))
+        assert [saved.content() for saved in Generations(tmp_path).read()] == list(
+            range(number, max(0, number - 2), -1)
+        )

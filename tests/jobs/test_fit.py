@@ -67,7 +67,7 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 def fitted(store: Path, directory: Path, **settings: Any) -> FitResult:
-    return fit(FitJob(str(store), str(directory / "m.ssvm"), **settings))
+    return fit(FitJob(str(store), str(directory / "m.ssvm"), **({"solver": "dcd"} | settings)))
 
 
 def certificate(result: FitResult, k: int = 0) -> Any:
@@ -90,7 +90,7 @@ def objective(given: Given, w: Any, C: float, *, positive: int = 1, factors: Any
 
 def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, kept: bool) -> None:
     told: list[dict[str, Any]] = []
-    result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm"), tolerance=1e-4), told.append)
+    result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm"), solver="dcd", tolerance=1e-4), told.append)
     assert result.run == tmp_path / "m.ssvm.run"
     events = [json.loads(line) for line in (result.run / "events.jsonl").read_text().splitlines()]
     assert events == json.loads(json.dumps([event for event in told if event["event"] != "progress"]))
@@ -274,10 +274,8 @@ def test_where_row_state_lives_changes_no_bit(
     monkeypatch.setattr(budget, "base_terms", lambda: terms)
     opened, found = open_store(place / store), []
     for number, (resident, prefetch) in enumerate([(True, 2), (False, 2), (False, 0)]):
-        job = FitJob(
-            str(place / store), str(tmp_path / f"{number}"), memory=1, prefetch=prefetch, standardize=standardize,
-            tolerance=0.01,
-        )  # fmt: skip
+        job = FitJob(str(place / store), str(tmp_path / f"{number}"), solver="dcd", tolerance=0.01)
+        job = replace(job, memory=1, prefetch=prefetch, standardize=standardize)
         memory = 1 << 40 if resident else make_plan(job, opened).memory.total
         result = fit(replace(job, memory=memory))
         assert result.plan.memory.resident == resident
@@ -391,7 +389,7 @@ def test_a_chunk_that_is_not_the_one_written_is_refused(
         one.write_bytes(before[1])
         other.write_bytes(before[0])
     try:
-        with pytest.raises(DataError, match="chunk [01] of store"):
+        with pytest.raises(DataError, match=r"chunk [01] of store"):
             fitted(store, tmp_path)
     finally:
         one.write_bytes(before[0])

@@ -19,14 +19,13 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit, mib
 from streamsvm.store import create, open_store
 from streamsvm.store.memory import MemoryStore
-from streamsvm.store.zarr import ZarrStore
 from streamsvm.types import Term
 from tests.arrays import csr_of, sparse_values
 
 BASE = 100 * MIB
 
 
-def stored(path: Path, *, sparse: bool, weighted: bool = False, rows: int = 4000, chunk: int = 1 << 16) -> ZarrStore:
+def stored(path: Path, *, sparse: bool, weighted: bool = False, rows: int = 4000, chunk: int = 1 << 16) -> Any:
     rng = np.random.default_rng(3)
     values = sparse_values(rng, rows, 30)
     writer = create(path, sparse=sparse, chunk_bytes=chunk)
@@ -44,7 +43,7 @@ def memory_store(rows: int = 5000) -> MemoryStore:
 
 
 def planned(store: Any, memory: int, **settings: Any) -> Plan:
-    return make_plan(FitJob("s", "m", memory=memory, **settings), store)
+    return make_plan(FitJob("s", "m", memory=memory, **({"solver": "dcd"} | settings)), store)
 
 
 @pytest.fixture
@@ -85,6 +84,21 @@ def test_deeper_reading_ahead_costs_a_block_each() -> None:
     assert sizes[0] >= layout.block_bytes + 4 * layout.largest_chunk
 
 
+@pytest.mark.parametrize("depth", [0, 2])
+def test_rows_kept_in_memory_are_one_block_with_all_that_belongs_to_it(fixed_base: None, depth: int) -> None:
+    """Of a narrow store its orders, signs and weights are larger than its features."""
+    store = MemoryStore(chunk_bytes=8000)
+    store.append(Dense(np.zeros((50_000, 1), np.float32)), (np.arange(50_000) % 2).astype(np.int32))
+    store.commit(("-1", "1"), 1)
+    plan = planned(store, 1 << 40, prefetch=depth, loss="hinge", solver="sgd", options={"variant": "r"})
+    scratch = plan.solver.cost(plan.problems[0], store.layout).per_block_row
+    orders = 4 * (depth + 2)  # one a slot, and the one that is as they lie
+    assert scratch > 0
+    least = 2 * store.layout.bytes_per_pass + 50_000 * (orders + 4 + 4 + scratch)
+    assert plan.memory.kept
+    assert {term.name: term.nbytes for term in plan.memory.terms}["all rows"] >= least
+
+
 def test_every_problem_has_its_state(fixed_base: None) -> None:
     store = MemoryStore(chunk_bytes=4000)
     store.append(Dense(np.zeros((3000, 10), np.float32)), (np.arange(3000) % 3).astype(np.int32))
@@ -123,12 +137,12 @@ def test_less_memory_gives_up_kept_rows_first_and_row_state_second(fixed_base: N
 
 
 def test_refusal_comes_before_the_first_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored(tmp_path / "s", sparse=False)
+    store = stored(tmp_path / "s", sparse=False)
 
     def untouchable(*_: object) -> None:
         raise AssertionError("a chunk was read")
 
-    monkeypatch.setattr(ZarrStore, "fetch", untouchable)
+    monkeypatch.setattr(type(store), "fetch", untouchable)
     with pytest.raises(BudgetError) as refused:
         fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m.ssvm"), memory=MIB))
     assert refused.value.exit_code == 78
@@ -148,15 +162,16 @@ def test_refusal_names_every_term_and_their_sum(fixed_base: None) -> None:
 
 
 @pytest.mark.parametrize("rows", [10, 5000, 200_000])
+@pytest.mark.parametrize("solver", ["dcd", "newton", "auto"])
 @pytest.mark.parametrize("standardize", [False, True])
-def test_what_the_refusal_advises_does_fit(fixed_base: None, rows: int, standardize: bool) -> None:
+def test_what_the_refusal_advises_does_fit(fixed_base: None, rows: int, solver: str, standardize: bool) -> None:
     store = memory_store(rows)
-    plan = planned(store, MIB, standardize=standardize)
+    plan = planned(store, MIB, standardize=standardize, solver=solver)
     with pytest.raises(BudgetError) as refused:
         plan.memory.check(plan.remedy)
     advised = re.search(r"use --memory (\d+)MiB", refused.value.hint)
     assert advised
-    better = planned(store, int(advised[1]) * MIB, standardize=standardize)
+    better = planned(store, int(advised[1]) * MIB, standardize=standardize, solver=solver)
     better.memory.check(better.remedy)
     assert "smaller chunks" in refused.value.hint
 

@@ -46,8 +46,6 @@ def test_orders_stay_what_they_were() -> None:
     assert visit_seed(5, 3, 7) == KNOWN_SEEDS[5, 3, 7]
 
 
-
-
 @given(chunk_counts, seeds, epochs)
 def test_without_shuffling_chunks_are_visited_as_they_lie(chunks: int, seed: int, epoch: int) -> None:
     found = list(epoch_visits(layout_of(chunks), seed, epoch, shuffled=False))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -191,8 +191,8 @@ def test_the_next_chunk_is_announced_before_this_one_is_read(depth: int) -> None
         for _ in stream:
             pass
     chunks = store.all_asked("fetch")
-    steps = [[("expect", after), ("fetch", chunk)] for chunk, after in zip(chunks, chunks[1:], strict=False)]
-    assert store.asked == [*sum(steps, []), ("fetch", chunks[-1])]
+    steps = [(("expect", after), ("fetch", chunk)) for chunk, after in pairwise(chunks)]
+    assert store.asked == [asked for step in steps for asked in step] + [("fetch", chunks[-1])]
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -211,14 +211,16 @@ def test_an_error_of_the_store_reaches_the_consumer(depth: int, what: str, visit
         if kind == what and next(calls) == visit:
             raise DataError(f"chunk {chunk} is not what it was", code="E-CRC")
 
-    seen = []
-    with (
-        pytest.raises(DataError, match=f"chunk {order[visit]} is not what it was"),
-        open_stream(Ring(fail), depth=depth, epochs=None, deadline=5.0) as stream,
-    ):
-        for loaded in stream:
-            time.sleep(pause)
-            seen.append(loaded.visit.chunk)
+    seen: list[int] = []
+
+    def consume() -> None:
+        with open_stream(Ring(fail), depth=depth, epochs=None, deadline=5.0) as stream:
+            for loaded in stream:
+                time.sleep(pause)
+                seen.append(loaded.visit.chunk)
+
+    with pytest.raises(DataError, match=f"chunk {order[visit]} is not what it was"):
+        consume()
     assert seen == order[:visit]
 
 
@@ -229,15 +231,18 @@ def test_an_error_in_the_order_itself_reaches_the_consumer(depth: int) -> None:
         raise RuntimeError("no more plan")
 
     with pytest.raises(RuntimeError, match="no more plan"), Stream(Ring(), order(), depth=depth) as stream:
-        for _ in stream:
-            pass
+        list(stream)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_an_error_of_the_consumer_ends_the_reader(depth: int) -> None:
-    with pytest.raises(ZeroDivisionError), open_stream(Ring(), depth=depth, epochs=None) as stream:
-        for _ in stream:
-            raise ZeroDivisionError
+    def consume() -> None:
+        with open_stream(Ring(), depth=depth, epochs=None) as stream:
+            for _ in stream:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        consume()
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -301,7 +301,7 @@ def test_the_dual_never_falls(
     given = case(loss, rows=60, columns=4, C=C, bias=bias, weighted=weighted, tolerance=1e-14, seed=seed)
     _, events = trained(stored(given, chunks=chunks), [given.problem], 9, solver=DCD(sweeps), seed=seed)
     duals = [event["dual"] for event in events]
-    assert all(later >= earlier - 1e-9 * abs(earlier) for earlier, later in zip(duals, duals[1:], strict=False))
+    assert all(later >= earlier - 1e-9 * abs(earlier) for earlier, later in pairwise(duals))
     exact = [event["primal"] for event in events if event["exact"]]
     assert exact
     assert max(duals) <= min(exact) * (1 + 1e-9)

@@ -152,7 +152,7 @@ def test_workers_together_find_what_one_finds() -> None:
 def test_no_pass_no_model() -> None:
     X, _ = noisy_rows()
     solver = Decomposition()
-    with pytest.raises(StreamSVMError, match="no pass"):
+    with pytest.raises(StreamSVMError, match="no support"):
         solver.solution(solver.start(problem_of(X, Hinge(), C, GAMMA)))
 
 

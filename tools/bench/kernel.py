@@ -98,8 +98,9 @@ def contestants(name: str, options: Any, directory: Path) -> list[Row]:
     _, C, gamma = SETS[name]
     X, y = rows_of(name, directory, options.rows)
     store, arrays = directory / f"{name}.store", directory / f"{name}.npz"
-    for rows, path in ((len(y), store), (300, Path(f"{store}.small"))):
-        stored(X[:rows], y[:rows], path, dense=name in {"ijcnn1", "covtype"})
+    few = np.random.default_rng(0).permutation(len(y))[:1000]
+    for rows, path in ((np.arange(len(y)), store), (few, Path(f"{store}.small"))):
+        stored(X[rows], y[rows], path, dense=name in {"ijcnn1", "covtype"})
     parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
     np.savez(arrays, y=y, **parts)
     model, shared = str(directory / "model"), [str(options.tolerance), str(options.memory)]

@@ -148,7 +148,6 @@ def susy(options: Any, directory: Path) -> list[Row]:
     """Raw store to certified model, beside one scikit-learn transform of the same rows."""
     store = str(directory / "susy.zarr")
     synth(SynthJob("susy", store, rows=options.rows))
-    settings = {"share": options.share} if options.share else {}
     job = FitJob(
         store,
         str(directory / "model"),
@@ -157,7 +156,6 @@ def susy(options: Any, directory: Path) -> list[Row]:
         landmarks=options.landmarks,
         embedding="fly",
         solver="newton",
-        options=settings,
         memory=1 << 30,
     )
     cpu, wall, result = cpu_of(lambda: fit(job))
@@ -205,7 +203,7 @@ def passes(options: Any, _: Path) -> list[Row]:
 
 def main() -> None:
     defaults = {"what": "builder", "rows": 200_000, "landmarks": 1000, "sets": "a9a,ijcnn1,mnist,covtype", "peer": 1}
-    options = arguments(__doc__, **defaults, share=0.0)
+    options = arguments(__doc__, **defaults)
     with scratch() as directory, threadpool_limits(1):
         made = {"builder": builder, "accuracy": accuracy, "types": types, "susy": susy, "passes": passes}
         show(f"nystrom: {options.what}", made[options.what](options, directory), options)

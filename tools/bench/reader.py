@@ -88,7 +88,11 @@ def main() -> None:
             speed = {name: nbytes[name] / seconds[name] / 1e6 for name in runs}
             best = speed["raw, one file"]
             rows += [{"reader": n, "cache": state, "MB/s": speed[n], "x raw": speed[n] / best} for n in runs]
-        show(f"reader: {options.rows:,} x 18 float32 in {options.format}, blocks of {options.chunk_mib} MiB", rows, options)
+        show(
+            f"reader: {options.rows:,} x 18 float32 in {options.format}, blocks of {options.chunk_mib} MiB",
+            rows,
+            options,
+        )
 
 
 if __name__ == "__main__":

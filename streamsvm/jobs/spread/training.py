@@ -61,7 +61,7 @@ def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
     solver: Any = plan.solver
     layout = store.layout
     groups = dealt(layout, job.groups or 2) if solver.shuffled else neighbours(layout, job.groups)
-    if solver.row_state:
+    if solver.row_state and solver.shuffled:
         solver = replace(solver, parts=len(groups))
     _check_joins(solver, plan)
     sidecars = tuple(Sidecar(directory.resolve(), state, len(plan.problems)) for state in solver.row_state)
@@ -142,7 +142,7 @@ class SpreadTrainer:
     def _round(self, shared: Any, keeper: Keeper) -> None:
         result = self.result
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
-        states = tuple((k, packed(run.state)) for k, run in active)
+        states = tuple((k, packed(self._sent(run.state))) for k, run in active)
         try:
             found = self._visit_all(shared, states, self._meanwhile(keeper))
         except ClusterError as error:
@@ -155,11 +155,21 @@ class SpreadTrainer:
         result.waited += found.waited / self._executor.threads
         result.peak = max(result.peak, found.peak, anonymous_bytes())
         for (k, run), state in zip(active, found.states, strict=True):
+            for name in self._at_home:
+                setattr(state, name, getattr(run.state, name))
             run.state = state
             run.certificate = self._solver.finish(state)
             close = run.certificate.gap <= run.problem.tolerance
             run.done = run.certificate.exact and (close or run.certificate.final)
             self._tell_certificate(k, run)
+
+    @property
+    def _at_home(self) -> tuple[str, ...]:
+        """Fields of the state that only the end of a pass needs; few solvers have any."""
+        return getattr(self._solver, "at_home", ())
+
+    def _sent(self, state: Any) -> Any:
+        return replace(state, **dict.fromkeys(self._at_home)) if self._at_home else state
 
     def _visit_all(self, shared: Any, states: tuple[tuple[int, Any], ...], tell: Tell) -> Partial:
         """One pass over all groups. Nothing on the driver has changed if it fails."""

@@ -16,7 +16,7 @@ __all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
 MANIFEST = "manifest.json"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-NO_CHECKSUMS = "the source has no checksums of ours: damage to it since it was written cannot be noticed"
+NO_CHECKSUMS = "sources have no checksums of ours: damage to them since they were written cannot be noticed"
 
 
 def foreign_format(path: Path) -> str | None:

@@ -124,5 +124,10 @@ def _files(path: Path) -> list[Path]:
 
 def _writable(X: Rows) -> Rows:
     """A visit may change what it is given."""
-    arrays = [np.ascontiguousarray(a) if a.flags.writeable else a.copy() for a in X if isinstance(a, np.ndarray)]
-    return Dense(*arrays) if isinstance(X, Dense) else CSR(*arrays)
+    if isinstance(X, Dense):
+        return Dense(_own(X.values))
+    return CSR(_own(X.data), _own(X.indices), _own(X.indptr))
+
+
+def _own(values: Any) -> Any:
+    return np.ascontiguousarray(values) if values.flags.writeable else values.copy()

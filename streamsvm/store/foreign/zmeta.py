@@ -47,7 +47,7 @@ class ArrayMeta(NamedTuple):
 def node_type(directory: Path) -> str | None:
     """'array', 'group', or None where there is neither."""
     if (directory / "zarr.json").is_file():
-        found: str = _read(directory / "zarr.json").get("node_type", "")
+        found: str | None = _read(directory / "zarr.json").get("node_type")
         return found
     return next((kind for kind in ("array", "group") if (directory / f".z{kind}").is_file()), None)
 
@@ -68,7 +68,9 @@ def array_meta(directory: Path) -> ArrayMeta:
     try:
         return _v3(_read(v3), v3) if v3.is_file() else _v2(_read(directory / ".zarray"), directory / ".zarray")
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{directory} is described in a way we do not know: {error}", code="E-META", hint=HINT) from error
+        raise DataError(
+            f"{directory} is described in a way we do not know: {error}", code="E-META", hint=HINT
+        ) from error
 
 
 def _v3(node: dict[str, Any], path: Path) -> ArrayMeta:
@@ -95,7 +97,9 @@ def _v2(node: dict[str, Any], path: Path) -> ArrayMeta:
     names = [part["id"] for part in parts]
     _check_codecs(names, COMPRESSORS, path)
     dtype = _dtype(node["dtype"])
-    return ArrayMeta(_sizes(node["shape"]), _sizes(node["chunks"]), dtype, "", node.get("dimension_separator", "."), _codec(names))
+    return ArrayMeta(
+        _sizes(node["shape"]), _sizes(node["chunks"]), dtype, "", node.get("dimension_separator", "."), _codec(names)
+    )
 
 
 def _check_codecs(names: list[str], known: set[str], path: Path) -> None:
@@ -117,21 +121,18 @@ def _sizes(values: Any) -> tuple[int, ...]:
 
 def _dtype(name: Any) -> np.dtype[Any]:
     if not isinstance(name, str):
-        raise ValueError(f"a type of {quote(name, 40)}")
+        raise TypeError(f"a type of {quote(name, 40)}")
     return np.dtype("U") if name in ("string", "|O") else np.dtype(name)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = path.read_bytes()
-        if len(raw) > LARGEST_METADATA:
-            raise ValueError(f"{len(raw)} bytes")
-        node = json.loads(raw)
-        if not isinstance(node, dict) or not node:
-            raise ValueError("it is empty")
-        return node
+        node = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_METADATA else None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {quote(str(error), 120)}", code="E-META", hint=HINT) from error
+    if not isinstance(node, dict):
+        raise DataError(f"{path} does not describe anything", code="E-META", hint=HINT)
+    return node
 
 
 def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:

@@ -124,7 +124,7 @@ class CSVSource:
         }
         if ALL_TEXT in others:
             return None
-        return self._fault(path, 0, Columns(frozenset(types) - others, frozenset(), None))
+        return self._fault(path, 0, Columns(frozenset(types) - others, frozenset(), None, multiline=options.multiline))
 
     def _without_label(self, dialect: Dialect) -> Dialect:
         """Names for a file without header: those recorded, less the label when there is one column fewer."""
@@ -152,7 +152,7 @@ class CSVSource:
             with pacsv.open_csv(io.BytesIO(whole_lines), convert_options=converting, **options) as reader:
                 return {f.name: pa.float64() if f.type == pa.null() else f.type for f in reader.schema}
         except pa.ArrowInvalid as error:
-            nothing = Columns(frozenset(), frozenset(), None)
+            nothing = Columns(frozenset(), frozenset(), None, multiline=self._options.multiline)
             raise self._fault(path, 0, nothing) or _unexplained(path, error) from error
 
     def _column_types(self, path: Path) -> dict[str, pa.DataType]:
@@ -161,7 +161,9 @@ class CSVSource:
         types = {}
         for column in self._schema.columns:
             text = pa.dictionary(pa.int32(), pa.string())
-            types[column.name] = {NUMBER: pa.float32(), CATEGORY: text, HASHED: text}.get(column.kind, pa.timestamp("us"))
+            types[column.name] = {NUMBER: pa.float32(), CATEGORY: text, HASHED: text}.get(
+                column.kind, pa.timestamp("us")
+            )
         if (label := self._schema.label) is not None:
             kind = inferred.get(label, pa.string())
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -231,7 +233,13 @@ class CSVSource:
     def _expected(self) -> Columns:
         numbers = frozenset(name for name, kind in self._types.items() if pa.types.is_floating(kind))
         text = frozenset(c.name for c in self._schema.columns if c.kind in (CATEGORY, HASHED))
-        return Columns(numbers, text, self._schema.label, missing=self._options.missing != "error", multiline=self._options.multiline)
+        return Columns(
+            numbers,
+            text,
+            self._schema.label,
+            missing=self._options.missing != "error",
+            multiline=self._options.multiline,
+        )
 
 
 def _head(path: Path) -> bytes:

@@ -61,15 +61,16 @@ def _lines_after(stream: Input, skipped: int, last_line: bool) -> Iterator[tuple
 def _joined(stream: Input, dialect: Dialect, rows: int, last_line: bool) -> Iterator[tuple[int, bytes]]:
     """As ``_lines_after``, the lines of one row as one; the row is numbered by its first."""
     begun: list[bytes] = []
-    first = found = length = 0
+    first = found = length = quotes = 0
     for number, line in _lines_after(stream, dialect.skipped, last_line):
         first = first if begun else number
         begun.append(line)
         length += len(line)
+        quotes += line.count(QUOTE.encode())
         if length > LOOK_AHEAD:
             where = f"{stream.name} line {first}"
             raise DataError(f"{where}: a quote is opened and not closed within 1 MiB", code="E-QUOTE", hint="close it")
-        if sum(part.count(QUOTE.encode()) for part in begun) % 2 == 0:
+        if quotes % 2 == 0:
             found += 1
             if found > rows:
                 yield first, b"\n".join(begun)

@@ -77,7 +77,9 @@ class Sieve:
         for number, line in enumerate(block.split(b"\n")[:-1], before + 1):
             if number > self._dialect.skipped and line.strip(b"\r"):
                 try:
-                    check_line(line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns)
+                    check_line(
+                        line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns
+                    )
                 except DataError as error:
                     self._rejects.add(self._stream.name, number, error)
                     continue

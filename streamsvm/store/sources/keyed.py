@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import BudgetError, DataError
-from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, open_foreign
+from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format, open_foreign
 from streamsvm.store.foreign.arrays import Features
 from streamsvm.store.sources.compression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions
@@ -62,7 +62,7 @@ class KeyedSource:
         return {"format": self._options.format, "options": keys, "columns": self.columns}
 
     def _open(self, path: Path) -> Foreign:
-        return open_foreign(path, self._options.format, self._keys)
+        return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
 
     def _check(self, path: Path, features: Features) -> None:
         """Raise DataError E-SCHEMA for another width, BudgetError for chunks that do not fit."""

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.sources.options import Source, SourceFile, SourceOptions
+from streamsvm.store.sources.options import Source, SourceOptions
 from streamsvm.types import Batch
+
+FILLED = "missing values filled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +64,20 @@ class Filled:
 
     def __init__(self, source: Source, filling: Filling) -> None:
         self._source, self._filling = source, filling
-        self.sparse, self.notices = source.sparse, source.notices
-
-    @property
-    def sources(self) -> list[SourceFile]:
-        return self._source.sources
-
-    @property
-    def columns(self) -> int | None:
-        return len(self._filling.values) + len(self._filling.indicators)
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        names = self._source.names
-        return None if names is None else (*names, *(f"{names[j]} missing" for j in self._filling.indicators))
+        self.sparse, self.notices, self.sources = source.sparse, source.notices, source.sources
+        self.columns: int | None = len(filling.values) + len(filling.indicators)
+        names = source.names
+        more = () if names is None else tuple(f"{names[j]} missing" for j in filling.indicators)
+        self.names = None if names is None else names + more
 
     def batches(self) -> Iterator[Batch]:
         for batch in self._source.batches():
             values = batch.X.values if isinstance(batch.X, Dense) else batch.X.data
             count = int(np.count_nonzero(np.isnan(values)))
             if count:
-                self.notices["missing values filled"] = self.notices.get("missing values filled", 0) + count
-                batch = batch._replace(X=self._filling.apply(batch.X))
-            elif len(self._filling.indicators):
-                batch = batch._replace(X=self._filling.apply(batch.X))
-            yield batch
+                self.notices[FILLED] = self.notices.get(FILLED, 0) + count
+            changed = count or len(self._filling.indicators)
+            yield batch._replace(X=self._filling.apply(batch.X)) if changed else batch
 
     def encoding(self) -> dict[str, Any]:
         return self._source.encoding() | {"missing": self._filling.to_json()}
@@ -100,10 +91,9 @@ def filled(source: Source, paths: tuple[Path, ...], options: SourceOptions) -> S
         return Filled(source, filling)
     from streamsvm.store.sources import SOURCES
 
-    census: Source = source
     if options.missing == "zero" and source.columns is not None:
         return Filled(source, Filling(np.zeros(source.columns, np.float32), np.empty(0, np.int64)))
-    filling = _census(census, mean=options.missing == "mean")
+    filling = _census(source, mean=options.missing == "mean")
     again: Source = SOURCES[options.format](paths, options)
     return Filled(again, filling)
 
@@ -115,7 +105,9 @@ def _census(source: Source, *, mean: bool) -> Filling:
     for batch in source.batches():
         found = _sums(batch.X, source.columns)
         size = max(len(sums), len(found[0]))
-        sums, counts, absent = (_grown(a, size) + _grown(b, size) for a, b in zip((sums, counts, absent), found, strict=True))
+        sums, counts, absent = (
+            _grown(a, size) + _grown(b, size) for a, b in zip((sums, counts, absent), found, strict=True)
+        )
         rows += len(batch.labels)
     present = counts if not source.sparse else rows - absent
     if mean and (empty := np.flatnonzero((present <= 0) & (absent > 0))).size:
@@ -135,7 +127,11 @@ def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:
     absent = np.isnan(X.data)
     size = columns or int(X.indices.max(initial=-1)) + 1
     sums = np.bincount(X.indices, np.where(absent, 0, X.data), size)
-    return sums, np.bincount(X.indices[~absent], minlength=size).astype(float), np.bincount(X.indices[absent], minlength=size)
+    return (
+        sums,
+        np.bincount(X.indices[~absent], minlength=size).astype(float),
+        np.bincount(X.indices[absent], minlength=size),
+    )
 
 
 def _grown(values: Any, size: int) -> Any:

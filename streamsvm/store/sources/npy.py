@@ -69,7 +69,9 @@ class NpySource:
             given = np.empty(0) if labels is None else _as_labels(labels.reshape(len(values)))
             return Batch(Dense(as_float32(values, name, first_row, missing=self._missing)), given)
         first = self._label == FIRST
-        X = as_float32(values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first), missing=self._missing)
+        X = as_float32(
+            values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first), missing=self._missing
+        )
         return Batch(Dense(X), _as_labels(values[:, 0 if first else -1]))
 
     @contextmanager

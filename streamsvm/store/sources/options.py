@@ -11,7 +11,6 @@ from streamsvm.errors import UsageError
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Batch
 
-
 MISSING = ("error", "mean", "zero", "indicator")
 DUPLICATES = ("error", "sum", "first", "last")
 MOST_BITS = 26

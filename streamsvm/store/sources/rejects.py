@@ -34,7 +34,9 @@ class Rejects:
         if (last or self.read >= ENOUGH) and self.count > share * self.read:
             found = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
-            raise DataError(f"{found}; {first}", code="E-BAD-LINES", hint="check the format, or pass a larger --max-bad")
+            raise DataError(
+                f"{found}; {first}", code="E-BAD-LINES", hint="check the format, or pass a larger --max-bad"
+            )
 
     def clear(self) -> None:
         """Begin again: the files are read another time."""

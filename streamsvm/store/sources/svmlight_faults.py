@@ -75,7 +75,9 @@ def _check_label(token: str) -> None:
         raise _Complaint("E-LABEL", f"no label before {quote(token)}", ONE_LINE)
     if "," in token:
         raise _Complaint("E-LABEL", f"several labels {quote(token)}", "one label a row: multi-label is not supported")
-    raise _Complaint("E-LABEL", f"the label {quote(token)} is not a finite number", "pass --text-labels if labels are words")
+    raise _Complaint(
+        "E-LABEL", f"the label {quote(token)} is not a finite number", "pass --text-labels if labels are words"
+    )
 
 
 def _check_entry(token: str, previous: int, expected: Expected) -> int:

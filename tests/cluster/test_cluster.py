@@ -1,0 +1,185 @@
+"""Jobs on a real scheduler and real workers: the same bits as without, through the command line and from a program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import numpy as np
+import psutil
+import pytest
+from distributed import Client
+
+from streamsvm.cluster import ingest_dask, using
+from streamsvm.cluster.remote import run
+from streamsvm.errors import ClusterError, DataError, UsageError
+from streamsvm.jobs.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.predict import PredictJob, predict
+from streamsvm.jobs.spread.executor import Here
+from streamsvm.store import open_store
+from tests.cluster.conftest import rows_of
+from tests.cluster.processes import Processes, command, environment
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Processes) -> Any:
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+def job_of(store: Path, model: Path, solver: str, **more: Any) -> FitJob:
+    return FitJob(str(store), str(model), solver=solver, C=0.05, groups=4, **more)
+
+
+@pytest.fixture(scope="module")
+def model(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "m.ssvm"
+    fit(FitJob(str(store), str(path), solver="newton", C=0.05))
+    return path
+
+
+@pytest.mark.parametrize("solver", ["newton", "dcd"])
+def test_fit_finds_the_bits_of_this_process_alone(store: Path, tmp_path: Path, client: Client, solver: str) -> None:
+    job = job_of(store, tmp_path / "a", solver, tolerance=1e-2)
+    alone = fit(job, executor=Here())
+    with using(client) as executor:
+        spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
+    np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
+    assert spread.training.runs[0].certificate == alone.training.runs[0].certificate
+
+
+def test_nystrom_on_the_fly_finds_the_same_bits(store: Path, tmp_path: Path, client: Client) -> None:
+    job = job_of(store, tmp_path / "a", "newton", kernel="rbf", landmarks=30, embedding="fly", max_passes=4)
+    alone = fit(job, executor=Here())
+    with using(client) as executor:
+        spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
+    np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
+
+
+def test_the_command_line_reaches_the_cluster(store: Path, tmp_path: Path, cluster: Processes) -> None:
+    there = ("--cluster", f"scheduler-file:{cluster.file}")
+    done = command("fit", store, tmp_path / "m", "--solver", "newton", "--landmarks", "20", "--kernel", "rbf", *there)
+    assert done.returncode == 0, done.stderr
+    assert "gap" in done.stdout
+
+
+def test_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: Path, client: Client) -> None:
+    with using(client) as executor:
+        for name, output in (("p.csv", "label"), ("p.npy", "decision")):
+            job = PredictJob(str(model), (str(store),), str(tmp_path / name), output)
+            predict(job)
+            predict(replace(job, out=str(tmp_path / f"spread-{name}")), executor=executor)
+            assert (tmp_path / name).read_bytes() == (tmp_path / f"spread-{name}").read_bytes()
+        asked = EvaluateJob(str(model), (str(store),))
+        here, there = evaluate(asked).evaluation, evaluate(asked, executor=executor).evaluation
+    assert there.confusion == here.confusion
+    assert there.AUC == here.AUC
+    assert there.hinge == pytest.approx(here.hinge, rel=1e-12)
+
+
+def test_files_make_the_same_store(tmp_path: Path, client: Client) -> None:
+    files = []
+    for k in range(4):
+        X, codes = rows_of(700, seed=k)
+        files.append(tmp_path / f"{k}.csv")
+        labels = np.where(codes == 1, "yes", "no")
+        lines = [",".join(map(repr, row.tolist())) + f",{y}" for row, y in zip(X, labels, strict=True)]
+        files[-1].write_text("\n".join(["a,b,c,d,e,f,g,h,label", *lines]) + "\n")
+    job = IngestJob(sources=tuple(files), store=tmp_path / "here.zarr", label="label", test_fraction=0.2)
+    ingest(job)
+    with using(client) as executor:
+        spread = replace(job, store=tmp_path / "there.zarr")
+        ingest(spread, executor=executor)
+    for name in ("{}.zarr", "{}.test.zarr"):
+        here, there = (open_store(tmp_path / name.format(where)) for where in ("here", "there"))
+        assert here.digest == there.digest
+        assert here.facts["sources"] == there.facts["sources"]
+        assert here.facts["encoding"] == there.facts["encoding"]
+    assert not list(tmp_path.glob(".*parts"))
+
+
+def test_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client: Client) -> None:
+    files = [tmp_path / "0.svm", tmp_path / "1.svm"]
+    files[0].write_text("1 1:2\n-1 2:3\n")
+    files[1].write_text("1 1:2\n-1 a:3\n")
+    with using(client) as executor, pytest.raises(DataError) as caught:
+        ingest(IngestJob(sources=tuple(files), store=tmp_path / "s.zarr"), executor=executor)
+    assert "1.svm" in caught.value.message
+    assert caught.value.exit_code == 65
+    assert not (tmp_path / "s.zarr" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_a_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
+    X, codes = rows_of(1000)
+    rows = dask.array.from_array(X.astype(np.float64), chunks=(300, 4))
+    labels = dask.array.from_array(2 * codes - 1, chunks=400)
+    path = ingest_dask(rows, labels, tmp_path / "s.zarr", client=client if clustered else None)
+    store: Any = open_store(path)
+    assert store.layout.rows == 1000
+    assert dict(zip(store.layout.classes, store.layout.counts, strict=True)) == {
+        "1": int(codes.sum()), "-1": int(1000 - codes.sum()),
+    }  # fmt: skip
+    np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
+
+
+def test_a_dask_frame_becomes_a_store(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frames = pytest.importorskip("dask.dataframe")
+    X, codes = rows_of(500)
+    frame = pandas.DataFrame(X, columns=list("abcdefgh"))
+    frame["label"] = np.where(codes == 1, "yes", "no")
+    path = ingest_dask(frames.from_pandas(frame, npartitions=3), store=tmp_path / "s.zarr", label="label")
+    assert open_store(path).facts["names"] == list("abcdefgh")
+    assert set(open_store(path).layout.classes) == {"yes", "no"}
+
+
+def test_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    rows = dask.array.from_array(np.array([[1.0], [np.nan]]), chunks=(1, 1))
+    with pytest.raises(DataError, match="block 1"):
+        ingest_dask(rows, dask.array.from_array(np.array([0, 1]), chunks=1), tmp_path / "s.zarr")
+    assert not (tmp_path / "s.zarr").exists()
+    with pytest.raises(UsageError):
+        ingest_dask(rows, rows, tmp_path / "s.zarr")
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(ClusterError, match="a worker runs"):
+        run(len, "0.0.0", [])
+
+
+def test_nothing_listens_but_on_this_machine(cluster: Processes, client: Client) -> None:
+    for process in cluster.running:
+        for found in psutil.Process(process.pid).net_connections("inet"):
+            assert found.status != psutil.CONN_LISTEN or found.laddr.ip == "127.0.0.1"
+
+
+def test_workers_of_our_own_listen_on_this_machine_only(store: Path) -> None:
+    """No dashboards either: whatever listens is a scheduler or worker on the loopback address."""
+    code = """
+import psutil
+from streamsvm.cluster import connected
+if __name__ == "__main__":
+    with connected("local:1") as executor:
+        me = psutil.Process()
+        for process in [me, *me.children(recursive=True)]:
+            for found in process.net_connections("inet"):
+                if found.status == psutil.CONN_LISTEN:
+                    print(found.laddr.ip, found.laddr.port)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=100, check=True
+    )
+    lines = found.stdout.split("\n")[:-1]
+    assert lines
+    assert {line.split()[0] for line in lines} == {"127.0.0.1"}

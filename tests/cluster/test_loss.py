@@ -1,0 +1,101 @@
+"""Workers and schedulers that die: the same bits or a clean end, soon."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from streamsvm.cluster import using
+from streamsvm.errors import ClusterError
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.spread.executor import Here, Task
+from tests.cluster.processes import Processes
+
+pytestmark = pytest.mark.timeout(150)
+
+
+def job_of(store: Path, model: Path, **more: Any) -> FitJob:
+    return FitJob(str(store), str(model), solver="dcd", C=0.05, groups=4, tolerance=1e-9, max_passes=8, **more)
+
+
+@pytest.fixture(scope="module")
+def alone(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return fit(job_of(store, tmp_path_factory.mktemp("alone") / "m"), executor=Here())
+
+
+def test_a_worker_that_is_killed_leaves_no_trace(store: Path, tmp_path: Path, processes: Processes, alone: Any) -> None:
+    processes.start_scheduler()
+    processes.start_worker()
+    victim = processes.start_worker()
+    with Client(processes.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+
+        def kill(event: dict[str, Any]) -> None:
+            if event["event"] == "pass" and event["pass"] == 2:
+                threading.Timer(random.Random(1).uniform(0.0, 0.3), victim.kill).start()
+
+        with using(client) as executor:
+            result = fit(job_of(store, tmp_path / "m"), kill, executor)
+    np.testing.assert_array_equal(result.model.weights, alone.model.weights)
+
+
+def test_a_scheduler_that_is_killed_ends_the_run_resumably(
+    store: Path, tmp_path: Path, processes: Processes, alone: Any
+) -> None:
+    processes.start_scheduler()
+    processes.start_worker()
+    job = job_of(store, tmp_path / "m")
+    with Client(processes.address, set_as_default=False, timeout=20) as client:
+        client.wait_for_workers(1, timeout=60)
+
+        def kill(event: dict[str, Any]) -> None:
+            if event["event"] == "pass" and event["pass"] == 3:
+                processes.running[0].kill()
+
+        began = time.monotonic()
+        with using(client, patience=8) as executor, pytest.raises(ClusterError) as caught:
+            fit(job, kill, executor)
+    assert time.monotonic() - began < 60
+    assert caught.value.exit_code == 69
+    assert "--resume" in caught.value.hint
+    again = fit(replace(job, resume=True), executor=Here())
+    np.testing.assert_array_equal(again.model.weights, alone.model.weights)
+
+
+def test_no_worker_is_waited_for_only_so_long(processes: Processes) -> None:
+    processes.start_scheduler()
+    with (
+        Client(processes.address, set_as_default=False) as client,
+        pytest.raises(ClusterError, match="no worker for 2 s"),
+        using(client, patience=2),
+    ):
+        pass
+
+
+def exhaust(part: int) -> None:
+    """A task that its worker does not survive."""
+    import os
+
+    os._exit(part)
+
+
+def test_a_task_that_kills_its_workers_is_named(processes: Processes) -> None:
+    processes.start_scheduler()
+    for _ in range(4):
+        processes.start_worker()
+    with Client(processes.address, set_as_default=False) as client:
+        client.wait_for_workers(4, timeout=90)
+        with using(client, patience=15) as executor, pytest.raises(ClusterError) as caught:
+            list(executor.map(Task("embed", exhaust, 400 << 20), [9]))
+    assert caught.value.code == "E-WORKER"
+    assert "task embed[0] failed on 4 workers (last: killed" in caught.value.message
+    assert "needs ~400MiB" in caught.value.message

@@ -1,0 +1,64 @@
+"""A cluster that only talks to those its own authority has signed for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import Processes, command
+
+pytestmark = [
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
+]
+
+
+class Authority:
+    """A test CA and one certificate it has signed, as .pem files."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.ca, self.cert, self.key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+        self._openssl("req", "-x509", *self._new(folder / "ca.key"), "-out", self.ca, "-subj", "/CN=test authority")
+        request = folder / "request.pem"
+        self._openssl("req", *self._new(self.key), "-out", request, "-subj", "/CN=localhost")
+        signed = ("-CA", self.ca, "-CAkey", folder / "ca.key", "-CAcreateserial", "-days", "2")
+        self._openssl("x509", "-req", "-in", request, *signed, "-out", self.cert)
+
+    @staticmethod
+    def _new(key: Path) -> tuple[str | Path, ...]:
+        return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key)
+
+    @staticmethod
+    def _openssl(*arguments: str | Path) -> None:
+        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+    def options(self) -> tuple[str, ...]:
+        """Of a scheduler or worker."""
+        return ("--tls-ca-file", str(self.ca), "--tls-cert", str(self.cert), "--tls-key", str(self.key))
+
+    def environment(self) -> dict[str, str]:
+        """Of a client."""
+        prefix = "DASK_DISTRIBUTED__COMM__TLS__"
+        client = {f"{prefix}CLIENT__CERT": str(self.cert), f"{prefix}CLIENT__KEY": str(self.key)}
+        return {f"{prefix}CA_FILE": str(self.ca), **client}
+
+
+def test_only_those_who_are_signed_for(store: Path, tmp_path: Path, processes: Processes) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    processes.options = ours.options()
+    processes.start_scheduler("tls")
+    processes.start_worker()
+    assert processes.address.startswith("tls://127.0.0.1:")
+    asked = ("fit", store, tmp_path / "m", "--solver", "newton", "--cluster", processes.address)
+    done = command(*asked, **ours.environment())
+    assert done.returncode == 0, done.stderr
+    foreign = command(*asked, "--overwrite", **theirs.environment())
+    assert foreign.returncode == 77, foreign.stderr
+    assert "error[E-TLS]" in foreign.stderr
+    bare = command(*asked, "--overwrite")
+    assert bare.returncode == 77, bare.stderr
+    assert "CA_FILE" in bare.stderr

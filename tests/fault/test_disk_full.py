@@ -1,0 +1,166 @@
+"""A disk that is full: said before the first write where it can be known, else exit code 74, and gone on with later."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streamsvm import durable
+from streamsvm.errors import ConfigError, StorageError
+from streamsvm.jobs import building, resume
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.ingest import ingest
+from streamsvm.jobs.predict import PredictJob, predict
+from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.store import open_store, writer
+from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table
+from tests.fault.test_resume import same_model
+
+Disk = Callable[[int], Path]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small file system of its own; called again it gets another size."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+
+    def sized(kib: int) -> Path:
+        again = ["-o", f"remount,size={kib}k"] if mounted.is_mount() else ["-t", "tmpfs", "-o", f"size={kib}k"]
+        done = subprocess.run(["mount", *again, "tmpfs", str(mounted)], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"mounting is not allowed here: {done.stderr.decode().strip()}")
+        return mounted
+
+    yield sized
+    if mounted.is_mount():
+        subprocess.run(["umount", str(mounted)], check=True)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("source")
+    write_table(directory, rows=8000, columns=6)
+    ingested(directory, chunk_bytes=8192)
+    return directory
+
+
+@pytest.mark.parametrize("kib", range(24, 240, 40))
+def test_ingest_goes_on_when_there_is_room(disk: Disk, source: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
+    """With the estimate switched off, so that it is the write that fails."""
+    monkeypatch.setattr(building, "RESERVE", 0.0)
+    monkeypatch.setattr(writer, "SYNC_EVERY", 2)
+    root = disk(kib)
+    job = ingest_job(source, store=root / "s.zarr", chunk_bytes=8192)
+    with pytest.raises(StorageError, match=r"writing|creating|syncing") as caught:
+        ingest(job)
+    assert (caught.value.code, caught.value.exit_code) == ("E-NOSPACE", 74)
+    assert not leftovers(root)
+    disk(4096)
+    ingest(job)
+    assert digest_of(root / "s.zarr") == digest_of(source / "s.zarr")
+
+
+@pytest.mark.parametrize("kib", [64, 160])
+def test_ingest_is_refused_before_the_first_write(disk: Disk, source: Path, kib: int) -> None:
+    root = disk(kib)
+    with pytest.raises(StorageError, match=r"has 0MiB free, .* needs about 1MiB") as caught:
+        ingest(ingest_job(source, store=root / "s.zarr", chunk_bytes=8192))
+    assert caught.value.code == "E-NOSPACE"
+    assert list(root.iterdir()) == []
+
+
+def test_synth_is_refused_before_the_first_write(disk: Disk) -> None:
+    root = disk(1024)
+    with pytest.raises(StorageError, match="has 1MiB free") as caught:
+        synth(SynthJob("susy", str(root / "s.zarr"), rows=100_000))
+    assert caught.value.code == "E-NOSPACE"
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_the_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    asked = []
+    monkeypatch.setattr("streamsvm.jobs.ingest.require_space", lambda _, nbytes: asked.append(nbytes))
+    write_table(tmp_path, rows=20_000, columns=8)
+    store = ingested(tmp_path, layout=layout, chunk_bytes=1 << 16)
+    real = sum(p.stat().st_size for p in store.rglob("*") if p.is_file())
+    assert 0.8 * real < asked[0] < 1.25 * real
+
+
+@pytest.mark.parametrize("kib", [8, 48, 100])
+def test_a_fit_goes_on_when_there_is_room(
+    disk: Disk, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: int
+) -> None:
+    """Per-row state in a file and a checkpoint after every visit."""
+    placed(monkeypatch, resident=False)
+    monkeypatch.setattr(resume, "SHARE", 0)
+    job = fit_job(source / "s.zarr", tmp_path / "m", checkpoint_every=1e-9)
+    reference = fitted(job)
+    small = replace(job, model=str(disk(kib) / "m"))
+    with pytest.raises(StorageError) as caught:
+        fit(small)
+    assert caught.value.code == "E-NOSPACE"
+    disk(4096)
+    assert same_model(fitted(replace(small, resume=True)), reference, "", "")
+
+
+def test_predictions_are_written_or_not(disk: Disk, source: Path, tmp_path: Path) -> None:
+    fit(fit_job(source / "s.zarr", tmp_path / "m"))
+    root = disk(16)
+    job = PredictJob(str(tmp_path / "m"), (str(source / "s.zarr"),), str(root / "p.csv"), output="decision")
+    with pytest.raises(StorageError) as caught:
+        predict(job)
+    assert caught.value.code == "E-NOSPACE"
+    assert list(root.iterdir()) == []
+    disk(4096)
+    predict(job)
+    assert (root / "p.csv").read_text().count("\n") == open_store(source / "s.zarr").layout.rows + 1
+
+
+def full_at(step: int) -> Callable[..., None]:
+    """An observer that makes the disk full at a step."""
+    left = [step]
+
+    def observer(*_: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return observer
+
+
+def test_other_options_do_not_go_on(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(source / "t.csv", tmp_path / "t.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "SYNC_EVERY", 2)
+        patch.setattr(durable, "observe", full_at(120))
+        with pytest.raises(StorageError, match="No space left") as caught:
+            ingest(ingest_job(tmp_path, chunk_bytes=8192))
+    assert "run the same command again" in caught.value.hint
+    with pytest.raises(ConfigError, match=r"drop .*'x1'.*, chunk_bytes 8192 -> 16384") as refused:
+        ingest(ingest_job(tmp_path, chunk_bytes=16384, drop=("x1",)))
+    assert (refused.value.code, refused.value.exit_code) == ("E-CONFIG", 78)
+    ingest(ingest_job(tmp_path, chunk_bytes=16384, drop=("x1",), overwrite=True))
+
+
+@pytest.mark.parametrize("step", range(3, 180, 22))
+def test_full_at_any_step(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Whatever step fails, fsync and rename included: the same command ends with the same bytes."""
+    job = ingest_job(source, store=tmp_path / "s.zarr", chunk_bytes=8192)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "SYNC_EVERY", 2)
+        patch.setattr(durable, "observe", full_at(step))
+        with pytest.raises(StorageError):
+            ingest(job)
+    ingest(job)
+    assert digest_of(job.store) == digest_of(source / "s.zarr")

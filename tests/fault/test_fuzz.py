@@ -1,0 +1,88 @@
+"""The parsers of foreign bytes answer with a result or with an error of ours; what fuzzing found is tried again."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from streamsvm.jobs.fit import fit
+from tests.fault.golden import fit_job, ingested
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = Path(__file__).parent / "corpus"
+TRIALS = 150
+"""Mutations of a good file, for each parser."""
+
+
+def targets() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz_targets", ROOT / "tools" / "fuzz" / "targets.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FUZZ = targets()
+FOUND = sorted(p for p in CORPUS.rglob("*") if p.is_file()) if CORPUS.is_dir() else []
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda p: f"{p.parent.name}-{p.name}")
+def test_what_was_found(path: Path) -> None:
+    FUZZ.quietly(FUZZ.TARGETS[path.parent.name], path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """A file of each kind as it should be."""
+    directory = tmp_path_factory.mktemp("good")
+    store = ingested(directory)
+    fit(fit_job(store, directory / "m", max_passes=1))
+    from streamsvm.jobs.checkpoint import write
+
+    write(directory / "ckpt", 1, {"C": 1.0}, {"passes": 3, "rows": [1.5, None, ("a", 2)]})
+    return {
+        "svmlight": b"1 1:0.5 3:2\n-1 2:1e-3 # c\n+1 1:4 2:5 3:6\n" * 4,
+        "csv": b"a,b,y\n1,2.5,p\n3,-4e2,q\n5,6,p\n" * 2,
+        "manifest": (store / "manifest.json").read_bytes(),
+        "model": (directory / "m").read_bytes(),
+        "checkpoint": (directory / "ckpt").read_bytes(),
+    }
+
+
+def mutated(raw: bytes, draw: random.Random) -> bytes:
+    """A few cuts, copies and strange bytes."""
+    data = bytearray(raw)
+    for _ in range(draw.randrange(1, 5)):
+        at = draw.randrange(len(data) + 1)
+        match draw.randrange(5):
+            case 0:
+                data[at : at + draw.randrange(1, 9)] = b""
+            case 1:
+                data[at:at] = draw.randbytes(draw.randrange(1, 5))
+            case 2:
+                data[at:at] = draw.choice([b"\0", b"\n", b'"', b",,", b":", b"nan", b"\xff\xfe", b"9" * 40, b"[" * 99])
+            case 3:
+                data[at:at] = data[at : at + 30]
+            case _:
+                del data[at:]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", FUZZ.TARGETS)
+def test_mutations_of_a_good_file(name: str, good: dict[str, bytes]) -> None:
+    draw = random.Random(name)
+    FUZZ.quietly(FUZZ.TARGETS[name], good[name])
+    for _ in range(TRIALS):
+        data = mutated(good[name], draw)
+        began = time.monotonic()
+        try:
+            FUZZ.quietly(FUZZ.TARGETS[name], data)
+        except Exception as error:
+            raise AssertionError(f"{name}: {data!r}") from error
+        assert time.monotonic() - began < 2

@@ -1,0 +1,322 @@
+"""What ingest does with rows that are not as they should be, and with their order."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
+from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.rows import CSR, Dense
+from streamsvm.store import open_store, read_chunk
+from streamsvm.store.forms import in_layout
+from streamsvm.store.sources import open_source, options_from
+from streamsvm.store.spool import Spool
+
+
+def run(root: Path, content: bytes | None = None, name: str = "a.csv", **options: Any) -> Any:
+    if content is not None:
+        (root / name).write_bytes(content)
+    values: dict[str, Any] = {"sources": (root / name,), "store": root / "s.zarr", "overwrite": True, "label": "y"}
+    return ingest(IngestJob(**(values | options)))
+
+
+def contents(path: Path) -> tuple[Any, list[str]]:
+    """All rows dense, and their labels."""
+    store = open_store(path)
+    buffers, X, labels = store.buffers(), [], []
+    for chunk in range(len(store.layout.chunks)):
+        found = read_chunk(store, chunk, buffers)
+        X.append(in_layout(found.X, sparse=False, columns=store.layout.columns).values.copy())  # type: ignore[union-attr]
+        labels += [store.layout.classes[code] for code in found.codes]
+    return np.concatenate(X), labels
+
+
+def code_of(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(StreamSVMError) as caught:
+        run(*arguments, **options)
+    assert caught.value.hint
+    return caught.value.code
+
+
+# -- order -----------------------------------------------------------------------------------------------------------
+
+
+def numbered(rows: int) -> bytes:
+    return b"a,y\n" + b"".join(b"%d,%s\n" % (i, b"pq"[i >= rows // 2 :][:1]) for i in range(rows))
+
+
+def test_label_drift_is_noticed_and_shuffling_helps(tmp_path: Path) -> None:
+    assert "--shuffle" in run(tmp_path, numbered(40_000), chunk_bytes=8192).notices[0]
+    result = run(tmp_path, shuffle=True, chunk_bytes=8192)
+    assert result.notices == ()
+    X, labels = contents(result.store)
+    assert sorted(X[:, 0].tolist()) == list(range(40_000))
+    assert all(label == "pq"[int(x >= 20_000)] for x, label in zip(X[:, 0], labels, strict=True))
+    assert abs(np.corrcoef(X[:, 0], np.arange(40_000))[0, 1]) < 0.03
+
+
+def test_a_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = contents(run(tmp_path, numbered(30_000), shuffle=True, seed=3).store)[0]
+    monkeypatch.setattr("streamsvm.store.spool.RUN_BYTES", 50_000)
+    assert np.array_equal(contents(run(tmp_path, shuffle=True, seed=3, chunk_bytes=4096).store)[0], first)
+    assert not np.array_equal(contents(run(tmp_path, shuffle=True, seed=4).store)[0], first)
+    assert sorted(p.name for p in tmp_path.iterdir() if "shuffle" in p.name) == []
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=8), sparse=st.booleans(), weighted=st.booleans())
+def test_the_spool_keeps_rows_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], sparse: bool, weighted: bool
+) -> None:
+    monkeypatch.setattr("streamsvm.store.spool.RUN_BYTES", 700)
+    spool, at = Spool(tmp_path / "spool", 1), 0
+    for size in sizes:
+        number = np.arange(at, at + size, dtype=np.float32)
+        X: Any = Dense(np.column_stack([number, number + 0.5]))
+        if sparse:
+            lengths = number.astype(int) % 3
+            indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            X = CSR(np.repeat(number, lengths), np.repeat(number, lengths).astype(np.int32), indptr)
+        spool.append(X, number.astype(np.int32), number if weighted else None)
+        at += size
+    seen = []
+    for piece in spool.drain():
+        seen += piece.codes.tolist()
+        if isinstance(piece.X, Dense):
+            assert np.array_equal(piece.X.values[:, 0], piece.codes)
+            assert np.array_equal(piece.X.values[:, 1], piece.codes + 0.5)
+        else:
+            assert np.array_equal(np.diff(piece.X.indptr), piece.codes % 3)
+            assert np.array_equal(piece.X.data, np.repeat(piece.codes, piece.codes % 3))
+            assert np.array_equal(piece.X.indices, np.repeat(piece.codes, piece.codes % 3))
+        assert piece.weight is None or np.array_equal(piece.weight, piece.codes)
+    spool.close()
+    assert sorted(seen) == list(range(at))
+
+
+# -- missing values --------------------------------------------------------------------------------------------------
+
+HOLES = b"a,b,y\n1,,p\n3,4,q\n,6,p\n2,2,q\n"
+
+
+def test_missing_values_are_refused_with_their_place(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 2, column 'b'.*missing") as caught:
+        run(tmp_path, HOLES)
+    assert caught.value.code == "E-MISSING"
+    assert "--missing" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("mean", [[1, 4], [3, 4], [2, 6], [2, 2]]),
+        ("zero", [[1, 0], [3, 4], [0, 6], [2, 2]]),
+        ("indicator", [[1, 0, 0, 1], [3, 4, 0, 0], [0, 6, 1, 0], [2, 2, 0, 0]]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npy"])
+def test_missing_values_are_filled(tmp_path: Path, policy: str, expected: list[list[float]], kind: str) -> None:
+    import pyarrow.csv as pacsv
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.csv"
+    path.write_bytes(HOLES)
+    options: dict[str, Any] = {}
+    if kind == "parquet":
+        pq.write_table(pacsv.read_csv(path), tmp_path / "a.parquet")
+    elif kind == "npy":
+        np.save(tmp_path / "a.npy", np.array([[1, np.nan, 0], [3, 4, 1], [np.nan, 6, 0], [2, 2, 1]]))
+        options = {"label": "last"}
+    result = run(tmp_path, name=f"a.{kind}", missing=policy, **options)
+    assert contents(result.store)[0].tolist() == expected
+    assert result.notices == ("2 missing values filled",)
+    encoding = open_store(result.store).facts["encoding"]
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "b" / f"a.{kind}"
+    other.write_bytes((tmp_path / f"a.{kind}").read_bytes())
+    again = open_source([other], options_from(encoding, missing=policy))
+    assert np.concatenate([b.X.values for b in again.batches()]).tolist() == expected
+
+
+def test_a_column_without_values_has_no_mean(tmp_path: Path) -> None:
+    assert code_of(tmp_path, b"a,b,y\n1,,p\n2,,q\n", missing="mean") == "E-MISSING"
+    assert code_of(tmp_path, missing="median") == "E-USAGE"
+
+
+def test_missing_categories_are_none_of_the_known(tmp_path: Path) -> None:
+    result = run(tmp_path, b"a,t,y\n1,u,p\n2,,q\n3,v,q\n", missing="zero", categorical=("t",))
+    assert contents(result.store)[0].tolist() == [[1, 1, 0], [2, 0, 0], [3, 0, 1]]
+
+
+# -- text in columns, labels that are words ------------------------------------------------------------------------
+
+
+def test_hashed_columns(tmp_path: Path) -> None:
+    rows = b"".join(b"%d,w%d,v%d,%d\n" % (i, i % 50, i % 7, i % 2) for i in range(700))
+    result = run(tmp_path, b"a,t,u,y\n" + rows, hash_bits=12)
+    X, _ = contents(result.store)
+    assert (result.sparse, result.columns) == (True, 1 + (1 << 12))
+    assert np.array_equal(X[:, 0], np.arange(700))
+    assert np.array_equal(X[:350, 1:], X[350:, 1:])  # the same words, the same columns
+    assert (np.abs(X[:, 1:]).sum(axis=1) <= 2).all()
+    assert {-1.0, 1.0} <= set(X[:, 1:].ravel().tolist())
+    encoding = open_store(result.store).facts["encoding"]
+    again = open_source([tmp_path / "a.csv"], options_from(encoding))
+    assert np.array_equal(in_layout(next(again.batches()).X, sparse=False, columns=again.columns).values, X)  # type: ignore[union-attr]
+
+
+def test_hashes_are_for_ever() -> None:
+    from streamsvm.store.sources.tables import text_hash
+
+    assert text_hash("t", "w0") == 0xB279EC32B1A932E9
+
+
+SVM = b"cat 1:1 3:2\ndog 3:1 1:2\ncat 2:1 2:3\n"
+
+
+def test_svmlight_that_is_not_strict(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"name": "a.svm"}
+    assert code_of(tmp_path, SVM, **options) == "E-LABEL"
+    assert code_of(tmp_path, text_labels=True, **options) == "E-ORDER"
+    assert code_of(tmp_path, text_labels=True, sort=True, **options) == "E-DUP"
+    for policy, value in {"sum": 4.0, "first": 1.0, "last": 3.0}.items():
+        result = run(tmp_path, text_labels=True, sort=True, on_duplicate=policy, **options)
+        X, labels = contents(result.store)
+        assert X.tolist() == [[1, 0, 2], [2, 0, 1], [0, value, 0]]
+        assert labels == ["cat", "dog", "cat"]
+
+
+# -- lines that cannot be read ---------------------------------------------------------------------------------------
+
+
+def test_bad_lines_of_svmlight(tmp_path: Path) -> None:
+    """S55: the others are all there, in their order."""
+    rows = [b"%d 1:%d 2:1\n" % (i % 2, i) for i in range(20_000)]
+    rows[777], rows[19_000], rows[5] = b"1 x:3\n", b"1 1:nan\n", b"1 1:1e39\n"
+    result = run(tmp_path, b"".join(rows), name="a.svm", on_bad_line="skip")
+    X, labels = contents(result.store)
+    assert set(range(20_000)) - set(X[:, 0].astype(int).tolist()) == {5, 777, 19_000}
+    assert all(label == str(int(x) % 2) for x, label in zip(X[:, 0], labels, strict=True))
+    lines = [line.split("\t")[1:3] for line in (tmp_path / "s.zarr.rejects").read_text().splitlines()[1:]]
+    assert lines == [["6", "E-RANGE"], ["778", "E-PARSE"], ["19001", "E-NONFINITE"]]
+    assert open_store(result.store).facts["rejected"] == 3
+    assert code_of(tmp_path, name="a.svm", on_bad_line="skip", max_bad="0.01%") == "E-BAD-LINES"
+    assert code_of(tmp_path, name="a.svm", on_bad_line="skip", max_bad="much") == "E-USAGE"
+
+
+def test_bad_lines_of_csv(tmp_path: Path) -> None:
+    rows = [b"%d,%d,%d\n" % (i, i % 3, i % 2) for i in range(200_000)]
+    rows[7], rows[100], rows[150_000], rows[150_001] = b",1,1\n", b"1,2\n", b"x,2,1\n", b"nan,2,1\n"
+    result = run(tmp_path, b"a,b,y\n" + b"".join(rows), on_bad_line="skip")
+    X, labels = contents(result.store)
+    assert len(X) == 199_996
+    assert all(label == str(int(x) % 2) for x, label in zip(X[:, 0], labels, strict=True))
+    lines = [line.split("\t")[1:3] for line in (tmp_path / "s.zarr.rejects").read_text().splitlines()[1:]]
+    assert lines == [["9", "E-MISSING"], ["102", "E-ROWLEN"], ["150002", "E-PARSE"], ["150003", "E-NONFINITE"]]
+
+
+def test_line_feeds_in_quotes(tmp_path: Path) -> None:
+    """C06, C05."""
+    rows = b"".join(b'%d,"x\ny%d",%d\n' % (i, i % 3, i % 2) for i in range(100_000))
+    options: dict[str, Any] = {"categorical": ("t",), "multiline": True}
+    result = run(tmp_path, b"a,t,y\n" + rows, **options)
+    assert (result.rows, result.columns) == (100_000, 4)
+    assert code_of(tmp_path, categorical=("t",)) == "E-QUOTE"
+    assert code_of(tmp_path, b"a,t,y\n" + rows + b'1,"x,1\n' + b"1,x,1\n" * 300_000, **options) == "E-QUOTE"
+    assert code_of(tmp_path, b'a,t,y\n1,"u\nv",1\nx,"u\nv",1\n2,u,0\n', **options) == "E-PARSE"
+
+
+# -- what is said ----------------------------------------------------------------------------------------------------
+
+
+def test_whole_numbers_that_are_rounded(tmp_path: Path) -> None:
+    """C16."""
+    notices = run(tmp_path, b"a,b,y\n9007199254740993,1,p\n2,16777216,q\n").notices
+    assert notices == ("1 whole numbers of a are beyond 2^24 and are rounded",)
+
+
+def test_compressed_files_of_several_parts(tmp_path: Path) -> None:
+    """C19."""
+    parts = gzip.compress(b"a,y\n1,p\n2,q\n") + gzip.compress(b"3,p\n")
+    assert "--expect-rows" in run(tmp_path, parts, name="a.csv.gz").notices[0]
+    assert run(tmp_path, name="a.csv.gz", expect_rows=3).rows == 3
+    assert code_of(tmp_path, name="a.csv.gz", expect_rows=4) == "E-ROWS"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.svm"])
+def test_mixed_line_ends(tmp_path: Path, name: str) -> None:
+    """C32."""
+    lines = [b"a,y", b"1,p", b"2,q", b"3,q"] if name == "a.csv" else [b"1 1:1", b"2 1:1", b"1 1:3", b"2 2:1"]
+    mixed = b"\r\n".join(lines[:2]) + b"\r\n" + b"\n".join(lines[2:]) + b"\n"
+    assert any("CRLF" in notice for notice in run(tmp_path, mixed, name=name).notices)
+    assert not any("CRLF" in notice for notice in run(tmp_path, b"\r\n".join([*lines, b""]), name=name).notices)
+
+
+# -- several files ---------------------------------------------------------------------------------------------------
+
+
+def test_directories_and_patterns(tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"part-{i}.csv").write_bytes(b"a,y\n%d,p\n%d,q\n" % (2 * i, 2 * i + 1))
+    (folder / "_SUCCESS").touch()
+    for source in (folder, folder / "part-*.csv", tmp_path / "**" / "*.csv"):
+        result = run(tmp_path, sources=(source,))
+        assert contents(result.store)[0][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(MissingError, match="nothing is called"):
+        run(tmp_path, sources=(folder / "*.txt",))
+
+
+# -- how it is stored ------------------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_store_says_its_format(tmp_path: Path) -> None:
+    digests = set()
+    for name, options in {"s.zarr": {}, "s.h5": {}, "t": {"store_format": "hdf5"}}.items():
+        result = run(tmp_path, numbered(5000), store=tmp_path / name, test_fraction=0.2, **options)
+        digests.add(open_store(result.store).digest)
+        expected = "zarr" if name == "s.zarr" else "hdf5"
+        assert open_store(result.store).manifest.store == expected
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("compression", ["auto", "lz4"])
+def test_compressed_stores(tmp_path: Path, compression: str) -> None:
+    import zarr
+
+    rows = b"".join(b"%d %s\n" % (i % 2, b" ".join(b"%d:1" % j for j in range(1 + i % 5, 100, 5))) for i in range(9000))
+    plain = run(tmp_path, rows, name="a.svm", chunk_bytes=1 << 16)
+    digest, X = open_store(plain.store).digest, contents(plain.store)[0]
+    size = sum(p.stat().st_size for p in plain.store.rglob("*"))
+    packed = run(tmp_path, name="a.svm", chunk_bytes=1 << 16, compression=compression)
+    store = open_store(packed.store)
+    assert store.manifest.packed == {"X/data": "lz4", "X/indices": "lz4"}
+    assert store.digest == digest
+    assert np.array_equal(contents(packed.store)[0], X)
+    assert sum(p.stat().st_size for p in packed.store.rglob("*")) < size / 3
+    group = zarr.open_group(packed.store, mode="r")
+    assert np.array_equal(group["X/data"][:], np.ones(group["X/data"].shape))
+    unit = max((packed.store / "X" / "indices").glob("c.*"))
+    raw = unit.read_bytes()
+    unit.write_bytes(raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:])
+    with pytest.raises(DataError) as caught:
+        contents(packed.store)
+    assert caught.value.code == "E-CRC"
+
+
+def test_compression_where_it_does_not_pay(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((5000, 8)).astype(np.float32)
+    np.save(tmp_path / "a.npy", np.column_stack([values, values[:, 0] > 0]))
+    options: dict[str, Any] = {"name": "a.npy", "label": "last"}
+    assert open_store(run(tmp_path, compression="auto", **options).store).manifest.packed == {}
+    with pytest.raises(UsageError, match="not compressed"):
+        run(tmp_path, compression="lz4", store_format="hdf5", **options)
+    assert run(tmp_path, compression="auto", store_format="hdf5", **options).rows == 5000

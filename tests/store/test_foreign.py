@@ -1,0 +1,323 @@
+"""Arrays other programs wrote, ingested and read in place. Corpus section 5.3: B12-B20, B26-B31."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from streamsvm.errors import BudgetError, DataError, SecurityError, StreamSVMError, UsageError
+from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.rows import CSR
+from streamsvm.store import open_store, read_chunk
+from streamsvm.store.foreign import Keys
+from streamsvm.store.foreign.store import ForeignStore
+from streamsvm.store.sources import SourceOptions, open_source
+
+ROWS, COLUMNS = 1000, 6
+X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+SPARSE = sp.random(ROWS, COLUMNS, 0.3, "csr", random_state=0, dtype=np.float32)
+
+
+def h5(path: Path, **options: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", data=X, **options)
+        file["y"] = Y
+    return path
+
+
+def zarr_at(path: Path, *, version: int = 3, **options: Any) -> Path:
+    group = zarr.open_group(path, mode="w", zarr_format=version)
+    group.create_array("X", data=X, **({"chunks": (100, COLUMNS)} | options))
+    group.create_array("y", data=Y, chunks=(300,))
+    return path
+
+
+def csr(group: Any, create: Callable[..., Any]) -> None:
+    part = group.create_group("X")
+    part.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [ROWS, COLUMNS]})
+    for name in ("data", "indices", "indptr"):
+        create(part, name, getattr(SPARSE, name))
+
+
+MAKE: dict[str, Callable[[Path], Path]] = {
+    "contiguous.h5": h5,
+    "chunked.h5": lambda p: h5(p, chunks=(64, COLUMNS)),
+    "gzip.h5": lambda p: h5(p, chunks=(100, 4), compression="gzip", shuffle=True, fletcher32=True),
+    "default.zarr": zarr_at,
+    "plain.zarr": lambda p: zarr_at(p, compressors=None),
+    "v2.zarr": lambda p: zarr_at(p, version=2),
+    "columns.zarr": lambda p: zarr_at(p, chunks=(100, 4)),
+    "sharded.zarr": lambda p: zarr_at(p, chunks=(50, COLUMNS), shards=(500, COLUMNS)),
+}
+
+
+@pytest.fixture(params=list(MAKE))
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return MAKE[request.param](tmp_path / request.param)
+
+
+def rows_of(store: Any) -> Any:
+    buffers = store.buffers()
+    return np.concatenate([read_chunk(store, k, buffers).X.values.copy() for k in range(len(store.layout.chunks))])
+
+
+def code_of(action: Callable[[], Any]) -> tuple[str, int]:
+    with pytest.raises(StreamSVMError) as caught:
+        action()
+    assert caught.value.hint
+    return caught.value.code, caught.value.exit_code
+
+
+def read(path: Path, **options: Any) -> list[Any]:
+    return list(open_source([path], SourceOptions(**options)).batches())
+
+
+def test_ingested(path: Path, tmp_path: Path) -> None:
+    result = ingest(IngestJob(sources=(path,), store=tmp_path / "s.zarr", chunk_bytes=4096))
+    assert np.array_equal(rows_of(open_store(result.store)), X)
+    assert dict(zip(result.classes, result.counts, strict=True)) == {"1": (Y > 0).sum(), "-1": (Y < 0).sum()}
+    assert any("have no checksums" in notice for notice in result.notices)  # B19
+
+
+def test_read_in_place(path: Path) -> None:
+    store = open_store(path)
+    assert np.array_equal(rows_of(store), X)
+    assert (store.layout.rows, store.layout.columns) == (ROWS, COLUMNS)
+    again = pickle.loads(pickle.dumps(store))
+    assert again.digest == store.digest
+    np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "zarr"])
+def test_anndata_matrices(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    if kind == "hdf5":
+        with h5py.File(path, "w") as file:
+            csr(file, lambda group, name, data: group.create_dataset(name, data=data, chunks=(50,)))
+            file["obs"] = np.array(["p" if y > 0 else "q" for y in Y], dtype=h5py.string_dtype())
+    else:
+        group = zarr.open_group(path, mode="w")
+        csr(group, lambda part, name, data: part.create_array(name, data=data, chunks=(50,)))
+        group.create_array("obs", data=Y)
+    store = open_store(path, labels_key="obs")
+    found = read_chunk(store, 0, store.buffers()).X
+    assert isinstance(found, CSR)
+    assert (sp.csr_matrix(tuple(found[:3]), (ROWS, COLUMNS)) != SPARSE).nnz == 0
+    result = ingest(IngestJob(sources=(path,), store=tmp_path / "s.zarr", labels_key="obs"))
+    assert (result.sparse, result.rows, result.columns) == (True, ROWS, COLUMNS)
+    assert code_of(lambda: read(path)) == ("E-USAGE", 2)
+
+
+def test_names_of_arrays(tmp_path: Path) -> None:
+    path = h5(tmp_path / "a.h5")
+    assert code_of(lambda: read(path, features_key="Z")) == ("E-SCHEMA", 65)
+    assert code_of(lambda: read(path, labels_key="Z")) == ("E-USAGE", 2)
+    assert not len(read(path, label="none")[0].labels)
+
+
+def test_killed_while_writing(tmp_path: Path) -> None:
+    """B12."""
+    path = tmp_path / "a.h5"
+    text = (
+        "import h5py, numpy as np, os, sys\n"
+        "f = h5py.File(sys.argv[1], 'w')\n"
+        "d = f.create_dataset('X', (100000, 8), chunks=(1000, 8))\n"
+        "for i in range(50): d[i*1000:(i+1)*1000] = 1\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", text, str(path)], check=False)
+    assert code_of(lambda: read(path, format="hdf5")) == ("E-HDF5", 65)
+
+
+def test_swmr_flag_left(tmp_path: Path) -> None:
+    """B13."""
+    path = tmp_path / "a.h5"
+    text = (
+        "import h5py, numpy as np, os, sys\n"
+        "f = h5py.File(sys.argv[1], 'w', libver='latest')\n"
+        "f.create_dataset('X', (100, 8), chunks=(10, 8))\nf.swmr_mode = True\nos.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", text, str(path)], check=False)
+    with pytest.raises(DataError, match="open for writing") as caught:
+        read(path)
+    assert (caught.value.code, "h5clear" in caught.value.hint) == ("E-HDF5", True)
+
+
+def test_chunks_never_written(tmp_path: Path) -> None:
+    """B14."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", (ROWS, COLUMNS), "f4", chunks=(100, COLUMNS))[:100] = 1
+        file.create_dataset("Z", (ROWS, COLUMNS), "f4")
+        file["y"] = Y
+    with pytest.raises(DataError, match="1 of 10 chunks") as caught:
+        read(path)
+    assert caught.value.code == "E-CHUNKS"
+    assert code_of(lambda: read(path, features_key="Z"))[0] == "E-CHUNKS"
+    assert len(read(path, allow_fill=True))
+
+
+@pytest.mark.parametrize("kind", ["external storage", "external link", "virtual"])
+def test_pointing_elsewhere(tmp_path: Path, kind: str) -> None:
+    """B15."""
+    path, secret = tmp_path / "a.h5", h5(tmp_path / "secret.h5")
+    with h5py.File(path, "w") as file:
+        file["y"] = Y
+        if kind == "external storage":
+            file.create_dataset("X", X.shape, "f4", external=[("/etc/hostname", 0, h5py.h5f.UNLIMITED)])
+        elif kind == "external link":
+            file["X"] = h5py.ExternalLink(str(secret), "X")
+        else:
+            layout = h5py.VirtualLayout(X.shape, "f4")
+            layout[:] = h5py.VirtualSource(str(secret), "X", X.shape)
+            file.create_virtual_dataset("X", layout)
+    assert code_of(lambda: read(path)) == ("E-SECURITY", 77)
+    assert code_of(lambda: open_store(path)) == ("E-SECURITY", 77)
+
+
+def test_unknown_filter(tmp_path: Path) -> None:
+    """B16."""
+    path = h5(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk((10, COLUMNS))
+        made.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (3,))
+        h5py.h5d.create(file.id, b"Z", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple(X.shape), made)
+    with pytest.raises(SecurityError, match="filter 32015") as caught:
+        read(path, features_key="Z")
+    assert caught.value.code == "E-FILTER"
+
+
+def test_one_chunk_of_all_rows(tmp_path: Path) -> None:
+    """B18; without a filter (B17) part of a chunk can be read."""
+    packed = h5(tmp_path / "a.h5", chunks=X.shape, compression="gzip")
+    with pytest.raises(BudgetError, match=r"needs \d+ MiB .*\d+ MiB are allowed"):
+        open_source([packed], SourceOptions(memory=X.nbytes))
+    with pytest.raises(BudgetError):
+        ForeignStore(packed, Keys("X", "y"), memory=X.nbytes)
+    plain = h5(tmp_path / "b.h5", chunks=X.shape)
+    assert len(read(plain, memory=1 << 20))
+
+
+def test_cut_short(tmp_path: Path) -> None:
+    """B20."""
+    path = h5(tmp_path / "a.h5")
+    path.write_bytes(path.read_bytes()[:-1000])
+    assert code_of(lambda: read(path)) == ("E-HDF5", 65)
+
+
+@pytest.mark.parametrize("name", ["default.zarr", "v2.zarr", "sharded.zarr"])
+def test_missing_chunks(tmp_path: Path, name: str) -> None:
+    """B26."""
+    path = MAKE[name](tmp_path / name)
+    victim = max((p for p in (path / "X").rglob("*") if p.is_file() and "z" not in p.name), key=str)
+    victim.unlink()
+    assert code_of(lambda: read(path)) == ("E-CHUNKS", 65)
+    assert code_of(lambda: open_store(path)) == ("E-CHUNKS", 65)
+    assert len(read(path, allow_fill=True))
+
+
+def test_missing_inner_chunk(tmp_path: Path) -> None:
+    """B26."""
+    path = tmp_path / "a"
+    group = zarr.open_group(path, mode="w")
+    array = group.create_array("X", shape=X.shape, dtype="f4", chunks=(50, COLUMNS), shards=(500, COLUMNS))
+    array[:450] = X[:450]
+    array[500:] = X[500:]
+    group.create_array("y", data=Y)
+    assert code_of(lambda: read(path)) == ("E-CHUNKS", 65)
+
+
+def test_empty_chunk_and_leftovers(tmp_path: Path) -> None:
+    """B27."""
+    path = zarr_at(tmp_path / "a")
+    (path / "X" / "c" / ".0.partial").write_bytes(b"x")
+    assert np.array_equal(np.concatenate([b.X.values for b in read(path)]), X)
+    (path / "X" / "c" / "3" / "0").write_bytes(b"")
+    assert code_of(lambda: read(path)) == ("E-CRC", 65)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"zarr_format": 3', b"[" * 100_000, b"\xff\xfe"])
+def test_metadata_that_is_none(tmp_path: Path, content: bytes) -> None:
+    """B28."""
+    path = zarr_at(tmp_path / "a")
+    (path / "X" / "zarr.json").write_bytes(content)
+    assert code_of(lambda: read(path, format="zarr"))[0] in ("E-META", "E-SCHEMA")
+
+
+def changed(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_codecs_that_run_code(tmp_path: Path) -> None:
+    """B28."""
+    old, new = zarr_at(tmp_path / "a", version=2), zarr_at(tmp_path / "b")
+    changed(old / "X" / ".zarray", filters=[{"id": "pickle", "protocol": 5}])
+    assert code_of(lambda: read(old)) == ("E-SECURITY", 77)
+    changed(new / "X" / "zarr.json", codecs=[{"name": "numcodecs.pickle"}])
+    assert code_of(lambda: read(new)) == ("E-SECURITY", 77)
+
+
+def test_a_chunk_of_absurd_size(tmp_path: Path) -> None:
+    """B29."""
+    path = zarr_at(tmp_path / "a")
+    grid = {"name": "regular", "configuration": {"chunk_shape": [10**12, COLUMNS]}}
+    shutil.copytree(path / "X" / "c" / "0", path / "X" / "c" / "9", dirs_exist_ok=True)
+    changed(path / "X" / "zarr.json", chunk_grid=grid)
+    assert code_of(lambda: read(path)) == ("E-BUDGET", 78)
+
+
+def test_a_chunk_that_unpacks_to_more(tmp_path: Path) -> None:
+    """B30."""
+    import zstandard
+
+    path = zarr_at(tmp_path / "a")
+    (path / "X" / "c" / "3" / "0").write_bytes(zstandard.compress(bytes(64 << 20)))
+    with pytest.raises(DataError, match="unpacks to 67108864 bytes, expected 2400"):
+        read(path)
+
+
+def test_a_link_in_place_of_a_chunk(tmp_path: Path) -> None:
+    path = zarr_at(tmp_path / "a")
+    chunk = path / "X" / "c" / "3" / "0"
+    chunk.unlink()
+    os.symlink("/etc/hostname", chunk)
+    assert code_of(lambda: read(path)) == ("E-SECURITY", 77)
+
+
+def test_grids_that_differ_are_no_matter(tmp_path: Path) -> None:
+    """B31; lengths that differ are (B08)."""
+    path = zarr_at(tmp_path / "a", chunks=(77, COLUMNS))
+    assert np.array_equal(np.concatenate([b.labels for b in read(path)]), Y)
+    zarr.open_group(path, mode="a").create_array("short", data=Y[:-1])
+    assert code_of(lambda: read(path, labels_key="short")) == ("E-ROWS", 65)
+
+
+def test_what_is_no_matrix_of_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["y"], file["flat"], file["cube"] = Y, Y, np.zeros((ROWS, 2, 2))
+        file["text"] = np.full((ROWS, 2), b"a")
+        file["complex"] = np.zeros((ROWS, 2), complex)
+    for key, code in {"flat": "E-SHAPE", "cube": "E-SHAPE", "text": "E-DTYPE", "complex": "E-DTYPE"}.items():
+        assert code_of(lambda key=key: read(path, features_key=key))[0] == code
+
+
+def test_a_store_of_ours_is_no_source(tmp_path: Path) -> None:
+    ingest(IngestJob(sources=(h5(tmp_path / "a.h5"),), store=tmp_path / "s.zarr"))
+    with pytest.raises(UsageError, match="is a store already"):
+        open_source([tmp_path / "s.zarr"])
