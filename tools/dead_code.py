@@ -15,6 +15,7 @@ ALLOWED = {
     "Loss": "what losses.py promises to passes: the protocol is for people",
     "InterruptedRun": "part of the table of errors, raised by the signal handler",
     "STORES": "read by the contract tests",
+    "age": "a file that has another one has changed: compared as part of its record",
     "bits": "the signature of a numba intrinsic",
     "context": "the signature of a numba intrinsic",
     "merge": "the cluster's part of the solver protocol",
@@ -26,6 +27,7 @@ ALLOWED = {
     "pytestmark": "read by pytest",
     "readable": "read by io",
     "readinto": "called by h5py",
+    "teardown": "called by hypothesis",
     "truncate": "called by h5py",
     "use_threads": "a switch of numcodecs",
     "versions": "a field of the manifest: written for people",
@@ -40,6 +42,9 @@ DECORATORS = [
     "@njit*",
     "@intrinsic*",
     "@*.fixture*",
+    "@rule*",
+    "@invariant*",
+    "@initialize*",
 ]
 
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dask.sizeof import sizeof
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.errors import ClusterError, MissingError
+from streamsvm.jobs.spread.copies import bytes_of
+from streamsvm.jobs.spread.visit import Partial
 
 _LIMITS: list[Any] = []
 """Held as long as the process lives: the limit ends with the object."""
+
+
+def _partial_bytes(partial: Partial) -> int:
+    """What the scheduler goes by when it decides where two results are joined."""
+    return bytes_of(partial.states)
+
+
+sizeof.register(Partial, _partial_bytes)
 
 
 def held(value: Any) -> Any:

@@ -92,8 +92,9 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
             _save_dual(Path(job.dual), training)
         _keep(run, plan, training)
         for C, model in models.items():
-            model.save(paths[C])
             model.save(path_names(run / "model.ssvm", plan.costs)[C])
+        for C, model in models.items():  # last of all: where the model is, the run is over
+            model.save(paths[C])
         tell({"event": "done", "model": ", ".join(map(str, paths.values())), **summary(training, plan)})
     notice = store.facts.get("notice")
     return FitResult(models[plan.costs[-1]], training, plan, run, models, (notice,) if notice else ())

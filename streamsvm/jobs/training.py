@@ -97,7 +97,7 @@ class Unkept:
 class Trainer:
     """Joins a store, a solver, problems and a feature map; ``train`` runs to the end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
         self, store: Store, solver: Solver[Any], problems: list[Problem], features: Any, course: Course, report: Report
     ) -> None:
         self._store, self._solver, self._features = store, solver, features

@@ -94,7 +94,7 @@ class Stream:
     def _next(self) -> Any:
         """The next visit with its slot and, if the reader had the time, what ``_prepare`` makes of them."""
         if self._depth == 0:
-            slot, visit = self._free.get(), next(self._visits, None)
+            slot, visit = self._free.get_nowait(), next(self._visits, None)  # free, or never to be
             if visit is not None:
                 self._fetch(visit, slot)
             return visit, slot, None

@@ -37,7 +37,7 @@ class Processes:
         arguments += ("--dashboard-address", "127.0.0.1:0")
         self.running.append(self._run("scheduler", *arguments))
         deadline = time.monotonic() + START_SECONDS
-        while not self.file.exists():
+        while not (self.file.exists() and self.file.read_text().rstrip().endswith("}")):
             assert time.monotonic() < deadline, "the scheduler did not start"
             assert self.running[0].poll() is None, (self.folder / "scheduler.log").read_text()
             time.sleep(0.05)
@@ -46,6 +46,8 @@ class Processes:
         place = (
             "--local-directory",
             str(self.folder / "scratch"),
+            "--host",
+            "127.0.0.1",
             "--dashboard-address",
             "127.0.0.1:0",
             "--no-nanny",

@@ -364,7 +364,7 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     sealed = json.loads((tmp_path / "s" / manifests.FILE).read_bytes())
     body = json.dumps(sealed["manifest"] | {"format": 99}).encode()
     seal = hashlib.sha256(body).hexdigest().encode()
-    (tmp_path / "s" / manifests.FILE).write_bytes(b'{"sha256":"' + seal + b'","manifest":' + body + b"}")
+    (tmp_path / "s" / manifests.FILE).write_bytes(b'{"sha256":"' + seal + b'","manifest":' + body + b"}\n")
     with pytest.raises(StreamSVMError) as caught:
         open_store(tmp_path / "s")
     assert caught.value.code == "E-VERSION"

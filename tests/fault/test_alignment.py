@@ -80,8 +80,7 @@ def npy(directory: Path) -> tuple[list[Path], dict[str, Any]]:
 SOURCES = [csv, csv_gz, two_csvs, parquet, svmlight, npy]
 
 
-@pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
-@pytest.mark.parametrize("chunk", [4096, 10_000, 1 << 22])
+@pytest.mark.parametrize(("name", "chunk"), [("s.zarr", 4096), ("s.zarr", 10_000), ("s.zarr", 1 << 22), ("s.h5", 4096)])
 @pytest.mark.parametrize("source", SOURCES, ids=lambda f: f.__name__)
 def test_rows_and_labels_stay_together(source: Any, chunk: int, name: str, tmp_path: Path) -> None:
     paths, options = source(tmp_path)

@@ -14,7 +14,7 @@ from streamsvm.jobs.info import verify
 from streamsvm.jobs.ingest import ingest
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, write_table
 
-FLIPS = 150
+FLIPS = 100
 """Bits flipped in each store; the soak flips more."""
 FORMATS = [("s.zarr", "dense"), ("s.zarr", "csr"), ("s.h5", "dense"), ("s.h5", "csr")]
 

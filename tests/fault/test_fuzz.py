@@ -15,7 +15,7 @@ from tests.fault.golden import fit_job, ingested
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).parent / "corpus"
-TRIALS = 150
+TRIALS = 60
 """Mutations of a good file, for each parser."""
 
 

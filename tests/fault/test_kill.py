@@ -16,7 +16,7 @@ from tests.fault.golden import digest_of, ingested, leftovers, write_table
 from tests.fault.killing import Server
 
 KILLED = -9
-STRIDE = 3
+STRIDE = 5
 """Of the steps, every so many; the soak takes all."""
 
 
@@ -113,8 +113,14 @@ def test_killed_again_and_again(server: Server, source: Path, tmp_path: Path) ->
 def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
     store = ingested(tmp_path)
     settings = {
-        "store": str(store), "solver": "dcd", "loss": "hinge", "tolerance": 1e-12, "max_passes": 3,
-        "checkpoint_every": 1e-9, "in_file": in_file, "resume": True,
+        "store": str(store),
+        "solver": "dcd",
+        "loss": "hinge",
+        "tolerance": 1e-12,
+        "max_passes": 3,
+        "checkpoint_every": 1e-9,
+        "in_file": in_file,
+        "resume": True,
     }
     reference = tmp_path / "reference"
     steps = steps_of(server, "fit", model=str(reference), **settings)

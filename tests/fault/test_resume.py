@@ -113,7 +113,7 @@ def test_resume_at_every_visit(
     name: str, store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed(monkeypatch)
-    check_every_visit(fit_job(store, tmp_path / "m", **SETTINGS[name]), stopper, 1 if name == "dcd" else 4)
+    check_every_visit(fit_job(store, tmp_path / "m", **SETTINGS[name]), stopper, 1 if name == "dcd" else 5)
 
 
 def test_resume_with_per_row_state_in_a_file(

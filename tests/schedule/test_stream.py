@@ -24,6 +24,8 @@ from streamsvm.types import Chunk, Layout, Statistics
 ROWS = (5, 3, 7, 7, 1, 6)
 DEPTHS = (0, 1, 2, 5)
 
+pytestmark = pytest.mark.timeout(60)  # what goes wrong here hangs
+
 
 @dataclass
 class Ring:

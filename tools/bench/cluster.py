@@ -49,7 +49,7 @@ def cluster(folder: Path, workers: int) -> Iterator[Client]:
         for command in commands:
             log = subprocess.DEVNULL
             running.append(subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=log))
-            while not file.exists():
+            while not (file.exists() and file.read_text().rstrip().endswith("}")):
                 time.sleep(0.05)
         with Client(json.loads(file.read_text())["address"], set_as_default=False) as client:
             client.wait_for_workers(workers, timeout=60)

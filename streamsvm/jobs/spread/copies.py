@@ -30,6 +30,18 @@ def unpacked(state: Any) -> Any:
     return _mapped(state, _unpack)
 
 
+def bytes_of(state: Any) -> int:
+    """Bytes of the arrays in a state."""
+    sizes: list[int] = []
+
+    def count(array: Any) -> Any:
+        sizes.append(getattr(array, "nbytes", 0))
+        return array
+
+    _mapped(state, count)
+    return sum(sizes)
+
+
 def _pack(value: Any) -> Any:
     return Zeros(value.shape, value.dtype.str) if value.size > SMALL and not value.any() else value.copy()
 

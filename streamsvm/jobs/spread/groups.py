@@ -26,10 +26,13 @@ class Group(NamedTuple):
 
 
 def neighbours(layout: Layout, count: int | None = None) -> list[Group]:
-    """Neighbouring chunks in ``count`` groups of about as many rows; None: as many as are good for a batch method."""
+    """Neighbouring chunks in ``count`` groups of about as many rows.
+
+    None: as many as are good for a batch method, a power of two, so that two, four or eight workers have as many each.
+    """
     chunks = len(layout.chunks)
-    wanted = layout.bytes_per_pass // GROUP_BYTES if count is None else count
-    wanted = max(1, min(wanted, chunks, MOST_GROUPS))
+    worth = max(1, min(layout.bytes_per_pass // GROUP_BYTES, chunks, MOST_GROUPS))
+    wanted = 1 << worth.bit_length() - 1 if count is None else max(1, min(count, chunks, MOST_GROUPS))
     ends = np.cumsum(layout.chunks)
     place = np.arange(1, wanted)
     cuts = np.searchsorted(ends, place * layout.rows / wanted, side="left") + 1

@@ -134,7 +134,7 @@ def _part(number: int, path: Path) -> FilePart:
 
 def _key(part: FilePart, work: IngestWork) -> str:
     options = {name: value for name, value in asdict(work.options).items() if name != "encoding"}
-    said = json.dumps([part, options, work.options.encoding], default=str, sort_keys=True)
+    said = json.dumps([part.path, part.size, part.age, options, work.options.encoding], default=str, sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 

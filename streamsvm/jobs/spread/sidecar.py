@@ -48,7 +48,7 @@ class Sidecar:
 
     def save(self, group: Group, version: int, values: NDArray[Any], drop: Iterable[int]) -> None:
         """Keep what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
-        body = memoryview(np.ascontiguousarray(values)).cast("B")
+        body = values.tobytes()
         durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
         for old in drop:
             self.path(group, old).unlink(missing_ok=True)
