@@ -81,8 +81,8 @@ def weights(model: Path) -> bytes:
 
 
 def cut_power(_: Server, directory: Path, draw: random.Random) -> None:
-    findings = power.lost(directory, choices=draw.randrange(4, 9))
-    COUNTS["power cut"] += 500
+    states, findings = power.lost(directory, choices=draw.randrange(4, 9))
+    COUNTS["power cut"] += states - len(findings)
     for finding in findings:
         judge("power cut", good=False, what=finding)
 

@@ -93,8 +93,8 @@ def _moved(name: Path, one: Path, other: Path) -> Path:
     return name
 
 
-def lost(tmp_path: Path, choices: int = CHOICES) -> list[str]:
-    """Run an ingest, cut the power at every step; the states in which a store opens that is not whole."""
+def lost(tmp_path: Path, choices: int = CHOICES) -> tuple[int, list[str]]:
+    """Run an ingest, cut the power at every step; how many states that are, and those in which a store is not whole."""
     source = tmp_path / "source"
     source.mkdir()
     write_table(source, rows=400, columns=4)
@@ -117,7 +117,7 @@ def lost(tmp_path: Path, choices: int = CHOICES) -> list[str]:
         patch.setattr(durable, "observe", observer)
         ingest(ingest_job(source))
     assert states > 100
-    return findings
+    return states, findings
 
 
 def check_resume(source: Path, target: Path) -> None:
@@ -143,7 +143,7 @@ def judged(store: Path) -> str:
 
 
 def test_a_power_cut_leaves_no_store_that_is_not_whole(tmp_path: Path) -> None:
-    assert lost(tmp_path) == []
+    assert lost(tmp_path)[1] == []
 
 
 def rename_first(path: Path, pieces: Any) -> None:
@@ -188,7 +188,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 def test_the_replay_notices(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A programme that cannot fail proves nothing."""
     MUTANTS[mutant](monkeypatch)
-    assert lost(tmp_path, choices=2) != []
+    assert lost(tmp_path, choices=2)[1] != []
 
 
 def test_the_order_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
