@@ -14,7 +14,7 @@ from streamsvm.errors import DataError, MissingError, quote
 from streamsvm.types import Layout
 
 FILE = "manifest.json"
-FORMAT = 2
+FORMAT = 1
 LARGEST = 1 << 30
 
 
@@ -138,8 +138,9 @@ def _parse(raw: bytes, root: Path) -> Manifest:
 def _check_version(body: bytes, root: Path) -> None:
     version = json.loads(body).get("format")
     if version != FORMAT:
+        made = "a newer" if isinstance(version, int) and version > FORMAT else "another"
         raise DataError(
-            f"{root} was made by another streamsvm (format {quote(version)}, this one reads {FORMAT})",
+            f"{root} was made by {made} streamsvm (format {quote(version)}, this one reads {FORMAT})",
             code="E-VERSION",
             hint="install the version that made it, or ingest again",
         )

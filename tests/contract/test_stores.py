@@ -358,13 +358,15 @@ def test_a_part_with_a_foreign_filter_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "E-FILTER"
 
 
-def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "said"), [(manifests.FORMAT + 1, "a newer"), (0, "another"), ("x", "another")])
+def test_a_store_of_another_format_is_refused(version: Any, said: str, tmp_path: Path) -> None:
     """B32."""
     build("zarr", tmp_path / "s", (False, False))
     sealed = json.loads((tmp_path / "s" / manifests.FILE).read_bytes())
-    body = json.dumps(sealed["manifest"] | {"format": 99}).encode()
+    body = json.dumps(sealed["manifest"] | {"format": version}).encode()
     seal = hashlib.sha256(body).hexdigest().encode()
     (tmp_path / "s" / manifests.FILE).write_bytes(b'{"sha256":"' + seal + b'","manifest":' + body + b"}\n")
     with pytest.raises(StreamSVMError) as caught:
         open_store(tmp_path / "s")
-    assert caught.value.code == "E-VERSION"
+    assert (caught.value.code, caught.value.exit_code) == ("E-VERSION", 65)
+    assert f"made by {said} streamsvm (format" in caught.value.message
