@@ -109,10 +109,7 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
         if seconds - told >= REPORT_SECONDS:
             told = seconds
             report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": seconds})
-    try:
-        store.statistics()
-    except DataError as error:
-        bad.append({"chunk": None, "code": error.code, "message": error.message})
+    bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
     facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
     return {"path": str(path), "kind": "store", "seconds": time.perf_counter() - began, **facts, "bad": bad}
 

@@ -7,6 +7,7 @@ y, weight                       int32 class codes, float32 row weights
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,6 +63,13 @@ def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool) -> dic
         unit = max(LEAST_UNIT, chunk_rows)
         found = [ArraySpec(name, TYPES[name], 0, unit) for name in (DATA, INDICES, INDPTR, *rest)]
     return {spec.name: spec for spec in found}
+
+
+def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
+    """How many items (rows) an array has of these chunks."""
+    if name in ENTRIES:
+        return sum(chunk.nonzeros or 0 for chunk in chunks)
+    return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
 def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, NDArray[Any]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamsvm import durable
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store import h5file
-from streamsvm.store.arrays import ENTRIES, INDICES, INDPTR, ArraySpec, specs_of
+from streamsvm.store.arrays import INDICES, ArraySpec, items_of, specs_of
 from streamsvm.store.cutter import Cutters
 from streamsvm.store.h5file import Unit
 from streamsvm.store.h5part import PartWriter, index_crc
@@ -138,7 +138,7 @@ def _arrays(path: Path, file: PartFile, specs: dict[str, ArraySpec], chunks: lis
     with h5file.opened(path) as opened:
         for name, spec in specs.items():
             dataset = h5file.plain(h5file.member(opened, name, path), path)
-            found = _units(dataset, spec, _items(name, chunks), path)
+            found = _units(dataset, spec, items_of(name, chunks), path)
             arrays[name] = UnitArray(spec, _placing(path, found, file.nbytes))
             units += found
     if h5file.gaps(units, file.nbytes) != file.index:
@@ -156,12 +156,6 @@ def _check_index(path: Path, file: PartFile) -> None:
     if crc != file.crc:
         text = f"the index of {path} is corrupt: crc32c {crc:08x}, expected {file.crc:08x}"
         raise DataError(text, code="E-CRC", hint=HINT)
-
-
-def _items(name: str, chunks: list[ChunkEntry]) -> int:
-    if name in ENTRIES:
-        return sum(chunk.nonzeros or 0 for chunk in chunks)
-    return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
 def _units(dataset: Any, spec: ArraySpec, items: int, path: Path) -> list[Unit]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,8 +53,11 @@ class Range(NamedTuple):
 class DiskStore:
     """See ``types.Store``; raises DataError and StorageError naming the chunk."""
 
-    def __init__(self, root: Path, manifest: Manifest, parts: list[Part]) -> None:
-        self.root = root
+    def __init__(
+        self, root: Path, manifest: Manifest, parts: list[Part], beside: Mapping[str, bytes] | None = None
+    ) -> None:
+        """``beside``: what files must hold that only other programs read."""
+        self.root, self._beside = root, beside or {}
         self.name = str(root)
         self.manifest = manifest
         self.layout = manifest.layout()
@@ -89,6 +93,18 @@ class DiskStore:
 
     def statistics(self) -> Statistics:
         return statistics.read(self.root, self.manifest.statistics)
+
+    def faults(self) -> Iterator[DataError]:
+        """All that is wrong beside the chunks."""
+        for name, content in self._beside.items():
+            path = self.root / name
+            if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
+                hint = "run the 'streamsvm ingest' it was made by again, with --repair"
+                yield DataError(f"{path} is missing or not what was written", code="E-META", hint=hint)
+        try:
+            self.statistics()
+        except DataError as error:
+            yield error
 
     def buffers(self) -> Buffer:
         return Buffer({name: page_aligned(size) for name, size in self._buffer_bytes.items()})

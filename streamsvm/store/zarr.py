@@ -4,6 +4,7 @@ STORE/manifest.json                       written last
 STORE/X/c.<i>.0                           dense: float32 rows
 STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
 STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes, float32 row weights
+STORE/zarr.json  STORE/X/zarr.json ...    for other clients; what they hold follows from the manifest
 
 A unit is a file: the values, then their crc32c.
 """
@@ -21,7 +22,7 @@ from streamsvm import durable
 from streamsvm.errors import DataError
 from streamsvm.store import manifest as manifests
 from streamsvm.store import metadata, packing
-from streamsvm.store.arrays import INDPTR, MATRIX, ArraySpec, specs_of
+from streamsvm.store.arrays import ArraySpec, items_of, specs_of
 from streamsvm.store.cutter import Cutters
 from streamsvm.store.manifest import Manifest
 from streamsvm.store.reader import DiskStore, Part
@@ -52,7 +53,6 @@ class ZarrMedium:
     _repair: bool = False
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
-        metadata.write_group(directory, {"streamsvm": {"format": manifests.FORMAT}})
         self._directory = directory
         specs = packing.finer(specs, self.packed)
         for name in specs:
@@ -77,13 +77,10 @@ class ZarrMedium:
 
     def finish(self, columns: int) -> None:
         self._arrays.finish()
-        for name, cutter in self._arrays.of.items():
-            labels = ["row", "feature"] if cutter.spec.width else [name.rpartition("/")[2]]
-            metadata.write_array(self._directory / name, cutter.spec, cutter.items, labels, self.packed.get(name))
-        if INDPTR in self._arrays.of:
-            rows = self._arrays.of[INDPTR].items - 1
-            shape = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [rows, columns]}
-            metadata.write_group(self._directory / MATRIX, shape)
+        items = {name: cutter.items for name, cutter in self._arrays.of.items()}
+        nodes = metadata.nodes(self._arrays.specs, items, columns, manifests.FORMAT, self.packed)
+        for name, content in nodes.items():
+            durable.write_file(self._directory / name, content)
         self.sync()
 
     def described(self) -> dict[str, Any]:
@@ -151,7 +148,9 @@ def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     m = manifest
     specs = packing.finer(specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units), m.packed)
     arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
-    return DiskStore(root, m, [Part(len(m.chunks), arrays)])
+    items = {name: items_of(name, m.chunks) for name in specs}
+    beside = metadata.nodes(specs, items, m.columns, m.format, m.packed)
+    return DiskStore(root, m, [Part(len(m.chunks), arrays)], beside)
 
 
 def _array(root: Path, spec: ArraySpec, manifest: Manifest) -> UnitArray:

@@ -27,8 +27,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def payload(store: Path) -> list[Path]:
-    """Every file whose bytes a reader depends on: all but what only other Zarr clients read."""
-    return [p for p in sorted(store.rglob("*")) if p.is_file() and p.name != "zarr.json"]
+    """Every file of a store; the ``zarr.json`` among them are what other clients believe."""
+    return [p for p in sorted(store.rglob("*")) if p.is_file()]
 
 
 def complaints(store: Path) -> list[str]:
@@ -164,6 +164,16 @@ def test_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Path, damage: 
     assert complaints(store) == []
     assert digest_of(store) == expected
     assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_repair_mends_what_other_programs_read(tmp_path: Path) -> None:
+    store = ingested(tmp_path, layout="csr")
+    expected = digest_of(store)
+    for path in sorted(store.rglob("zarr.json")):
+        path.write_bytes(path.read_bytes().replace(b"3", b"2"))
+    assert [str(p) in text for p, text in zip(sorted(store.rglob("zarr.json")), sorted(complaints(store)), strict=True)]
+    ingest(ingest_job(tmp_path, layout="csr", repair=True))
+    assert digest_of(store) == expected
 
 
 def test_repair_from_another_source_is_refused(tmp_path: Path) -> None:

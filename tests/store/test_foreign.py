@@ -102,6 +102,28 @@ def test_read_in_place(path: Path) -> None:
     np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
 
 
+def test_the_digest_is_of_the_numbers(path: Path, tmp_path: Path) -> None:
+    """A file that was only touched or copied is the same; one number that differs is another store."""
+    first = open_store(path).digest
+    os.utime(path)
+    assert open_store(path).digest == first
+    assert open_store(path.rename(tmp_path / f"moved{path.suffix}")).digest == first
+
+
+def test_numbers_that_change_between_two_passes_are_noticed(tmp_path: Path) -> None:
+    """Although the times of the file stay as they were."""
+    path = MAKE["plain.zarr"](tmp_path / "f.zarr")
+    store, unit = open_store(path), path / "X" / "c" / "9" / "0"
+    first, raw, stamp = store.digest, bytearray(unit.read_bytes()), unit.stat()
+    raw[0] ^= 1
+    unit.write_bytes(raw)
+    os.utime(unit, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert open_store(path).digest != first
+    with pytest.raises(DataError, match=f"rows [0-9]+-{ROWS - 1} of .* are not what was read before") as caught:
+        rows_of(store)
+    assert caught.value.code == "E-CHANGED"
+
+
 @pytest.mark.parametrize("kind", ["hdf5", "zarr"])
 def test_anndata_matrices(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crc32c import crc32c
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Int32, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, Keys, foreign_format, open_foreign
-from streamsvm.store.foreign.arrays import Features, RowArray
+from streamsvm.store.foreign.arrays import RowArray
 from streamsvm.store.labels import Census
 from streamsvm.store.sources.keyed import as_labels, check_chunk
 from streamsvm.store.statistics import Moments
@@ -47,7 +50,7 @@ class ForeignStore:
         counts = np.bincount(self._codes, minlength=len(classes)).tolist()
         chunks, nonzeros = self._sizes()
         self.layout = Layout(features.columns, chunks, nonzeros, classes, tuple(counts))
-        self.digest = self._hash()
+        self._crcs: list[int] = []
         named = {"features_key": keys.features, "labels_key": keys.labels}
         encoding = {"format": kind, "options": named, "columns": features.columns}
         self.facts: dict[str, Any] = {"names": None, "encoding": encoding, "notice": NO_CHECKSUMS}
@@ -66,11 +69,29 @@ class ForeignStore:
         """Of what wrote it: nobody knows."""
         return {}
 
-    def statistics(self) -> Statistics:
-        moments = Moments()
+    @cached_property
+    def digest(self) -> str:
+        """Takes a pass, the same one as the statistics: others left no checksums. From here on chunks must be these."""
+        moments = self._moments
+        facts = f"{self.layout.columns} {self.layout.classes} {self.layout.chunks} {moments.rows} {self._crcs}"
+        return hashlib.sha256(facts.encode() + self._codes.tobytes()).hexdigest()
+
+    @cached_property
+    def _moments(self) -> Moments:
+        moments, crcs = Moments(), []
         for chunk in range(len(self.layout.chunks)):
-            moments.add(self._read(chunk))
-        return moments.result(self.layout.columns, not self.layout.dense)
+            X = self._read(chunk)
+            moments.add(X)
+            crcs.append(_crc(X))
+        self._crcs = crcs
+        return moments
+
+    def statistics(self) -> Statistics:
+        return self._moments.result(self.layout.columns, not self.layout.dense)
+
+    def faults(self) -> Iterator[DataError]:
+        """Nothing but the chunks can be checked."""
+        return iter(())
 
     def buffers(self) -> Taken:
         return Taken(self.layout.block_bytes + self._features.chunk_bytes)
@@ -81,6 +102,10 @@ class ForeignStore:
     def check(self, chunk: int, into: Taken) -> Chunk:
         assert into.X is not None
         start = chunk * self._step
+        if self._crcs and _crc(into.X) != self._crcs[chunk]:
+            rows = f"rows {start}-{start + row_count(into.X) - 1}"
+            hint = "run the job again; nothing may write to it meanwhile. A store of ours keeps its own checksums: ingest it"
+            raise DataError(f"{rows} of {self.name} are not what was read before", code="E-CHANGED", hint=hint)
         return Chunk(_writable(into.X), self._codes[start : start + row_count(into.X)].copy(), None)
 
     def expect(self, chunk: int) -> None:
@@ -100,13 +125,6 @@ class ForeignStore:
         entries = self._features.entries(starts)
         return rows, entries
 
-    def _hash(self) -> str:
-        """Of what the labels and the shape are: of the features there is nothing to go by without reading them."""
-        features: Features = self._features
-        text = f"{features.name} {features.rows} {features.columns} {features.step} {self.layout.classes}"
-        stamp = max((p.stat().st_mtime_ns for p in _files(self._path)), default=0)
-        return hashlib.sha256(f"{text} {stamp}".encode() + self._codes.tobytes()).hexdigest()
-
 
 def codes_of(labels: RowArray) -> tuple[Int32, tuple[str, ...]]:
     """Class codes of all rows and what they stand for. Raises DataError E-LABEL."""
@@ -118,8 +136,13 @@ def codes_of(labels: RowArray) -> tuple[Int32, tuple[str, ...]]:
     return np.concatenate(parts), census.table()
 
 
-def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+def _crc(X: Rows) -> int:
+    """crc32c of the numbers of some rows, whatever they were stored as."""
+    arrays = (X.values,) if isinstance(X, Dense) else (X.data, X.indices, X.indptr)
+    crc = 0
+    for array in arrays:
+        crc = crc32c(np.ascontiguousarray(array).data, crc)
+    return crc
 
 
 def _writable(X: Rows) -> Rows:
