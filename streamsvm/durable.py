@@ -248,12 +248,6 @@ def open_log(path: Path) -> IO[str]:
         return open(path, "a", encoding="utf-8", buffering=1)
 
 
-def sweep(directory: Path, name: str = "*") -> None:
-    """Remove what killed writers left behind, of files called ``name``. The caller is the only writer there."""
-    for leftover in directory.rglob(f".{name}{PARTIAL}"):
-        leftover.unlink(missing_ok=True)
-
-
 def rename(source: Path, target: Path) -> None:
     """Rename a file or directory, durably."""
     with explained("renaming", source):

@@ -183,12 +183,13 @@ def fit_line(end: dict[str, Any]) -> str:
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
     stopped = "" if end["status"] == "converged" else f", stopped by {end['status']}"
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
-    share = round(100 * end["compute_share"])
+    share, repeated = round(100 * end["compute_share"]), end["reads_repeated"]
     return " · ".join(
         [
             f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}) after {passes}{stopped}",
             f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
-            f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s",
+            f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s"
+            + (f", {repeated} reads only at another try: look at the disk" if repeated else ""),
             f"{share} % compute, {100 - share} % wait",
             str(end["model"]),
         ]

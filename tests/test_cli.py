@@ -78,6 +78,7 @@ def test_the_last_line_says_what_it_should() -> None:
         "peak": 211 << 20,
         "limit": 512 << 20,
         "bytes_read": 3.2e9,
+        "reads_repeated": 0,
         "seconds": 2.0,
         "compute_share": 0.92,
         "model": "model.ssvm",
@@ -86,6 +87,7 @@ def test_the_last_line_says_what_it_should() -> None:
         "gap 0.08 % (primal 0.4127, dual 0.41237) after 9 passes · peak 211 of 512 MiB · "
         "read 3.2 GB at 1.6 GB/s · 92 % compute, 8 % wait · model.ssvm"
     )
+    assert "at 1.6 GB/s, 3 reads only at another try" in fit_line(end | {"reads_repeated": 3})
     assert "after 1 pass, stopped by time limit" in fit_line(end | {"passes": 1, "status": "time limit"})
 
 

@@ -16,6 +16,7 @@ import pytest
 import streamsvm
 from streamsvm import durable
 from streamsvm.errors import ExistsError, StorageError
+from streamsvm.scratch import scratch_beside, sweep, sweep_beside
 
 OLD, NEW = b"what was there", b"what is to come"
 PACKAGE = Path(streamsvm.__file__).parent
@@ -284,9 +285,23 @@ def test_sweeping_removes_what_a_killed_writer_left_and_nothing_else(tmp_path: P
     kept = [tmp_path / "a.partial", tmp_path / ".hidden", tmp_path / "deep" / "b"]
     for path in leftovers + kept:
         path.write_bytes(OLD)
-    durable.sweep(tmp_path)
+    sweep(tmp_path)
     assert not any(path.exists() for path in leftovers)
     assert all(path.exists() for path in kept)
+
+
+def test_sweeping_beside_an_output_leaves_what_belongs_to_others(tmp_path: Path) -> None:
+    mine, other = tmp_path / "p[1].csv", tmp_path / "p1.csv"
+    with scratch_beside(other) as kept:
+        assert kept.is_dir()
+        leftovers = [tmp_path / ".p[1].csv.0f0f.partial", tmp_path / ".p[1].csv.directory.partial"]
+        leftovers[0].write_bytes(OLD)
+        leftovers[1].mkdir()
+        (leftovers[1] / "numbers").write_bytes(OLD)
+        (tmp_path / ".p1.csv.0f0f.partial").write_bytes(OLD)
+        sweep_beside(mine)
+        assert sorted(os.listdir(tmp_path)) == sorted([kept.name, ".p1.csv.0f0f.partial"])
+    assert os.listdir(tmp_path) == [".p1.csv.0f0f.partial"]
 
 
 def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from streamsvm import durable
 from streamsvm.errors import DataError, quote
 from streamsvm.jobs.encoding import Decoder, Encoder
+from streamsvm.scratch import sweep
 
 FORMAT = 1
 GENERATIONS = ("ckpt-A", "ckpt-B")
@@ -128,7 +129,7 @@ class Generations:
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)
         durable.make_directory(self.directory)
-        durable.sweep(self.directory.parent)
+        sweep(self.directory.parent)
         try:
             yield
         except BaseException:

@@ -26,11 +26,13 @@ from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import CUT, Nystrom, Projection, part_rows, projection_of
 from streamsvm.features.scaling import Standardised, scaling_of
+from streamsvm.jobs.building import RESERVE
 from streamsvm.jobs.embedding import DTYPES
 from streamsvm.jobs.nystrom import NystromRequest, draw_landmarks, gather, memory_terms, request_of
 from streamsvm.jobs.sink import JOURNAL, Sink
 from streamsvm.jobs.spread.embed import EmbedWork, features_of
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
+from streamsvm.locks import locked
 from streamsvm.rows import Dense, Float32, row_count, row_slice
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan, mib
@@ -132,14 +134,21 @@ class Builder:
     executor: Executor | None = None
 
     def build(self) -> EmbedResult:
-        """Reuse, resume or build anew. Raises ExistsError, StorageError, DataError."""
+        """Reuse, resume or build anew. Raises ExistsError (E-LOCKED: another process builds it), StorageError, DataError."""
         began = time.perf_counter()
         points = draw_landmarks(self.request, self.store, self.job.prefetch)
         key = key_of(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
-        found = committed_key(self.target)
-        if found == key:
-            projection = read_map(self.target, open_store(self.target).facts["map"])
-            return self._result(projection, began, reused=True)
+        if committed_key(self.target) == key:  # nothing is written: it may be in use
+            return self._reused(began)
+        with locked(self.target):
+            found = committed_key(self.target)
+            return self._reused(began) if found == key else self._built(points, key, found, began)
+
+    def _reused(self, began: float) -> EmbedResult:
+        return self._result(read_map(self.target, open_store(self.target).facts["map"]), began, reused=True)
+
+    def _built(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
+        """Go on with what an interrupted build of the same left, or begin; ``found``: the key of what is there."""
         foreign = found is not None or (self.target.exists() and not (self.target / JOURNAL).exists())
         if foreign and not self.job.overwrite:
             hint = "choose another name, or pass --overwrite"
@@ -170,7 +179,7 @@ class Builder:
 
     def _check_space(self, rank: int, directory: Path) -> None:
         """Raise StorageError when the disk has less room than the embedding still needs."""
-        needed = self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8)
+        needed = round(RESERVE * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
         there = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
         free = shutil.disk_usage(directory).free
         if needed - there > free:

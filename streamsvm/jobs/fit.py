@@ -26,6 +26,7 @@ from streamsvm.jobs.spread.training import SpreadTrainer, spread_job, spread_of
 from streamsvm.jobs.training import Course, Trainer, Training
 from streamsvm.locks import locked
 from streamsvm.model import Model
+from streamsvm.scratch import sweep_beside
 from streamsvm.store import open_store
 from streamsvm.store.resident import Resident
 from streamsvm.types import KernelSolution, LinearSolution, Report, Stop, Store, SupportSolution, silent
@@ -64,6 +65,7 @@ def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResul
     for path in path_names(target, plan.costs).values():
         durable.claim(path, overwrite=job.overwrite)
     with locked(target), generations.open(keep=bool(saved)):
+        sweep_beside(target)
         return _fit(job, store, plan, report, generations, saved, executor)
 
 
@@ -189,6 +191,7 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
         "peak": training.peak,
         "limit": plan.memory.limit,
         "bytes_read": training.bytes_read,
+        "reads_repeated": training.reads_repeated,
         "compute_share": busy,
     }
 

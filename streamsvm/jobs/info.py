@@ -15,6 +15,7 @@ from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
+from streamsvm.store.retry import retries
 from streamsvm.types import Report, Store, silent
 
 PROBE_SECONDS = 0.5
@@ -95,7 +96,7 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)
-    began, told = time.perf_counter(), 0.0
+    began, told, repeated = time.perf_counter(), 0.0, retries()
     buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
     for chunk, count in enumerate(layout.chunks):
         try:
@@ -111,6 +112,7 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
             report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": seconds})
     bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
     facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
+    facts["reads_repeated"] = retries() - repeated
     return {"path": str(path), "kind": "store", "seconds": time.perf_counter() - began, **facts, "bad": bad}
 
 

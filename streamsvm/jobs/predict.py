@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,8 +22,10 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.portions import Portions, portions
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
 from streamsvm.jobs.spread.predict import Written, slices_of, work_of, written
+from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.rows import row_count
+from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.sources import SourceOptions
 from streamsvm.types import Report, silent
 
@@ -79,9 +81,13 @@ class PredictResult:
 
 def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
     """Write one prediction a row, all of them or none. Raises StreamSVMError of every kind."""
-    if job.out != STDOUT:
-        durable.claim(Path(job.out), overwrite=job.overwrite)
-    with executor_for(job, executor) as found, threadpool_limits(1):
+    with ExitStack() as stack:
+        if job.out != STDOUT:
+            durable.claim(Path(job.out), overwrite=job.overwrite)
+            stack.enter_context(locked(Path(job.out)))
+            sweep_beside(Path(job.out))
+        found = stack.enter_context(executor_for(job, executor))
+        stack.enter_context(threadpool_limits(1))
         return _predicted(job, report, found)
 
 
@@ -95,9 +101,8 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     if executor is None:
         _write(job, model, (encoded(job, model, decision) for decision in counted), counted)
     else:
-        place = Path.cwd() if job.out == STDOUT else Path(job.out).resolve().parent
-        with tempfile.TemporaryDirectory(dir=place, prefix=".predict-") as scratch:
-            work, parts = work_of(job, asked, Path(scratch)), slices_of(job.data)
+        with scratch_beside(Path("predictions" if job.out == STDOUT else job.out)) as scratch:
+            work, parts = work_of(job, asked, scratch), slices_of(job.data)
             _write(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
     counted.check()
     report({"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.seconds, "done": True})
@@ -188,8 +193,8 @@ def _quoted(text: str) -> str:
 def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
     """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
     dtype = np.dtype("<f8") if job.output == "decision" else np.array(model.classes).dtype
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".predict-") as scratch:
-        spool = Path(scratch) / "numbers"
+    with scratch_beside(out) as scratch:
+        spool = scratch / "numbers"
         durable.write_stream(spool, pieces)
         wide = job.output == "decision" and len(model.weights) > 1
         shape = (counted.rows, len(model.weights)) if wide else (counted.rows,)

@@ -17,6 +17,7 @@ from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.rows import RowStates
 from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.store.retry import retries
 from streamsvm.types import Block, Certificate, Part, Problem, Report, Solver, Status, Stop, Store
 
 REPORT_SECONDS = 0.2
@@ -61,6 +62,8 @@ class Training:
     seconds: float = 0.0
     waited: float = 0.0
     bytes_read: int = 0
+    reads_repeated: int = 0
+    """Reads of this run that succeeded only at another try."""
     peak: int = 0
     row_states: dict[str, RowStates] = field(default_factory=dict)
 
@@ -117,7 +120,7 @@ class Trainer:
         result, layout, keeper = self._result, self._store.layout, keeper or Unkept()
         keeper.resume(result)
         order = visits(layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
-        before, waited = result.seconds, result.waited
+        before, waited, repeated = result.seconds, result.waited, retries()
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
             while True:
                 keeper.around()
@@ -127,6 +130,7 @@ class Trainer:
                 keeper.around()
                 if result.passes == 1 or not self._course.kept:
                     result.bytes_read += layout.bytes_per_pass
+                result.reads_repeated = retries() - repeated
                 spent = time.perf_counter() - self._began
                 result.seconds, result.waited = before + spent, waited + stream.waited
                 if all(run.done for run in result.runs):

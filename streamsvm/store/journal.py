@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
+from streamsvm.scratch import sweep
 
 FILE = "ingest.journal"
 
@@ -27,7 +28,7 @@ class Journal:
         found = _lines(directory / FILE)
         if not found or found[0] != self.made_with:
             return None
-        durable.sweep(directory)
+        sweep(directory)
         self._write(directory, found)  # without a last line that was cut
         return found[1:]
 

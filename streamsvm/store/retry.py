@@ -9,6 +9,7 @@ from typing import Any
 
 PAUSES = [0.1, 1.0, 5.0]
 """Seconds before the second, third and last try."""
+TRIES = len(PAUSES) + 1
 _seen = 0
 
 

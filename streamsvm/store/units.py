@@ -9,6 +9,7 @@ Zarr chunk file), a range that ends it compares that too: over a whole pass ever
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.errors import DataError, StorageError
 from streamsvm.store.arrays import ArraySpec
-from streamsvm.store.retry import preadv
+from streamsvm.store.retry import TRIES, preadv
 
 CRC_BYTES = 4
 HINT = "restore the file, or ingest again"
@@ -126,7 +127,9 @@ def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path | str
         while got < wanted:  # short reads are rare and legal; finish them view by view
             got += _read_rest(descriptor, views, offset, got, path)
     except OSError as error:
-        raise StorageError(f"reading {path} failed: {error.strerror}", hint="see the system log of the disk") from error
+        tries = f" after {TRIES} tries" if error.errno == errno.EIO else ""
+        said = f"reading {path} failed{tries}: {error.strerror}"
+        raise StorageError(said, hint="see the system log of the disk") from error
 
 
 def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: Path | str) -> int:

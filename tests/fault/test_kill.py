@@ -131,7 +131,7 @@ def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
         outcome = server.run("fit", model=str(model), **settings)
         assert outcome.status == (73 if committed else 0), outcome.said
         assert weights_of(model) == weights_of(reference), f"killed at step {at}"
-        assert not leftovers(tmp_path / f"{model.name}.run")
+        assert not leftovers(tmp_path)
 
 
 def weights_of(model: Path) -> bytes:
@@ -154,3 +154,4 @@ def test_predict(server: Server, tmp_path: Path, out: str) -> None:
         assert not written.exists() or written.read_bytes() == reference.read_bytes()
         assert server.run("predict", out=str(written), overwrite=True, **settings).status == 0
         assert written.read_bytes() == reference.read_bytes()
+        assert not leftovers(tmp_path)

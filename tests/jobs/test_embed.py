@@ -21,6 +21,7 @@ from streamsvm.jobs import embed as module
 from streamsvm.jobs.embed import EmbedJob, embed
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of
@@ -132,6 +133,26 @@ def test_too_little_room_is_said_before_anything_is_written(dense, tmp_path, mon
     with pytest.raises(StorageError) as caught:
         embed(job(dense, tmp_path / "e"))
     assert caught.value.code == "E-NOSPACE"
+
+
+def test_a_twentieth_of_the_room_is_kept_free(dense, tmp_path, monkeypatch):
+    built = embed(job(dense, tmp_path / "e"))
+    needed = built.rows * (4 * built.projection.rank + 8)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(0, 0, round(1.04 * needed)))
+    with pytest.raises(StorageError, match="more"):
+        embed(job(dense, tmp_path / "f"))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(0, 0, round(1.06 * needed)))
+    embed(job(dense, tmp_path / "f"))
+
+
+def test_one_writer_at_a_time(dense, tmp_path):
+    """A second one is told; who finds the embedding he asks for needs no lock."""
+    with locked(tmp_path / "e"), pytest.raises(ExistsError, match="is being written by pid") as caught:
+        embed(job(dense, tmp_path / "e"))
+    assert (caught.value.code, caught.value.exit_code) == ("E-LOCKED", 73)
+    embed(job(dense, tmp_path / "e"))
+    with locked(tmp_path / "e"):
+        assert embed(job(dense, tmp_path / "e")).reused
 
 
 KILLED = """
