@@ -170,6 +170,8 @@ class Problem:
     """The relative gap at which the run may end."""
     kernel: Any = None
     """For solvers that evaluate it themselves; None where the rows a solver sees are all there is."""
+    held_out: tuple[int, ...] = ()
+    """Chunks that are not shown to it; ``rows`` are those of the others."""
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ COMMANDS = {
     "embed": ("streamsvm.cli.jobs", "Make a store of Nystrom features of a store's rows, for several fits."),
     "plan": ("streamsvm.cli.jobs", "Show what a fit would need: memory term by term, time per pass."),
     "fit": ("streamsvm.cli.jobs", "Train a model within a memory budget, with a certificate."),
+    "tune": ("streamsvm.cli.jobs", "Try a grid of landmarks, gamma and C by cross-validation: a table and a heat map."),
     "predict": ("streamsvm.cli.jobs", "Apply a model to a store or files."),
     "evaluate": ("streamsvm.cli.jobs", "Say how good a model is on labelled rows."),
     "run": ("streamsvm.cli.jobs", "Execute the steps of a job file in order."),

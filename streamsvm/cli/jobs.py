@@ -112,6 +112,30 @@ def _fit_command() -> click.Command:
     return made
 
 
+@click.pass_context
+def tune_grid(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    as_json: bool,
+    grid: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    **values: Any,
+) -> None:
+    """``tune``: --grid is another way to write --C, --gamma and --landmarks."""
+    job = job_of("tune", values, config, (*settings, *grid))
+    execute("tune", job, as_json=as_json, quiet=ctx.obj["quiet"])
+
+
+def _tune_command() -> click.Command:
+    made = command("tune", tune_grid, "Cross-validate a grid of settings on STORE; write tables and a map to OUT.")
+    text = (
+        "Values to try: --grid C=0.1,1,10 --grid gamma=0.01,scale. Repeatable; the same as --C, --gamma, --landmarks."
+    )
+    made.params.append(click.Option(["--grid"], multiple=True, metavar="NAME=VALUES", help=text))
+    return made
+
+
 def _run_command() -> click.Command:
     params: list[click.Parameter] = [
         click.Argument(["path"], type=click.Path(path_type=Path), metavar="CONFIG"),
@@ -133,6 +157,7 @@ COMMANDS = {
     "embed": command("embed", _callback("embed"), "Make EMBEDDING, a store of kernel features of the rows of STORE."),
     "fit": _fit_command(),
     "plan": command("fit", plan_only, "Show what 'fit STORE' with these options would need.", leave_out=("model",)),
+    "tune": _tune_command(),
     "predict": command("predict", _callback("predict"), "Write a prediction for every row to OUT, in order."),
     "evaluate": command("evaluate", _callback("evaluate"), "Compare a model's predictions with the labels."),
     "run": _run_command(),

@@ -27,6 +27,9 @@ def facts_of(name: str, result: Any) -> dict[str, Any]:
     """A result as plain JSON values."""
     if name == "evaluate":
         return {**result.evaluation._asdict(), "seconds": result.seconds, "notices": list(result.notices)}
+    if name == "tune":
+        scores = [score.facts() for score in result.scores]
+        return {"out": str(result.out), "best": result.best.facts(), "scores": scores, "seconds": result.seconds}
     found = {f.name: getattr(result, f.name) for f in fields(result)} if is_dataclass(result) else {}
     plain = (str, int, float, list, tuple, dict, type(None))
     written = {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
@@ -40,6 +43,7 @@ def lines_of(name: str, job: Any, result: Any) -> Iterable[str]:
         "ingest": _ingest,
         "embed": _embed,
         "fit": _fit,
+        "tune": _tune,
         "predict": _predict,
         "evaluate": _evaluate,
     }.get(name)
@@ -77,6 +81,15 @@ def _fit(job: Any, result: Any) -> Iterator[str]:
     from streamsvm.jobs.fit import summary
 
     yield fit_line({**summary(result.training, result.plan), "model": job.model})
+
+
+def _tune(_: Any, result: Any) -> Iterator[str]:
+    from streamsvm.jobs.scores import map_lines
+
+    yield from map_lines(result.scores)
+    best = result.best
+    kernel = "" if best.landmarks is None else f" --landmarks {best.landmarks} --gamma {best.gamma:.6g}"
+    yield f"best: --C {best.C:.6g}{kernel}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
 
 
 def _predict(job: Any, result: Any) -> Iterator[str]:

@@ -43,6 +43,7 @@ STEPS = {
     ),
     "embed": Step("streamsvm.jobs.embed:EmbedJob", "streamsvm.jobs.embed:embed", ("store", "embedding")),
     "fit": Step("streamsvm.jobs.planning:FitJob", "streamsvm.jobs.fit:fit", ("store", "model")),
+    "tune": Step("streamsvm.jobs.tune:TuneJob", "streamsvm.jobs.tune:tune", ("store", "out")),
     "predict": Step("streamsvm.jobs.predict:PredictJob", "streamsvm.jobs.predict:predict", ("model", "data", "out")),
     "evaluate": Step("streamsvm.jobs.evaluate:EvaluateJob", "streamsvm.jobs.evaluate:evaluate", ("model", "data")),
 }
@@ -118,7 +119,7 @@ def _from_toml(field: Field, value: Any) -> Any:
         return parse(field, value)
     if isinstance(value, int | float) and field.is_size:
         return parse(field, str(value))
-    if isinstance(value, str) and all(kind.startswith("tuple[") for kind in field.kinds):
+    if isinstance(value, str | int | float) and all(kind.startswith("tuple[") for kind in field.kinds):
         return (value,)
     whole = isinstance(value, float) and field.kinds == ("int",)
     return parse(field, str(value)) if whole else value

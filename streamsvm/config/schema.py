@@ -8,6 +8,7 @@ not keep: the docstring under a field.
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ class Field(NamedTuple):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The alternatives of the annotation, None left out."""
-        return tuple(kind.strip() for kind in self.annotation.split("|") if kind.strip() != "None")
+        kinds = (kind.strip() for kind in re.split(r"\|(?![^\[]*\])", self.annotation))
+        return tuple(kind for kind in kinds if kind != "None")
 
     @property
     def is_size(self) -> bool:
@@ -94,7 +96,8 @@ def parse(field: Field, text: str) -> Any:
 
 def _listed(field: Field, text: str) -> Any:
     parts = [part.strip() for part in text.split(",")]
-    inner = tuple(kind[len("tuple[") :].split(",")[0].rstrip("]") for kind in field.kinds if kind.startswith("tuple["))
+    lists = (kind[len("tuple[") :].split(",")[0].rstrip("]") for kind in field.kinds if kind.startswith("tuple["))
+    inner = tuple(kind.strip() for kinds in lists for kind in kinds.split("|"))
     scalar = any(not kind.startswith("tuple[") for kind in field.kinds)
     if scalar and len(parts) == 1:
         return _scalar(field.kinds, text)

@@ -179,6 +179,7 @@ class Trainer:
 
     def _visit(self, loaded: Loaded, active: list[tuple[int, Run]]) -> None:
         chunk, number = loaded.chunk, loaded.visit.chunk
+        active = [(k, run) for k, run in active if number not in run.problem.held_out]
         states = {name: rows.load(number) for name, rows in self._result.row_states.items()}
         for part in self._features.parts(chunk.X):
             span = slice(part.start, part.stop)

@@ -1,0 +1,157 @@
+"""The grid search: its errors are those of separate fits, whatever the memory, and a stop costs a cell at most."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import BudgetError, ExistsError, UsageError
+from streamsvm.jobs import folds as folding
+from streamsvm.jobs import tune as module
+from streamsvm.jobs.fit import fit
+from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.scores import map_lines, picture_of
+from streamsvm.jobs.tune import TuneJob, planned, tune
+from streamsvm.rows import Dense
+from streamsvm.store import create, open_store
+from tests.arrays import csr_of
+
+ROWS, COLUMNS, FOLDS = 3000, 4, 3
+
+
+def rings(classes: int):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    radius = np.square(X[:, :2]).sum(1) + 0.3 * rng.normal(size=ROWS)
+    return X, np.digitize(radius, np.quantile(radius, np.arange(1, classes) / classes)).astype(np.int32)
+
+
+def write(path: Path, X, codes, *, sparse: bool = False, chunk_bytes: int = 1 << 20) -> str:
+    writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes)
+    writer.append(csr_of(X) if sparse else Dense(X), codes, None)
+    writer.commit(tuple("abc"[: codes.max() + 1]), X.shape[1], {"names": None})
+    return str(path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write(tmp_path / "rings.zarr", *rings(2))
+
+
+def job(store: str, out: Path, **settings) -> TuneJob:
+    defaults = {"kernel": "rbf", "gamma": (0.1, 0.5), "landmarks": (10, 40), "C": (0.01, 1.0), "folds": FOLDS}
+    return TuneJob(store, str(out), **{**defaults, **settings})
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("chunk_bytes", [1 << 20, 1600], ids=["one-chunk", "many-chunks"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_the_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, sparse, tmp_path):
+    X, codes = rings(classes)
+    path = write(tmp_path / "s.zarr", X, codes, sparse=sparse, chunk_bytes=chunk_bytes)
+    settings = {"solver": "newton", "tolerance": 1e-5}
+    found = tune(TuneJob(path, str(tmp_path / "t"), C=(0.03,), folds=FOLDS, **settings)).best
+    seen = folding.cut_finer(open_store(path), FOLDS, 1)
+    fold = np.repeat(folding.dealt(seen.layout, FOLDS, 0), seen.layout.chunks)
+    for k, error in enumerate(found.errors):
+        rest = write(tmp_path / f"{k}.zarr", X[fold != k], codes[fold != k], sparse=sparse)
+        model = fit(FitJob(rest, str(tmp_path / f"{k}.ssvm"), C=0.03, **settings)).model
+        wrong = model.codes(model.decision(Dense(X[fold == k]))) != codes[fold == k]
+        assert error == pytest.approx(wrong.mean(), abs=2.5 / np.count_nonzero(fold == k))
+
+
+def test_the_table_has_every_point_and_the_kernel_helps(store, tmp_path):
+    found = tune(job(store, tmp_path / "t"))
+    points = [(score.landmarks, score.gamma, score.C) for score in found.scores]
+    assert points == [(m, g, C) for m in (10, 40) for g in (0.1, 0.5) for C in (0.01, 1.0)]
+    linear = tune(job(store, tmp_path / "l", kernel="linear", gamma=("scale",), landmarks=()))
+    assert found.best.error < linear.best.error / 2
+    assert found.best.error == min(score.error for score in found.scores)
+    with (tmp_path / "t" / "table.csv").open() as file:
+        assert [float(row["error"]) for row in csv.DictReader(file)] == [score.error for score in found.scores]
+    table = json.loads((tmp_path / "t" / "table.json").read_text())
+    assert table["best"] == found.best.facts()
+    assert (tmp_path / "t" / "heatmap.txt").read_text().splitlines() == list(map_lines(found.scores))
+
+
+@pytest.mark.parametrize("solver", ["newton", "dcd", "sgd"])
+def test_memory_for_one_problem_at_a_time_changes_nothing(solver, store, tmp_path, monkeypatch):
+    loss = "hinge" if solver == "sgd" else "squared_hinge"
+    settings = {"landmarks": (20,), "gamma": (0.5,), "solver": solver, "loss": loss, "max_passes": 30}
+    together = tune(job(store, tmp_path / "a", **settings))
+    original = module.planned
+    monkeypatch.setattr(module, "planned", lambda *a: original(*a)._replace(together=1))
+    assert tune(job(store, tmp_path / "b", **settings)).scores[0].errors == together.scores[0].errors
+
+
+def test_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_path):
+    much = job(store, tmp_path / "t", landmarks=(500,), C=(0.01, 0.1, 1.0))
+    all_of_them = planned(much, open_store(store), 500, 0.1)
+    assert all_of_them.together == 3 * FOLDS
+    one = all_of_them.memory.total // 2
+    assert 1 <= planned(job(store, tmp_path / "t", memory=one), open_store(store), 500, 0.1).together < 3 * FOLDS
+    with pytest.raises(BudgetError):
+        tune(job(store, tmp_path / "t", memory=16 << 20))
+
+
+def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypatch):
+    straight = tune(job(store, tmp_path / "a"))
+    original, calls = module._scored, []
+
+    def stopping(*arguments):
+        calls.append(arguments[2].job.landmarks)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "_scored", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        tune(job(store, tmp_path / "b"))
+    with pytest.raises(ExistsError):
+        tune(job(store, tmp_path / "b", folds=4))
+    assert tune(job(store, tmp_path / "b")).scores == straight.scores
+    assert len(calls) == 5
+    a, b = (json.loads((tmp_path / name / "table.json").read_text()) for name in "ab")
+    assert a["scores"] == b["scores"]
+
+
+def test_results_are_not_overwritten_unasked(store, tmp_path):
+    settings = {"landmarks": (10,), "gamma": (0.5,)}
+    tune(job(store, tmp_path / "t", **settings))
+    with pytest.raises(ExistsError):
+        tune(job(store, tmp_path / "t", **settings))
+    tune(job(store, tmp_path / "t", **settings, overwrite=True))
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ExistsError):
+        tune(job(store, tmp_path / "thesis", **settings, overwrite=True))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"C": (1.0, 1.0)},
+        {"C": ()},
+        {"C": (-1.0,)},
+        {"landmarks": ()},
+        {"folds": 1},
+        {"folds": 1000},
+        {"gamma": ("broad",)},
+        {"solver": "fw", "landmarks": ()},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused(wrong, store, tmp_path):
+    with pytest.raises(UsageError):
+        tune(job(store, tmp_path / "t", **wrong))
+
+
+def test_the_picture_is_a_png(store, tmp_path):
+    pytest.importorskip("matplotlib", reason="the picture needs the extra 'plot'")
+    found = tune(job(store, tmp_path / "t"))
+    assert (tmp_path / "t" / "heatmap.png").read_bytes() == picture_of(found.scores)
+    assert picture_of(found.scores)[:4] == b"\x89PNG"
