@@ -1,9 +1,11 @@
-"""One reader thread, a ring of preallocated blocks, and no wait without a deadline.
+"""A reader thread, a second one while the consumer starves, a ring of preallocated blocks, no wait without a deadline.
 
-The reader fetches a chunk into a free slot and hands it over; the consumer gives the slot back by asking for the next.
-Checksum and visiting order are made ready by whichever of the two is idle: by the reader while the consumer computes,
-by the consumer while it would only wait. Whatever goes wrong on the reader's side is raised on the consumer's. What is
-read, and in which order, is decided by the visits alone: the depth of the ring changes when, never what.
+A reader takes a free slot and the next visit, fetches the chunk, verifies it and hands the slot over; the consumer
+gives it back by asking for the next. Slots are handed over in the order of the visits, whoever filled them. A consumer
+that computes for longer than a block takes to read never wakes the second reader; for one that only waits it is worth
+a factor of two, because reading a cached block and its checksum take about as long.
+Whatever goes wrong on a reader's side is raised on the consumer's, in its place in the order. What is read, and in
+which order, is decided by the visits alone: the depth of the ring changes when, never what.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -23,10 +25,16 @@ from streamsvm.rows import Int32
 from streamsvm.types import Buffers, Chunk, Store, Visit
 
 POLL_SECONDS = 0.5
+CACHED_BYTES_PER_SECOND = 1.5e9
+"""What is read faster than this came from memory. There a hint about the next chunk only costs: 0.1 ms for 4 MiB."""
+_Arrival = TypeVar("_Arrival")
 
 
 class Loaded(NamedTuple):
-    """A visit with its chunk in memory; valid until the next one is asked for."""
+    """A visit with its chunk in memory; valid until the next one is asked for.
+
+    ``order`` may be rearranged where the visit is shuffled; it is read-only where it is not.
+    """
 
     visit: Visit
     chunk: Chunk
@@ -35,8 +43,11 @@ class Loaded(NamedTuple):
 
 @dataclass(slots=True)
 class _Slot:
+    """Memory for one block. ``ready`` gets the block made of it, or what went wrong."""
+
     buffers: Buffers
     order: Int32
+    ready: queue.SimpleQueue[Loaded | BaseException] = field(default_factory=queue.SimpleQueue)
 
 
 class Stream:
@@ -51,36 +62,48 @@ class Stream:
     ) -> None:
         self._store, self._visits = store, visits
         self._depth, self._retain, self._deadline = depth, retain, deadline
-        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._stop = threading.Event()
-        self._hungry = False
-        self._thread: threading.Thread | None = None
+        self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+        self._taken: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+        """Slots in the order of their visits; None: there are no more visits."""
+        self._turn = threading.Lock()
+        self._upcoming: Visit | None = None
+        self._from_disk = True
+        chunk_bytes = store.layout.bytes_per_pass / max(1, len(store.layout.chunks))
+        self._cached_seconds = chunk_bytes / CACHED_BYTES_PER_SECOND
+        self._starving, self._stop = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
         self._as_they_lie = np.arange(store.layout.largest_chunk, dtype=np.int32)
+        self._as_they_lie.flags.writeable = False
         self.waited = 0.0
-        """Seconds the consumer spent waiting for the reader."""
+        """Seconds the consumer spent waiting for a reader."""
 
     def __enter__(self) -> Self:
         for _ in range(self._depth + 1):
             self._free.put(_Slot(self._store.buffers(), np.empty(self._store.layout.largest_chunk, np.int32)))
         if self._depth:
-            self._thread = threading.Thread(target=self._read_ahead, name="streamsvm-reader", daemon=True)
-            self._thread.start()
+            self._upcoming = next(self._visits, None)
+        calls: tuple[Callable[[], object], ...] = (_always, self._starving.wait)
+        for wanted in calls[: self._depth]:  # with a single slot ahead a second reader has no use
+            reader = threading.Thread(target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True)
+            reader.start()
+            self._threads.append(reader)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *outcome: object) -> None:
         self._stop.set()
-        self._free.put(None)  # wakes a reader that waits for a slot
-        if self._thread is not None:
-            self._thread.join(self._deadline)
+        self._starving.set()
+        for _ in self._threads:
+            self._free.put(None)  # wakes a reader that waits for a slot
+        for thread in self._threads:
+            thread.join(self._deadline)
 
     def __iter__(self) -> Iterator[Loaded]:
-        while True:
-            visit, slot, loaded = self._next()
-            if visit is None:
-                return
+        while (slot := self._next()) is not None:
             try:
-                yield loaded or self._prepare(visit, slot)
+                loaded = self._wait(slot.ready)
+                if isinstance(loaded, BaseException):
+                    raise loaded
+                yield loaded
             finally:  # also when the caller stops iterating here, as ``epoch`` does
                 self._free.put(slot)
 
@@ -91,35 +114,33 @@ class Stream:
             if loaded.visit.last:
                 return
 
-    def _next(self) -> Any:
-        """The next visit with its slot and, if the reader had the time, what ``_prepare`` makes of them."""
+    def _next(self) -> _Slot | None:
         if self._depth == 0:
             slot, visit = self._free.get_nowait(), next(self._visits, None)  # free, or never to be
-            if visit is not None:
-                self._fetch(visit, slot)
-            return visit, slot, None
-        item = self._arrival()
-        if isinstance(item, BaseException):
-            raise item
-        return item
+            if slot is None or visit is None:
+                return None
+            slot.ready.put(self._load(visit, slot))
+            return slot
+        return self._wait(self._taken)
 
-    def _arrival(self) -> Any:
+    def _wait(self, arrivals: queue.SimpleQueue[_Arrival]) -> _Arrival:
+        """The next of what arrives; while there is nothing, the second reader works too."""
         try:
-            return self._full.get_nowait()
+            return arrivals.get_nowait()
         except queue.Empty:
-            self._hungry = True
+            self._starving.set()
         began = time.perf_counter()
         try:
-            return self._wait(began)
+            return self._arrival(arrivals, began)
         finally:
-            self._hungry = False
+            self._starving.clear()
             self.waited += time.perf_counter() - began
 
-    def _wait(self, began: float) -> Any:
+    def _arrival(self, arrivals: queue.SimpleQueue[_Arrival], began: float) -> _Arrival:
         while time.perf_counter() - began < self._deadline:
-            alive = self._thread is not None and self._thread.is_alive()
-            try:  # once more after its end: what it left is still to be delivered
-                return self._full.get(timeout=POLL_SECONDS if alive else 0.0)
+            alive = any(reader.is_alive() for reader in self._threads)
+            try:  # once more after their end: what they left is still to be delivered
+                return arrivals.get(timeout=POLL_SECONDS if alive else 0.0)
             except queue.Empty:
                 if not alive:
                     break
@@ -128,32 +149,40 @@ class Stream:
             hint="check the disk and the network it is on, then run the same command again",
         )
 
-    def _read_ahead(self) -> None:
-        try:
-            upcoming = next(self._visits, None)
-            while upcoming is not None:
-                slot = self._free.get()
-                if self._stop.is_set():
+    def _read_ahead(self, wanted: Callable[[], object]) -> None:
+        while wanted() and (slot := self._free.get()) is not None and not self._stop.is_set():
+            try:
+                visit = self._take(slot)
+                if visit is None:
                     return
-                visit, upcoming = upcoming, next(self._visits, None)
-                if upcoming is not None:
-                    self._store.expect(upcoming.chunk)
-                self._fetch(visit, slot)
-                self._full.put((visit, slot, None if self._hungry else self._prepare(visit, slot)))
-            self._full.put((None, None, None))
-        except BaseException as error:  # noqa: BLE001 (carried to the consumer, who raises it)
-            self._full.put(error)
+                slot.ready.put(self._load(visit, slot))
+            except BaseException as error:  # noqa: BLE001 (carried to the consumer, who raises it)
+                slot.ready.put(error)
+                return
 
-    def _fetch(self, visit: Visit, slot: Any) -> None:
+    def _take(self, slot: _Slot) -> Visit | None:
+        """The next visit, which is to be delivered in ``slot``; one after it on a disk is announced."""
+        with self._turn:
+            visit = self._upcoming
+            self._taken.put(slot if visit is not None else None)
+            if visit is not None:
+                self._upcoming = next(self._visits, None)
+                if self._upcoming is not None and self._from_disk:
+                    self._store.expect(self._upcoming.chunk)
+            return visit
+
+    def _load(self, visit: Visit, slot: _Slot) -> Loaded:
+        began = time.perf_counter()
         self._store.fetch(visit.chunk, slot.buffers)
+        self._from_disk = time.perf_counter() - began > self._cached_seconds
         if not self._retain:
             self._store.forget(visit.chunk)
-
-    def _prepare(self, visit: Visit, slot: Any) -> Loaded:
         chunk = self._store.check(visit.chunk, slot.buffers)
-        order = slot.order[: len(chunk.codes)]
+        order = (slot.order if visit.shuffled else self._as_they_lie)[: len(chunk.codes)]
         if visit.shuffled:
             permutation(order, visit.seed)
-        else:
-            order[:] = self._as_they_lie[: len(order)]
         return Loaded(visit, chunk, order)
+
+
+def _always() -> bool:
+    return True

@@ -1,13 +1,15 @@
 """Our reader against raw preadv into a reused buffer, same block sizes, in turn in one process, warm and cold.
 
 The raw side reads one file that holds the blocks one after the other, which is the most a disk layout can give; the
-chunk files are read raw as well, to tell the price of the layout from the price of our code.
+chunk files are read raw as well, to tell the price of the layout from the price of our code. A timing is some passes
+over the data, as a fit makes them: its threads and buffers are made once.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 from harness import arguments, evict, interleaved, scratch, show
 
 from streamsvm.jobs.synth import SynthJob, synth
-from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store, read_chunk
 
@@ -55,39 +57,45 @@ def raw_files(files: list[Path], buffer: Any) -> None:
         os.close(descriptor)
 
 
-def streamed(store: Any, depth: int, shuffled: bool) -> None:
-    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled), depth=depth) as stream:
-        assert sum(len(loaded.chunk.codes) for loaded in stream) == store.layout.rows
+def streamed(store: Any, depth: int, shuffled: bool, passes: int) -> None:
+    order = islice(visits(store.layout, 0, shuffled), passes * len(store.layout.chunks))
+    with Stream(store, order, depth=depth) as stream:
+        assert sum(len(loaded.chunk.codes) for loaded in stream) == passes * store.layout.rows
 
 
-def contestants(root: Path, joined: Path) -> tuple[dict[str, Callable[[], None]], list[Path], dict[str, int]]:
-    store, files = open_store(root), block_files(root)
-    sizes = one_file(store, joined)
-    buffer = memoryview(np.ones(max(sizes), np.uint8))
-    runs: dict[str, Callable[[], None]] = {
-        "raw, one file": lambda: raw_single(joined, sizes, buffer),
-        "raw, files of the store": lambda: raw_files(files, buffer),
-        "streamsvm, one thread": lambda: streamed(store, 0, False),
-        "streamsvm, reader thread": lambda: streamed(store, 2, False),
-        "streamsvm, reader thread, shuffled": lambda: streamed(store, 2, True),
-    }
-    nbytes = dict.fromkeys(runs, store.layout.bytes_per_pass)
-    nbytes |= {"raw, one file": sum(sizes), "raw, files of the store": sum(path.stat().st_size for path in files)}
-    return runs, [joined, *(p for p in root.rglob("*") if p.is_file())], nbytes
+class Contest:
+    """A store, the same bytes in one file, and the ways to read them."""
+
+    def __init__(self, root: Path, joined: Path, passes: int) -> None:
+        store, raw = open_store(root), block_files(root)
+        sizes = one_file(store, joined)
+        buffer = memoryview(np.ones(max(sizes), np.uint8))
+        self.runs: dict[str, Callable[[], object]] = {
+            "raw, one file": lambda: [raw_single(joined, sizes, buffer) for _ in range(passes)],
+            "raw, files of the store": lambda: [raw_files(raw, buffer) for _ in range(passes)],
+            "streamsvm, one thread": lambda: streamed(store, 0, False, passes),
+            "streamsvm, reader threads": lambda: streamed(store, 2, False, passes),
+            "streamsvm, reader threads, shuffled": lambda: streamed(store, 2, True, passes),
+        }
+        nbytes = dict.fromkeys(self.runs, store.layout.bytes_per_pass)
+        nbytes |= {"raw, one file": sum(sizes), "raw, files of the store": sum(path.stat().st_size for path in raw)}
+        self.nbytes = {name: passes * size for name, size in nbytes.items()}
+        self.files = [joined, *(p for p in root.rglob("*") if p.is_file())]
+
+    def rows(self, state: str, repeats: int) -> list[dict[str, Any]]:
+        seconds = interleaved(self.runs, repeats, (lambda: evict(self.files)) if state == "cold" else None)
+        speed = {name: self.nbytes[name] / seconds[name] / 1e6 for name in self.runs}
+        best = speed["raw, one file"]
+        return [{"reader": n, "cache": state, "MB/s": speed[n], "x raw": speed[n] / best} for n in self.runs]
 
 
 def main() -> None:
-    options = arguments(__doc__, rows=4_000_000, repeats=7, chunk_mib=4, format="zarr")
+    options = arguments(__doc__, rows=4_000_000, repeats=7, chunk_mib=4, passes=4, format="zarr")
     with scratch() as directory:
         root = directory / f"susy{SUFFIX[options.format]}"
         synth(SynthJob("susy", str(root), rows=options.rows, chunk_bytes=options.chunk_mib << 20))
-        runs, files, nbytes = contestants(root, directory / "joined")
-        rows = []
-        for state in ("warm", "cold"):
-            seconds = interleaved(runs, options.repeats, (lambda: evict(files)) if state == "cold" else None)
-            speed = {name: nbytes[name] / seconds[name] / 1e6 for name in runs}
-            best = speed["raw, one file"]
-            rows += [{"reader": n, "cache": state, "MB/s": speed[n], "x raw": speed[n] / best} for n in runs]
+        rows = Contest(root, directory / "joined", options.passes).rows("warm", options.repeats)
+        rows += Contest(root, directory / "joined", 1).rows("cold", options.repeats)
         show(
             f"reader: {options.rows:,} x 18 float32 in {options.format}, blocks of {options.chunk_mib} MiB",
             rows,
