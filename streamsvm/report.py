@@ -164,9 +164,9 @@ def _onto(bars: Bars) -> Report:
     return report
 
 
-def percent(share: float) -> str:
+def percent(share: float, digits: int = 2) -> str:
     """A share in percent, two digits: '0.081 %'."""
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.{digits}g} %"
 
 
 def count_text(count: float) -> str:
@@ -183,9 +183,11 @@ def fit_line(end: dict[str, Any]) -> str:
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
     stopped = "" if end["status"] == "converged" else f", stopped by {end['status']}"
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
-    share, repeated = round(100 * end["compute_share"]), end["reads_repeated"]
+    share, repeated, said = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
+    held = f"held-out error {percent(said['error'], 4)} (C = {said['C']:g}, pass {said['pass']})" if said else ""
     return " · ".join(
-        [
+        ([held] if held else [])
+        + [
             f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}) after {passes}{stopped}",
             f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
             f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.rows import Float32, Float64, Int32, Int64, Rows
@@ -172,6 +173,12 @@ class Problem:
     """For solvers that evaluate it themselves; None where the rows a solver sees are all there is."""
     held_out: tuple[int, ...] = ()
     """Chunks that are not shown to it; ``rows`` are those of the others."""
+    warm: Float64 | None = field(default=None, compare=False, repr=False)
+    """Weights (columns + 1,) to start from, as the solver sees them; None: from nothing."""
+
+    def first_weights(self) -> Float64:
+        """A copy of ``warm``, or zeros."""
+        return np.zeros(self.columns + 1) if self.warm is None else self.warm.copy()
 
 
 @dataclass(slots=True)
@@ -352,6 +359,8 @@ class Status(StrEnum):
     CONVERGED = "converged"
     PASSES = "max passes"
     TIME = "time limit"
+    PATIENCE = "patience"
+    """The error on held-out rows had not fallen for long."""
 
 
 Report: TypeAlias = Callable[[dict[str, Any]], None]

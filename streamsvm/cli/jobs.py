@@ -76,9 +76,9 @@ def show_plan(job: Any, *, as_json: bool) -> None:
     """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.jobs.info import read_rate
     from streamsvm.jobs.planning import make_plan
-    from streamsvm.store import open_store
+    from streamsvm.jobs.validation import opened
 
-    store: Any = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)
+    store, _ = opened(job)
     plan = make_plan(job, store)
     facts = plan.facts()
     if facts["fits"]:

@@ -49,14 +49,15 @@ def certify_pass(
 
 
 def scaled_dual(loss: Any, linear: float, quadratic: float, square: float) -> float:
-    """The largest D(t a) = t linear - t^2 (quadratic + square / 2) over the t that keep t a feasible; square = ||v||^2.
+    """The largest D(t a) = t linear - t^2 (quadratic + square / 2) over the t that keep t a feasible; square = ||v||^2."""
+    t = best_scale(loss, linear, quadratic, square)
+    return t * linear - t * t * (quadratic + 0.5 * square)
 
-    A box holds t at 1 or below; without one, t may exceed it. Never negative: t = 0 is feasible.
-    """
+
+def best_scale(loss: Any, linear: float, quadratic: float, square: float) -> float:
+    """The t of ``scaled_dual``. A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better."""
     curvature = 2.0 * quadratic + square
     if linear <= 0.0 or curvature <= 0.0:
         return 0.0
     t = linear / curvature
-    if isfinite(loss.upper(1.0)):
-        t = min(t, 1.0)
-    return t * linear - 0.5 * t * t * curvature
+    return min(t, 1.0) if isfinite(loss.upper(1.0)) else t

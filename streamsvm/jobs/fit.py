@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
+from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.jobs import interruption, resume
 from streamsvm.jobs.checkpoint import Generations, Saved
@@ -24,12 +25,12 @@ from streamsvm.jobs.planning import FitJob, Plan
 from streamsvm.jobs.spread.executor import Executor, executor_for
 from streamsvm.jobs.spread.training import SpreadTrainer, spread_job, spread_of
 from streamsvm.jobs.training import Course, Trainer, Training
+from streamsvm.jobs.validation import Judge, best_cost, fold, judge_of, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.scratch import sweep_beside
-from streamsvm.store import open_store
 from streamsvm.store.resident import Resident
-from streamsvm.types import KernelSolution, LinearSolution, Report, Stop, Store, SupportSolution, silent
+from streamsvm.types import LinearSolution, Report, Stop, Store, SupportSolution, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class FitResult:
     plan: Plan
     run: Path
     models: dict[float, Model]
-    """By C; ``model`` is the last one."""
+    """By C; ``model`` is the best on held-out rows, where there are such, else the last one."""
     notices: tuple[str, ...] = ()
     """What there is to say of the store."""
 
@@ -57,39 +58,42 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
 
 
 def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
-    store, target = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key), Path(job.model)
+    (store, held), target = opened(job), Path(job.model)
+    if executor is not None and job.validation is not None:
+        raise UsageError("--validation does not run on a cluster", hint="leave out one of the two")
     generations = Generations(target.with_name(target.name + ".run") / "checkpoint")
     saved = generations.read() if job.resume else []
     plan = resume.plan_again(job, store, saved)
     plan.memory.check(plan.remedy)
-    for path in path_names(target, plan.costs).values():
+    for path in {*path_names(target, plan.costs).values(), *([target] if job.validation is not None else [])}:
         durable.claim(path, overwrite=job.overwrite)
     with locked(target), generations.open(keep=bool(saved)):
         sweep_beside(target)
-        return _fit(job, store, plan, report, generations, saved, executor)
+        return _fit(job, (store, held), plan, report, generations, saved, executor)
 
 
 def _fit(  # noqa: PLR0917  what ``_planned`` found out
     job: FitJob,
-    store: Any,
+    stores: tuple[Any, Any],
     plan: Plan,
     report: Report,
     generations: Generations,
     saved: list[Saved],
     executor: Executor | None,
 ) -> FitResult:
-    target, run = Path(job.model), generations.directory.parent
+    target, run, (store, held) = Path(job.model), generations.directory.parent, stores
     with ExitStack() as stack:
         tell = stack.enter_context(_recorded(report, run / "events.jsonl"))
         tell({"event": "plan", **plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
         seen, plan = with_features(job, store, plan, run, tell, executor)
         keeper = resume.keeper_for(job, store, plan, generations, saved=saved, report=tell)
-        training = stack.enter_context(_trained(job, seen, plan, keeper, tell, executor))
+        judge = judge_of(job, plan, held, tell)
+        plan, training = stack.enter_context(_trained(job, seen, plan, keeper, tell, executor, judge))
         provenance = _provenance(job, store, training)
         weights, expansion = _function(plan, training)
         models = models_by_C(Model(weights, plan.class_names, provenance, expansion), plan.problems)
-        paths = path_names(target, plan.costs)
+        paths, best = path_names(target, plan.costs), best_cost(plan.costs, training)
         if job.dual:
             _save_dual(Path(job.dual), training)
         _keep(run, plan, training)
@@ -97,9 +101,11 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
             model.save(path_names(run / "model.ssvm", plan.costs)[C])
         for C, model in models.items():  # last of all: where the model is, the run is over
             model.save(paths[C])
+        if judge is not None and len(models) > 1:
+            models[best].save(target)
         tell({"event": "done", "model": ", ".join(map(str, paths.values())), **summary(training, plan)})
     notice = store.facts.get("notice")
-    return FitResult(models[plan.costs[-1]], training, plan, run, models, (notice,) if notice else ())
+    return FitResult(models[best], training, plan, run, models, (notice,) if notice else ())
 
 
 @contextmanager
@@ -110,8 +116,9 @@ def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
     keeper: resume.CheckpointKeeper,
     report: Report,
     executor: Executor | None,
-) -> Iterator[Training]:
-    """The end of the training, with the per-row state still open."""
+    judge: Judge | None,
+) -> Iterator[tuple[Plan, Training]]:
+    """The end of the training, with the per-row state still open, and the plan as it ended."""
     directory = keeper.generations.directory
     if executor is None:
         trainer: Trainer | SpreadTrainer = _trainer(job, store, plan, directory, report)
@@ -119,9 +126,13 @@ def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
         trainer = SpreadTrainer(spread_of(job, plan, store, directory), executor, report)
     with closing(trainer):
         limit = float("inf") if job.at_limit == resume.STOP else job.time_limit
+        if isinstance(trainer, Trainer):
+            trainer.judge = judge
         with interruption.deferred():
             training = trainer.train(Stop(job.max_passes, limit), keeper)
-        yield training
+            if judge is not None and isinstance(trainer, Trainer):
+                plan, training = judge.chosen(plan, training, trainer)
+        yield plan, training
 
 
 def _trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> Trainer:
@@ -141,11 +152,7 @@ def _function(plan: Plan, training: Training) -> tuple[Any, Any]:
         return machine_of(plan.problems[0].kernel, plan.layout.columns, plan.features, supports)
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
-        found = plan.features.fold(solution)
-        if isinstance(found, KernelSolution):
-            rows.append(np.append(found.coefficients, found.intercept))
-        else:
-            rows.append(np.append(found.w[:-1], found.bias * found.w[-1]))
+        rows.append(fold(plan, solution))
     return np.array(rows), plan.features.expansion
 
 
@@ -154,6 +161,7 @@ def _provenance(job: FitJob, store: Any, training: Training) -> dict[str, Any]:
         "store": {"name": store.name, "digest": store.digest, "rows": store.layout.rows},
         "settings": _settings_of(job),
         "certificates": certificates_of(training),
+        "validation": verdict([run.problem.C for run in training.runs], training),
         "encoding": store.facts.get("encoding"),
         "names": store.facts.get("names"),
         "labels": store.facts.get("labels"),
@@ -193,6 +201,7 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
         "bytes_read": training.bytes_read,
         "reads_repeated": training.reads_repeated,
         "compute_share": busy,
+        "validation": verdict(plan.costs, training),
     }
 
 

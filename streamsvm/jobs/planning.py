@@ -13,6 +13,8 @@ from streamsvm.jobs import exact, nystrom
 from streamsvm.jobs.choice import linear_solver
 from streamsvm.jobs.embedding import FLY, Choice, choose_embedding
 from streamsvm.jobs.nystrom import NystromRequest
+from streamsvm.jobs.portions import held_terms
+from streamsvm.jobs.warm import warm_started, warm_terms
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan, mib
@@ -60,6 +62,12 @@ class FitJob:
     positive: str | None = None
     class_weight: str | dict[str, float] | None = None
     """"balanced", or a factor per class; classes not named have 1."""
+    warm_start: str | None = None
+    """A model to start from: linear, of the same columns and classes; C, loss and scaling may differ."""
+    validation: float | str | None = None
+    """Rows held out, to choose the pass and the C by their error: a part of the chunks (0.1), or a store."""
+    patience: int | None = None
+    """End when that error has not fallen for so many passes."""
     tolerance: float = 1e-3
     max_passes: int = 1000
     time_limit: float = float("inf")
@@ -158,6 +166,9 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     features = features_of(job, store)
     request = nystrom.request_of(job, store, features)
     kernel = exact.kernel_of(job, solver_name, store, features)
+    if job.warm_start is not None and (kernel is not None or request is not None):
+        raise UsageError("a fit with a kernel does not start from a model", hint="leave out --warm-start")
+    problems = warm_started(job.warm_start, store, features, problems, names)
     if kernel is not None:
         problems = [replace(problem, kernel=kernel) for problem in problems]
         solver = exact.sized(solver, layout.rows, job.options)
@@ -313,6 +324,7 @@ def plan_memory(
     costs = [solver.cost(problem, seen) for problem in problems]
     limit = budget.memory_limit(job.memory)
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
+    terms += warm_terms(problems) + held_terms(job.validation, layout, len(problems))
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
     terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))

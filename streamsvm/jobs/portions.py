@@ -21,7 +21,7 @@ from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.labels import REST, label_text
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
-from streamsvm.types import Term
+from streamsvm.types import Layout, Term
 
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
@@ -125,6 +125,15 @@ def model_terms(model: Model) -> list[Term]:
     return [Term("model", held, "points and weights"), Term("kernel values", WORKING_BYTES, "of a tile of rows")]
 
 
+def held_terms(held: float | str | None, layout: Layout, models: int) -> list[Term]:
+    """What looking at held-out rows after each pass holds: a part of a store of this layout, or another store."""
+    if held is None:
+        return []
+    seen = layout if isinstance(held, float | int) or not Path(held).is_dir() else open_store(held).layout
+    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
+    return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
+
+
 def portions(model: Model, data: Sequence[str], asked: SourceOptions) -> Portions:
     """The rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
@@ -161,7 +170,7 @@ def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
 def _store_portions(model: Model, path: Path) -> Portions:
     store = open_store(path)
     layout = store.layout
-    _check_names(model.provenance.get("names"), store.facts.get("names"), path)
+    check_names(model.provenance.get("names"), store.facts.get("names"), path)
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise _width_error(f"store '{path}'", layout.columns, model.columns)
     found = Portions(model, list(model.classes), layout.rows, budget.block_terms(layout, DEPTH), _store=store)
@@ -170,7 +179,8 @@ def _store_portions(model: Model, path: Path) -> Portions:
     return found
 
 
-def _check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path) -> None:
+def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:
+    """Raise DataError E-SCHEMA for the first column that has another name."""
     if not model or not store or list(model) == list(store):
         return
     for number, (expected, found) in enumerate(zip(model, store, strict=False)):

@@ -20,6 +20,7 @@ from streamsvm.jobs.checkpoint import Generations, Saved
 from streamsvm.jobs.interruption import Interruption, current
 from streamsvm.jobs.planning import FitJob, Plan, make_plan
 from streamsvm.jobs.training import Run, Training
+from streamsvm.jobs.warm import warm_digest
 from streamsvm.jobs.watch import Watch
 from streamsvm.schedule import budget
 from streamsvm.types import Report, Status, Store
@@ -31,7 +32,7 @@ STOP, LIMITS = "stop", ("certify", "stop")
 KEPT_IN_MEMORY = "kept in memory"
 SHARE = 20
 """Checkpoints are made so seldom that they take at most one part in so many of the time."""
-KEPT = ("passes", "index", "ending", "seconds", "waited", "bytes_read")
+KEPT = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held")
 FEATURES = "features"
 """The part of the identity that is known only when the features are."""
 
@@ -50,6 +51,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
         "solver": plan.solver_name,
         "blocks": KEPT_IN_MEMORY if plan.memory.kept else "read in every pass",
         "embedding": None if plan.embedding is None else plan.embedding.where,
+        "warm start": warm_digest(plan.problems),
     }
 
 

@@ -66,6 +66,8 @@ class Training:
     """Reads of this run that succeeded only at another try."""
     peak: int = 0
     row_states: dict[str, RowStates] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
+    """What a judge remembers, plain values and arrays."""
 
 
 class Keeper(Protocol):
@@ -97,6 +99,14 @@ class Unkept:
     def save(self, training: Training) -> None: ...
 
 
+class Judge(Protocol):
+    """Who looks at held-out rows (``jobs.validation``)."""
+
+    def look(self, training: Training) -> None:
+        """Called after every pass, when certificates are known; may end runs, and remembers in ``training.held``."""
+        ...
+
+
 class Trainer:
     """Joins a store, a solver, problems and a feature map; ``train`` runs to the end."""
 
@@ -105,6 +115,7 @@ class Trainer:
     ) -> None:
         self._store, self._solver, self._features = store, solver, features
         self._course, self._report = course, report
+        self.judge: Judge | None = None
         self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
         self._result = Training([Run(p, solver.start(p)) for p in problems])
         self._result.row_states = {
@@ -128,13 +139,16 @@ class Trainer:
                     self._begin(stop)
                 self._pass(stream, keeper)
                 keeper.around()
+                if self.judge is not None:
+                    self.judge.look(result)
                 if result.passes == 1 or not self._course.kept:
                     result.bytes_read += layout.bytes_per_pass
                 result.reads_repeated = retries() - repeated
                 spent = time.perf_counter() - self._began
                 result.seconds, result.waited = before + spent, waited + stream.waited
                 if all(run.done for run in result.runs):
-                    result.status = Status.CONVERGED
+                    stopped = any(known["stopped"] for known in result.held.values())
+                    result.status = Status.PATIENCE if stopped else Status.CONVERGED
                     return result
                 if result.ending:
                     return result
@@ -142,6 +156,13 @@ class Trainer:
                 if result.ending:
                     result.status = Status.TIME
                 keeper.between(result)
+
+    def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
+        """Another one for the same rows, which stay where they are; it counts on from what was spent ``before``."""
+        other = Trainer(self._store, solver, problems, self._features, self._course, self._report)
+        for name in ("passes", "seconds", "waited", "bytes_read", "peak"):
+            setattr(other._result, name, getattr(before, name))
+        return other
 
     def close(self) -> None:
         """Give back the files of per-row state."""

@@ -10,6 +10,8 @@ costs passes (w8a: many), one too large a stage. Over T / |A| steps with E||g||^
 D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T) / G; G^2 is measured at w = 0 on the same rows, the
 mean of gradients and their scatter, which a mini-batch divides, apart. T is a quarter of the rows.
 
+A warm start takes the place of that w, and D is its length.
+
 **Restarts.** ``stages`` halvings later steps are too short to move on. Then, as in the restarted form of Xu et al., T
 doubles and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as the
 distance to the optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
@@ -122,10 +124,14 @@ class ASSG:
 
     def _begin(self, state: ASSGState, block: Block) -> None:
         order = block.order[: self.sample]
-        self._solve_sample(state, block, order.copy())
+        warm = state.problem.warm
+        if warm is None:
+            self._solve_sample(state, block, order.copy())
+        else:
+            state.w[:] = warm
         state.centre[:] = state.w
         state.length = float(self.rows_per_stage or max(1, state.problem.rows // 4))
-        state.first_radius = self.radius or REACH * sqrt(float(state.w @ state.w)) or 1.0
+        state.first_radius = self.radius or (REACH if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
         state.first_step = self.step or self._step(state, block, order)
         self._restart(state)
 
@@ -204,6 +210,9 @@ class ASSG:
         values = {name: sum(getattr(s, name) for s in states) / len(states) for name in STAGE}
         values |= {name: sum(getattr(s, name) for s in states) for name in SUMS}
         return replace(states[0], evidence=merged([s.evidence for s in states]), **values)
+
+    def candidate(self, state: ASSGState) -> Float64:
+        return state.evidence.candidate.copy()
 
     def solution(self, state: ASSGState) -> LinearSolution:
         return LinearSolution(state.evidence.best.copy(), state.problem.bias)

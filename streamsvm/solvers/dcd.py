@@ -10,6 +10,10 @@ and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself 
 the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
 estimate says it is time, a pass evaluates.
 
+**Warm start** from weights w_0. The first pass evaluates them, and gives every row the a_i that the slopes at w_0 are, of
+the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are where
+descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
+
 **Many workers** (CoCoA+: Ma et al., ICML 2015). The rows are in K groups, each with a copy of w. A copy must allow for
 the K - 1 others moving at the same time, w by dw_k each: as ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, the dual rises by at
 least what the K problems with K ||dw_k||^2 in place of ||dw_k||^2 rise by. Coordinate descent solves such a problem on
@@ -24,10 +28,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from streamsvm.compute.certificate import best_scale
 from streamsvm.compute.dcd import dcd_sweep
 from streamsvm.compute.losses import dual_sum, loss_sum
+from streamsvm.compute.newton import slopes_pass
 from streamsvm.compute.order import shuffle
 from streamsvm.rows import Float64
+from streamsvm.solvers.evaluation import Evaluation
+from streamsvm.solvers.evidence import rounded
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SLICE = 2048
@@ -58,6 +66,12 @@ class DCDState:
     losses: float = 0.0
     evaluated: Float64 = field(default_factory=lambda: np.zeros(3))
     """Losses of w, mean and tail in a pass that evaluates."""
+    primal: float = np.inf
+    """Of ``best``."""
+    warming: Evaluation | None = None
+    """Sums over the first pass of a warm start."""
+    scale: float = 1.0
+    """What alpha is still to be multiplied by."""
 
     @property
     def candidates(self) -> tuple[Float64, Float64, Float64]:
@@ -82,14 +96,24 @@ class DCD:
         return Cost(fixed=4 * 8 * (problem.columns + 1), per_row=8)
 
     def start(self, problem: Problem) -> DCDState:
-        w = np.zeros(problem.columns + 1)
-        return DCDState(problem, w, w.copy(), w.copy(), w.copy())
+        w = problem.first_weights()
+        warming = None if problem.warm is None else Evaluation(len(w))
+        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warming=warming)
 
     def visit(self, state: DCDState, block: Block) -> None:
-        if state.certifying:
+        if state.warming is not None:
+            self._warm(state, state.warming, block)
+        elif state.certifying:
             self._evaluate(state, block)
         else:
             self._train(state, block)
+
+    def _warm(self, state: DCDState, warming: Evaluation, block: Block) -> None:
+        p, slopes, bends = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
+        smooth = rounded(p.loss)
+        f = warming.add(p, smooth, block, state.w)
+        slopes_pass(block.y, block.s, f, p.C, p.loss, smooth, slopes, bends)
+        block.rows["alpha"][:] = slopes * block.y
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
         p = state.problem
@@ -100,6 +124,7 @@ class DCD:
         if state.samples == 0:
             state.mean[:] = 0.0
         p, alpha, active = state.problem, block.rows["alpha"], block.order
+        alpha *= state.scale
         for sweep in range(self.sweeps or (1 if block.kept else 3)):
             if sweep:
                 shuffle(active, len(active), block.seed + sweep)
@@ -126,8 +151,11 @@ class DCD:
         return left, losses
 
     def finish(self, state: DCDState) -> Certificate:
+        if state.warming is not None:
+            return self._finish_warming(state, state.warming)
         if state.certifying:
             return self._finish_evaluation(state)
+        state.scale = 1.0
         half = 0.5 * float(state.w @ state.w)
         state.passes += 1
         state.dual = state.duals - half
@@ -139,14 +167,24 @@ class DCD:
         self._reset(state)
         return certificate
 
+    def _finish_warming(self, state: DCDState, warming: Evaluation) -> Certificate:
+        found = warming.close(state.problem, state.w)
+        state.best[:], state.primal, state.dual = state.w, found.primal, found.dual
+        state.scale = best_scale(state.problem.loss, found.sums.linear, found.sums.quadratic, float(found.v @ found.v))
+        for w in state.candidates:
+            w[:] = state.scale * found.v
+        state.warming = None
+        return Certificate(found.primal, found.dual)
+
     def _finish_evaluation(self, state: DCDState) -> Certificate:
         primals = [0.5 * float(w @ w) + losses for w, losses in zip(state.candidates, state.evaluated, strict=True)]
         best = int(np.argmin(primals))
-        state.best[:] = state.candidates[best]
+        if primals[best] < state.primal:
+            state.best[:], state.primal = state.candidates[best], primals[best]
         state.next_check = PATIENCE * state.passes
         state.certifying = False
         self._reset(state)
-        return Certificate(primals[best], state.dual)
+        return Certificate(state.primal, state.dual)
 
     def _reset(self, state: DCDState) -> None:
         state.losses = state.duals = 0.0
@@ -154,7 +192,7 @@ class DCD:
         state.samples = 0
 
     def certify(self, state: DCDState) -> None:
-        state.certifying = True
+        state.certifying = state.warming is None  # which is an evaluation anyway
 
     def merge(self, states: list[DCDState]) -> DCDState:
         """Join all ``parts`` copies of one state at the end of a pass."""
@@ -162,6 +200,11 @@ class DCD:
             return states[0]
         assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
         first = states[0]
+        if first.warming is not None:
+            for other in states[1:]:
+                assert other.warming is not None
+                first.warming.merge(other.warming)
+            return first
         if not first.certifying:
             w = sum((s.w for s in states[1:]), first.w) / self.parts
             mean = sum(s.mean / max(s.samples, 1) for s in states) / self.parts
@@ -172,6 +215,10 @@ class DCD:
             losses=sum(s.losses for s in states),
             evaluated=sum((s.evaluated for s in states[1:]), first.evaluated),
         )
+
+    def candidate(self, state: DCDState) -> Float64:
+        """The mean over passes."""
+        return state.tail.copy()
 
     def solution(self, state: DCDState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)

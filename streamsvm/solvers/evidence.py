@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -60,9 +61,9 @@ class Evidence:
 
 
 def evidence_for(problem: Problem) -> Evidence:
-    """Nothing but w = 0 and a = 0."""
+    """Nothing but w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
     zero = np.zeros(problem.columns + 1)
-    return Evidence(problem, zero, zero.copy(), zero.copy())
+    return Evidence(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
 
 
 def share_of(passes: int) -> float:
@@ -77,14 +78,18 @@ def evaluate(evidence: Evidence, block: Block) -> None:
         evidence.losses += loss_sum(block.X, block.y, block.s, evidence.candidate, p.C, p.loss)
 
 
+def rounded(loss: Any) -> Any:
+    """The loss, or where it has a corner one whose slopes are slopes of it, but for the corner."""
+    return loss if loss.curvature(1.0) > 0.0 else Huber(RAMP)
+
+
 def evaluate_slopes(evidence: Evidence, block: Block) -> None:
     """The same, and a dual point from the slopes at the candidate: for passes that do not meet every row once."""
     if not evidence.certifying:
         return
     p = evidence.problem
-    smooth = p.loss if p.loss.curvature(1.0) > 0.0 else Huber(RAMP)
     X, y, s, w = block.X, block.y, block.s, evidence.candidate
-    losses, linear, quadratic = certify_pass(X, y, s, w, p.C, p.loss, smooth, evidence.v)
+    losses, linear, quadratic = certify_pass(X, y, s, w, p.C, p.loss, rounded(p.loss), evidence.v)
     evidence.losses += losses
     evidence.linear += linear
     evidence.quadratic += quadratic

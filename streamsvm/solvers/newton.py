@@ -119,10 +119,9 @@ class Newton:
     def start(self, problem: Problem) -> NewtonState:
         if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
             raise UsageError("solver 'newton' knows the hinge with margin 1 only", hint="use --solver dcd")
-        p = problem.columns + 1
-        mu = WIDEST if isinstance(problem.loss, Hinge) else 0.0
+        p, point = problem.columns + 1, problem.first_weights()
         sketch = Sketch(sample_rows(self.sample, problem))
-        return NewtonState(problem, np.zeros(p), mu, Evaluation(p), sketch, np.zeros(p), np.zeros(p))
+        return NewtonState(problem, point, first_mu(problem), Evaluation(p), sketch, np.zeros(p), point.copy())
 
     def visit(self, state: NewtonState, block: Block) -> None:
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
@@ -133,9 +132,10 @@ class Newton:
         if state.passes == 0:
             if not factored:
                 state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
-            return block.s.astype(np.float64)
+            if problem.warm is None:
+                return block.s.astype(np.float64)
         share = len(state.point) / problem.rows
-        if factored:
+        if factored or state.passes == 0:
             scores = np.full(len(f), share)
         else:
             scores = leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), share)
@@ -197,7 +197,7 @@ class Newton:
             state.brake = 0.0 if sample.complete else BRAKE * len(w) / len(sample.y)
             if not state.squares.any():  # the blocks are factored
                 state.squares = squares(sample.X, factor, problem.columns)
-        else:
+        if state.passes > 1 or problem.warm is not None:
             model.shift = model.look(state.smooth, w).v - found.v
         state.model, state.model_mu, state.model_value = model, state.mu, found.value
 
@@ -205,7 +205,7 @@ class Newton:
         """Minimise the model, narrowing the corner on the way."""
         model, problem = state.model, state.problem
         assert model is not None
-        first = not model.center.any() and state.passes == 1
+        first = state.passes == 1 and problem.warm is None
         model.brake = np.zeros_like(model.center) if first else state.brake * problem.C * self._unsure(state, model)
         floor = NARROWEST if model.sample.complete else WIDE if first else self.narrowing * state.model_mu
         mu, goal = state.model_mu, AIM * problem.tolerance * state.primal
@@ -242,8 +242,19 @@ class Newton:
                 first.squares = first.squares + other.squares
         return first
 
+    def candidate(self, state: NewtonState) -> Float64:
+        """Where the model led; not evaluated yet."""
+        return state.point.copy()
+
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)
+
+
+def first_mu(problem: Problem) -> float:
+    """Of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
+    if not isinstance(problem.loss, Hinge):
+        return 0.0
+    return WIDEST if problem.warm is None else float(np.sqrt(AIM * problem.tolerance))
 
 
 def sample_rows(asked: int | None, problem: Problem) -> int:

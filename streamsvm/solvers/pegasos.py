@@ -12,6 +12,8 @@ C sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with th
 **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge: t
 then starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
 
+**Warm start.** As in ``solvers.sgd``.
+
 **Merge.** As in ``solvers.sgd``: the contributions to a and t are added, which in the first pass is the mean of the
 workers' w, weighted by rows.
 """
@@ -50,6 +52,8 @@ class PegasosState:
     a: Float64
     before: Float64
     """What is left in a, after projections, of a at the start of the pass."""
+    origin: Float64
+    """What is left in a of the warm start, which is no sum of gradients."""
     total: Float64
     """Sum of ``samples`` values of w."""
     evidence: Evidence
@@ -89,7 +93,7 @@ class Pegasos:
 
     def start(self, problem: Problem) -> PegasosState:
         zero = np.zeros(problem.columns + 1)
-        return PegasosState(problem, zero, zero.copy(), zero.copy(), evidence_for(problem))
+        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), evidence_for(problem))
 
     def visit(self, state: PegasosState, block: Block) -> None:
         evaluate(state.evidence, block)
@@ -99,7 +103,7 @@ class Pegasos:
         state.weight += float(block.s.sum(dtype=np.float64))
         state.met += rows
         if state.t == 0:
-            state.offset = self._offset(state, block)
+            self._begin(state, block)
         radius = self._radius(state)
         linear, quadratic, shrunk, losses, samples = pegasos_pass(
             *(block.X, block.y, block.s, state.a, state.total, block.order),
@@ -111,6 +115,14 @@ class Pegasos:
         state.quadratic += quadratic
         state.losses += losses
         state.samples += samples
+
+    def _begin(self, state: PegasosState, block: Block) -> None:
+        """Set the clock, and a to what a warm start is at that time: it weighs as much as one epoch at least."""
+        warm, state.offset = state.problem.warm, self._offset(state, block)
+        if warm is not None:
+            state.offset = max(state.offset, float(state.problem.rows))
+            for a in (state.a, state.before, state.origin):
+                a[:] = state.lam * state.offset * warm
 
     def _offset(self, state: PegasosState, block: Block) -> float:
         """The t from which 1 / (lambda t) is a stable step for the rows of this block."""
@@ -130,6 +142,7 @@ class Pegasos:
 
     def _shrink(self, state: PegasosState, by: float) -> None:
         state.before *= by
+        state.origin *= by
         state.linear, state.linear_before = state.linear * by, state.linear_before * by
         state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
 
@@ -140,7 +153,7 @@ class Pegasos:
         evidence.passes += 1
         time, shown = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
         w, quadratic = state.a / time, state.quadratic_before + state.quadratic
-        raise_dual(evidence, w, (state.linear_before + state.linear) / time, quadratic / time)
+        raise_dual(evidence, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
         take_pass(evidence, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
         certificate = certificate_of(evidence, 0.5 * float(w @ w) + p.C * state.losses)
         self._average(state, w)
@@ -169,11 +182,15 @@ class Pegasos:
     def merge(self, states: list[PegasosState]) -> PegasosState:
         first, others = states[0], states[1:]
         share = 1.0 / len(states)
-        before = sum((share * s.before for s in others), share * first.before)
+        before, origin = (
+            sum((share * getattr(s, name) for s in others), share * getattr(first, name))
+            for name in ("before", "origin")
+        )
         return replace(
             first,
             a=sum((s.a - s.before for s in others), first.a - first.before) + before if others else first.a,
             before=before,
+            origin=origin,
             total=sum((s.total for s in others), first.total),
             evidence=merged([s.evidence for s in states]),
             t=first.t_before + sum(s.t - s.t_before for s in states),
@@ -187,6 +204,9 @@ class Pegasos:
             weight=sum(s.weight for s in states),
             met=sum(s.met for s in states),
         )
+
+    def candidate(self, state: PegasosState) -> Float64:
+        return state.evidence.candidate.copy()
 
     def solution(self, state: PegasosState) -> LinearSolution:
         return LinearSolution(state.evidence.best.copy(), state.problem.bias)

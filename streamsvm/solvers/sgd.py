@@ -13,6 +13,9 @@ lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C
 **Certificate.** Of s and m the dual follows from a, t and the number of updates alone (``solvers.evidence``); the counts
 I_i are never kept. r has no such bound, and a dual point is read off the candidate's slopes: an honest but loose one.
 
+**Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are made of
+the updates alone.
+
 **Merge.** Workers start a pass from one (a, t) and each shows its rows to its copy. Their contributions to a and t are
 added: w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass that is the mean of the workers' w,
 weighted by rows; later it is the step one worker makes with gradients that are a pass old at most, and the dual point
@@ -57,8 +60,11 @@ class SGDState:
     total: Float64
     """Sum of ``samples`` values of w."""
     evidence: Evidence
+    origin: Float64
+    """a of the warm start, which is no sum of updates."""
     t: int = 0
     t_before: int = 0
+    t_origin: int = 0
     samples: int = 0
     updated: float = 0.0
     """sum s_i times the updates of row i."""
@@ -86,8 +92,10 @@ class SGD:
         return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
 
     def start(self, problem: Problem) -> SGDState:
-        zero = np.zeros(problem.columns + 1)
-        return SGDState(problem, zero, zero.copy(), zero.copy(), evidence_for(problem))
+        t = 0 if problem.warm is None else problem.rows
+        a = problem.first_weights() * (t / (problem.C * problem.rows))
+        before, total, evidence = a.copy(), np.zeros_like(a), evidence_for(problem)
+        return SGDState(problem, a, before, total, evidence, a.copy(), t, t_before=t, t_origin=t)
 
     def visit(self, state: SGDState, block: Block) -> None:
         (evaluate_slopes if self.variant == "r" else evaluate)(state.evidence, block)
@@ -118,17 +126,18 @@ class SGD:
         evidence.passes += 1
         w = state.a / (lam * state.t)
         if self.variant != "r":
-            self._bound(state, w)
+            self._bound(state)
         certificate = certificate_of(evidence, 0.5 * float(w @ w) + p.C * state.losses)
         evidence.candidate += share_of(evidence.passes) * (state.total / state.samples - evidence.candidate)
         self._reset(state)
         return certificate
 
-    def _bound(self, state: SGDState, w: Float64) -> None:
-        """The paper's dual point, which belongs to w, and the mean over passes that favours the late ones."""
-        p, shown = state.problem, state.lam * (state.t - state.t_before)
+    def _bound(self, state: SGDState) -> None:
+        """The paper's dual point, which is w without the warm start, and the mean over passes that favours the late ones."""
+        p, lam = state.problem, state.lam
+        shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.updated_before + state.updated
-        raise_dual(state.evidence, w, p.loss.margin * everything / (state.lam * state.t), 0.0)
+        raise_dual(state.evidence, (state.a - state.origin) / all_shown, p.loss.margin * everything / all_shown, 0.0)
         take_pass(state.evidence, (state.a - state.before) / shown, p.loss.margin * state.updated / shown, 0.0)
 
     def _reset(self, state: SGDState) -> None:
@@ -155,6 +164,9 @@ class SGD:
             updated=sum(s.updated for s in states),
             losses=sum(s.losses for s in states),
         )
+
+    def candidate(self, state: SGDState) -> Float64:
+        return state.evidence.candidate.copy()
 
     def solution(self, state: SGDState) -> LinearSolution:
         return LinearSolution(state.evidence.best.copy(), state.problem.bias)

@@ -10,14 +10,23 @@ from streamsvm.types import Chunk, Statistics, Store
 
 
 class Section:
-    """Wraps a store; its chunk k is chunk ``chunks[k]`` of the other one."""
+    """Wraps a store; its chunk k is chunk ``chunks[k]`` of the other one.
 
-    def __init__(self, store: Store, chunks: Sequence[int]) -> None:
+    ``counts``: rows of each class in these chunks, where that matters.
+    """
+
+    def __init__(self, store: Store, chunks: Sequence[int], counts: tuple[int, ...] | None = None) -> None:
         self._store, self._chunks = store, chunks
         self.name, self.digest = store.name, store.digest
-        layout = store.layout
+        layout = store.layout if counts is None else replace(store.layout, counts=counts)
         nonzeros = None if layout.nonzeros is None else tuple(layout.nonzeros[c] for c in chunks)
         self.layout = replace(layout, chunks=tuple(layout.chunks[c] for c in chunks), nonzeros=nonzeros)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the whole store."""
+        found: dict[str, Any] = getattr(self._store, "facts", {})
+        return found
 
     def statistics(self) -> Statistics:
         return self._store.statistics()

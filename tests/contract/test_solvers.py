@@ -150,6 +150,22 @@ def test_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any)
 
 
 @each_case
+def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
+    """From weights that are of no use: no dual above the optimum, and the end is not worse than the beginning."""
+    store, plan = store_of(), make_plan(job_of(case, 1e-12), store_of())
+    warm = 2.0 * np.random.default_rng(9).normal(size=COLUMNS + 1)
+    problems, events = [replace(p, warm=warm) for p in plan.problems], []
+    trainer = Trainer(store, plan.solver, problems, plan.features, Course(depth=0), events.append)
+    result, best = trainer.train(Stop(20)), optimum(case.loss, False)
+    passes = [event for event in events if event["event"] == "pass"]
+    assert passes[0]["exact"]
+    assert passes[0]["primal"] == pytest.approx(objective(case, warm, weighted=False), rel=1e-6)
+    assert max(event["dual"] for event in passes) <= best * (1 + 1e-6)
+    reached = objective(case, plan.solver.solution(result.runs[0].state).w, weighted=False)
+    assert best * (1 - 1e-6) <= reached < 0.5 * (best + objective(case, warm, weighted=False))
+
+
+@each_case
 def test_solution_is_better_than_zero_and_near_the_optimum(case: Case, optimum: Any) -> None:
     result, _, solver = trained(case, store_of(), 40)
     reached = objective(case, solver.solution(result.runs[0].state).w, weighted=False)

@@ -1,0 +1,126 @@
+"""Starting from a model: the same function whatever the scaling, honest from any weights, worth passes, refused clearly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError
+from streamsvm.jobs import resume
+from streamsvm.jobs.fit import FitJob, FitResult, fit
+from streamsvm.jobs.planning import make_plan
+from streamsvm.rows import Dense
+from streamsvm.store import create, open_store
+from tests.arrays import csr_of
+
+ROWS, COLUMNS = 600, 5
+SOLVERS = ("newton", "dcd", "sgd", "pegasos", "assg")
+
+
+def values() -> tuple[Any, Any]:
+    rng = np.random.default_rng(11)
+    X = (rng.normal(size=(ROWS, COLUMNS)) * [1.0, 2.0, 0.5, 3.0, 1.0] + [0.0, 1.0, 0.0, -1.0, 0.0]).astype(np.float32)
+    score = X @ rng.normal(size=COLUMNS) + 0.8 * rng.normal(size=ROWS)
+    return X, np.digitize(score, [-1.0, 1.0]).astype(np.int32)
+
+
+def store_at(path: Path, *, names: tuple[str, ...] = ("a", "b"), columns: int = COLUMNS, sparse: bool = False) -> Path:
+    X, codes = values()
+    X = np.ascontiguousarray(X[:, :columns])
+    writer = create(path, sparse=sparse, chunk_bytes=4096)
+    writer.append(csr_of(X) if sparse else Dense(X), np.minimum(codes, len(names) - 1), None)
+    writer.commit(names, columns, {"names": None})
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_at(tmp_path_factory.mktemp("warm") / "two.zarr")
+
+
+def fitted(store: Path, model: Path, **more: Any) -> FitResult:
+    settings = {"solver": "newton", "C": 0.1, "tolerance": 1e-4, "loss": "hinge"} | more
+    return fit(FitJob(str(store), str(model), overwrite=True, **settings))
+
+
+def primal(result: FitResult) -> float:
+    certificate = result.training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.exact
+    return certificate.primal
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("now", [False, True])
+def test_it_is_the_same_function_in_any_scaling(tmp_path: Path, sparse: bool, before: bool, now: bool) -> None:
+    store = store_at(tmp_path / "s", sparse=sparse)
+    first = fitted(store, tmp_path / "m", standardize=before, bias=2.0)
+    # one pass of dcd evaluates what it was given, and answers with it
+    again = fitted(store, tmp_path / "n", standardize=now, warm_start=str(tmp_path / "m"), max_passes=1, solver="dcd")
+    X = Dense(values()[0])
+    np.testing.assert_allclose(again.model.decision(X), first.model.decision(X), rtol=1e-4, atol=1e-5)
+    if before == now:
+        bias_costs = 0.5 * (1.0 - 1 / 2.0**2) * first.model.weights[0, -1] ** 2
+        assert before or primal(again) == pytest.approx(primal(first) + bias_costs, rel=1e-9)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_it_never_ends_worse_than_it_began(two: Path, tmp_path: Path, solver: str, loss: str) -> None:
+    if solver == "sgd" and loss != "hinge":
+        pytest.skip("sgd is for the hinge")
+    first = fitted(two, tmp_path / "m", loss=loss)
+    again = fitted(two, tmp_path / "n", loss=loss, solver=solver, warm_start=str(tmp_path / "m"), max_passes=3)
+    assert primal(again) <= primal(first) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("solver", "options"), [("newton", {"sample": 150}), ("dcd", {})])
+def test_it_saves_passes(two: Path, tmp_path: Path, solver: str, options: dict[str, Any]) -> None:
+    settings = {"solver": solver, "options": options, "C": 0.05}
+    cold = fitted(two, tmp_path / "m", **settings)
+    warm = fitted(two, tmp_path / "n", **settings, warm_start=str(tmp_path / "m"))
+    assert warm.training.passes < cold.training.passes
+    assert warm.training.status.value == "converged"
+
+
+def test_every_problem_starts_from_its_own_row(tmp_path: Path) -> None:
+    store = store_at(tmp_path / "s", names=("a", "b", "c"))
+    first = fitted(store, tmp_path / "m")
+    plan = make_plan(FitJob(str(store), "x", C=(0.1, 1.0), warm_start=str(tmp_path / "m")), open_store(store))
+    assert len(plan.problems) == 6
+    for k, problem in enumerate(plan.problems):
+        np.testing.assert_array_equal(problem.warm, first.model.weights[k % 3])
+    assert any(term.name == "warm start" for term in plan.memory.terms)
+
+
+def test_what_does_not_fit_is_refused(two: Path, tmp_path: Path) -> None:
+    def refused(kind: type[StreamSVMError], text: str, store: Path = two, **more: Any) -> None:
+        with pytest.raises(kind, match=text):
+            fitted(store, tmp_path / "n", warm_start=str(tmp_path / "m"), **more)
+
+    refused(MissingError, "no model")
+    fitted(two, tmp_path / "m")
+    refused(DataError, "5 columns, store .* 4", store_at(tmp_path / "narrow", columns=4))
+    refused(DataError, r"tells apart .*'b'.*, this fit .*'z'", store_at(tmp_path / "other", names=("a", "z")))
+    refused(DataError, "tells apart", store_at(tmp_path / "three", names=("a", "b", "c")))
+    refused(UsageError, "kernel", kernel="rbf", landmarks=10)
+    refused(UsageError, "has a bias, this fit has none", bias=0.0)
+    fitted(two, tmp_path / "m", kernel="rbf", landmarks=10, loss="squared_hinge")
+    refused(UsageError, "kernel features")
+
+
+def test_a_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_path: Path) -> None:
+    def identity() -> dict[str, Any]:
+        job = FitJob(str(two), "x", warm_start=str(tmp_path / "m"))
+        return resume.identity_of(job, open_store(two), make_plan(job, open_store(two)))
+
+    fitted(two, tmp_path / "m")
+    before = identity()
+    resume.refuse_other(before, identity())
+    fitted(two, tmp_path / "m", C=1.0)
+    with pytest.raises(ConfigError, match="warm start"):
+        resume.refuse_other(before, identity())

@@ -1,0 +1,149 @@
+"""Linear solvers beside their peers: CPU seconds and peak memory to a relative suboptimality, each in a process of its own.
+
+All solve the same problem, C = 1 / (lambda n), the bias an appended constant 1, on the same rows. ``auto`` reads them
+from a store, pass after pass, under --memory, checksums and certificate included; averaged SGD and Vowpal Wabbit stream
+them from files too; LIBLINEAR and LinearSVC hold them in memory. What is not timed: loading, each peer's own form of the
+data, compilation, and evaluating the primal between two points. Peak: anonymous memory of the process, all of that
+included. Suboptimality is (P - P*) / P*, P* the certified dual of a long run of ours: what is shown is an upper bound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import load, stored
+from harness import DATA, REPOSITORY, Row, anonymous_bytes, arguments, scratch, show
+
+from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.rows import CSR
+from streamsvm.store import open_store, read_chunk
+
+TARGETS = (1e-2, 1e-3, 1e-4)
+CONTESTANTS = {
+    "hinge": ("auto", "LIBLINEAR -s 3", "LinearSVC", "averaged SGD", "VW --sgd"),
+    "squared_hinge": ("auto", "LIBLINEAR -s 1", "LIBLINEAR -s 2", "LinearSVC", "averaged SGD"),
+}
+"""Vowpal Wabbit has no squared hinge."""
+SCRIPT = Path(__file__).with_name("linear_contestants.py")
+SAMPLE_SECONDS = 0.02
+
+
+def made(name: str, directory: Path, rows: int) -> Path:
+    """The store of a set: susy (drawn), flights (late or not, 80 % of the rows, shuffled), or one of ``datasets``."""
+    path = directory / f"{name}.zarr"
+    if name == "susy":
+        synth(SynthJob("susy", str(path), rows=rows))
+    elif name == "flights":
+        ingest(
+            IngestJob(
+                sources=(DATA / "flights-3m.parquet",), store=path, label="delay", label_threshold=1.0, shuffle=True,
+                categorical=("origin", "destination"), calendar=("date",), test_fraction=0.2,
+            )
+        )  # fmt: skip
+    else:
+        stored(load(name, directory), path)
+    return path
+
+
+def export(path: Path, standardize: bool) -> None:
+    """The rows of a store as .npy files beside it, float32: ``values``, or ``data``, ``indices``, ``indptr``; and ``y``."""
+    store = open_store(path)
+    deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
+    scale = 1.0 / np.where(standardize & (deviation > 0), deviation, 1.0)
+    buffers, parts, codes = store.buffers(), [], []
+    for chunk in range(len(store.layout.chunks)):
+        found = read_chunk(store, chunk, buffers)
+        codes.append(found.codes.copy())
+        X = found.X
+        if isinstance(X, CSR):
+            parts.append((X.data * scale[X.indices].astype(np.float32), X.indices.copy(), np.diff(X.indptr)))
+        else:
+            parts.append((((X.values - standardize * store.statistics().mean) * scale).astype(np.float32),))
+    joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+    names = ("values",) if store.layout.dense else ("data", "indices", "indptr")
+    if not store.layout.dense:
+        joined[2] = np.concatenate([[0], np.cumsum(joined[2])])
+    y = np.where(np.concatenate(codes) == 1, 1.0, -1.0)
+    for name, array in zip((*names, "y", "columns"), (*joined, y, np.array(store.layout.columns)), strict=True):
+        np.save(path.parent / f"{path.stem}.{name}.npy", array)
+
+
+def contest(who: str, task: dict[str, Any], limit: float) -> tuple[list[Row], int, str]:
+    """The points a contestant reached, its peak in MiB, and why there are none if so."""
+    child = subprocess.Popen(
+        [sys.executable, str(SCRIPT), json.dumps(task | {"who": who, "limit": limit})],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    peak = [0]
+
+    def sample() -> None:
+        while child.poll() is None:
+            peak[0] = max(peak[0], anonymous_bytes(child.pid))
+            time.sleep(SAMPLE_SECONDS)
+
+    watcher = threading.Thread(target=sample)
+    watcher.start()
+    printed, complaint = child.communicate()
+    watcher.join()
+    points = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    why = "" if points else f"{(complaint.splitlines() or ['no point in time'])[-1][:60]} ({child.returncode})"
+    return points, peak[0] >> 20, why
+
+
+def environment() -> dict[str, str]:
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    return os.environ | single | {"PYTHONPATH": str(REPOSITORY)}
+
+
+def rows_of(task: dict[str, Any], options: Any) -> list[Row]:
+    reference, _, why = contest("reference", task, 4 * options.limit)
+    if why:
+        sys.exit(f"the reference run failed: {why}")
+    best, found = reference[-1]["dual"], []
+    head = {"set": task["set"], "loss": task["loss"], "lambda": task["lam"]}
+    print(head, f"P* within {reference[-1]['primal'] / best - 1:.1e}", flush=True)
+    for who in CONTESTANTS[task["loss"]]:
+        points, peak, why = contest(who, task, options.limit)
+        row: Row = {**head, "who": who}
+        for target in TARGETS:
+            row[f"{target:.0e}"] = min((p["cpu"] for p in points if p["primal"] <= best * (1 + target)), default=None)
+        certified = [p["cpu"] for p in points if p.get("gap", 1.0) <= 1e-3]
+        row |= {"certified 1e-3": min(certified, default=None), "peak MiB": peak}
+        row["best"] = min((p["primal"] / best - 1 for p in points), default=None)
+        found.append(row | {"why": why or None})
+        print(found[-1], flush=True)
+    return found
+
+
+def main() -> None:
+    options = arguments(
+        __doc__, sets="covtype,flights,susy,imdb,a9a", losses="hinge,squared_hinge", lams="1e-4,1e-6", limit=30.0,
+        rows=5_000_000, memory=256,
+    )  # fmt: skip
+    rows: list[Row] = []
+    for name in options.sets.split(","):
+        with scratch() as directory:
+            path, standardize = made(name, directory, options.rows), name == "flights"
+            export(path, standardize)
+            for loss in options.losses.split(","):
+                for lam in options.lams.split(","):
+                    count = open_store(path).layout.rows
+                    task = {
+                        "set": name, "store": str(path), "loss": loss, "lam": float(lam), "C": 1 / (float(lam) * count),
+                        "standardize": standardize, "memory": options.memory << 20,
+                    }  # fmt: skip
+                    rows += rows_of(task, options)
+    show("linear solvers: CPU seconds to a relative suboptimality", rows, options)
+
+
+if __name__ == "__main__":
+    main()
