@@ -28,17 +28,15 @@ import numpy as np
 from streamsvm.compute import operators
 from streamsvm.compute.newton import leverages, scores_pass, squares
 from streamsvm.errors import UsageError
-from streamsvm.losses import Hinge, Huber
+from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Evaluation, Found
 from streamsvm.solvers.sketch import Sample, Sketch
-from streamsvm.solvers.surrogate import EXPLICIT, Model, minimise, polished_dual, smoothing_of
+from streamsvm.solvers.surrogate import EXPLICIT, Model, follow, minimise, polished_dual, rounded
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 WIDEST, WIDE = 1.5, 0.5
 """mu of the first model, whose rows all bend at w = 0, and of the point it ends at."""
-HALF = 0.5
-"""mu falls so in memory, from one problem to the next."""
 AIM = 0.3
 """The part of the tolerance that smoothing may take."""
 NARROWEST = 1e-6
@@ -50,6 +48,8 @@ ROWS, PER_COMPONENT = 50_000, 100
 """Rows of a sample: so many, or so many for each component ..."""
 LARGEST, FEWEST = 64 << 20, 20_000
 """... up to so many bytes, were they dense, but not fewer than these."""
+THIN, THIN_PER_COMPONENT = 2_000, 40
+"""The first model, which begins far from its minimum, is solved on every k-th row before: so many, at least."""
 BRAKE = 4.0
 """At first, in units of components / sampled rows."""
 GOOD, POOR = 0.9, 0.4
@@ -87,12 +87,7 @@ class NewtonState:
 
     @property
     def smooth(self) -> Any:
-        return rounded(self.problem, self.mu)
-
-
-def rounded(problem: Problem, mu: float) -> Any:
-    """The problem's loss, its corner rounded."""
-    return Huber(mu) if mu else problem.loss
+        return rounded(self.problem.loss, self.mu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +193,7 @@ class Newton:
             if not state.squares.any():  # the blocks are factored
                 state.squares = squares(sample.X, factor, problem.columns)
         if state.passes > 1 or problem.warm is not None:
-            model.shift = model.look(state.smooth, w).v - found.v
+            model.shift = model.pull(model.look(state.smooth, w)) - found.v
         state.model, state.model_mu, state.model_value = model, state.mu, found.value
 
     def _go(self, state: NewtonState) -> None:
@@ -208,18 +203,14 @@ class Newton:
         first = state.passes == 1 and problem.warm is None
         model.brake = np.zeros_like(model.center) if first else state.brake * problem.C * self._unsure(state, model)
         floor = NARROWEST if model.sample.complete else WIDE if first else self.narrowing * state.model_mu
-        mu, goal = state.model_mu, AIM * problem.tolerance * state.primal
-        w, solved = minimise(model, rounded(problem, mu), model.center, crude=True)
-        while mu and solved:
-            smoothing = smoothing_of(model, rounded(problem, mu), w)
-            following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
-            if smoothing <= goal or following < 0.99 * floor:
-                break
-            nearer, solved = minimise(model, rounded(problem, following), w, crude=True)
-            mu, w = (following, nearer) if solved else (mu, w)
-        smooth = rounded(problem, mu)
+        w, mu, goal = model.center, state.model_mu, AIM * problem.tolerance * state.primal
+        step = len(model.factor) // max(THIN, THIN_PER_COMPONENT * len(w)) if first else 0
+        if step > 1:
+            w, mu = follow(model.thinned(step), w, mu, floor, goal)
+        w, mu = follow(model, w, mu, floor, goal)
+        smooth = rounded(problem.loss, mu)
         w, _ = minimise(model, smooth, w)
-        start, before = (model.value(h, model.center) for h in (smooth, rounded(problem, state.model_mu)))
+        start, before = (model.value(h, model.center) for h in (smooth, rounded(problem.loss, state.model_mu)))
         state.reference = state.model_value + start - before
         state.promised = start - model.value(smooth, w)
         state.point, state.mu = w, mu

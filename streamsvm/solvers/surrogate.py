@@ -21,6 +21,7 @@ import scipy.linalg
 from streamsvm.compute import operators
 from streamsvm.compute.certificate import scaled_dual
 from streamsvm.compute.newton import slopes_pass, squares, trial_pass
+from streamsvm.losses import Huber
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.solvers.evaluation import Found, Sums
 from streamsvm.solvers.sketch import Sample
@@ -29,8 +30,10 @@ from streamsvm.types import Problem
 EXPLICIT = 1500
 """Up to as many components the Hessian is a matrix; beyond, conjugate gradients meet it in products only."""
 ITERATIONS = 40
-DECREMENT = 1e-8
-"""The model is minimised when a step promises less than this share of its value ..."""
+HALF = 0.5
+"""mu falls so in memory, from one problem to the next."""
+DECREMENT = 1e-5
+"""The model is minimised when a step promises less than this share of the tolerance, of its value ..."""
 CRUDE = 1e-4
 """... and, on the way to a narrower corner, this share."""
 SHARP = 0.02
@@ -43,11 +46,11 @@ PRODUCTS = 200
 
 
 class Look(NamedTuple):
-    """The model's rows at a point; slopes and bends (n,), v (p,) = X' slopes."""
+    """The model's rows at a point; all (n,)."""
 
     sums: Sums
+    slopes: Float64
     bends: Float64
-    v: Float64
     f: Float64
 
 
@@ -63,11 +66,22 @@ class Model:
     brake: Float64
 
     def look(self, smooth: Any, w: Float64) -> Look:
-        X, y, problem = self.sample.X, self.sample.y, self.problem
-        f = operators.margins(X, w)
+        problem, f = self.problem, operators.margins(self.sample.X, w)
         slopes, bends = np.empty(len(f)), np.empty(len(f))
-        sums = slopes_pass(y, self.factor, f, problem.C, problem.loss, smooth, slopes, bends)
-        return Look(Sums(*sums), bends, operators.adjoint(X, slopes, problem.columns), f)
+        sums = slopes_pass(self.sample.y, self.factor, f, problem.C, problem.loss, smooth, slopes, bends)
+        return Look(Sums(*sums), slopes, bends, f)
+
+    def pull(self, look: Look) -> Float64:
+        """v (p,) = X' slopes."""
+        return operators.adjoint(self.sample.X, look.slopes, self.problem.columns)
+
+    def thinned(self, step: int) -> Model:
+        """Every ``step``-th row, standing for that many."""
+        chosen = np.zeros(len(self.factor), np.bool_)
+        chosen[::step] = True
+        X, y, s, probability = self.sample
+        sample = Sample(row_where(X, chosen), y[chosen], s[chosen], probability[chosen])
+        return Model(self.problem, sample, step * self.factor[chosen], self.center, self.shift, self.brake)
 
     def outer(self, w: Float64) -> float:
         """What of M(w) is not a sum over rows."""
@@ -79,7 +93,7 @@ class Model:
         return self.look(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
 
     def gradient(self, look: Look, w: Float64) -> Float64:
-        return w + self.shift + self.brake * (w - self.center) - look.v
+        return w + self.shift + self.brake * (w - self.center) - self.pull(look)
 
 
 def minimise(model: Model, smooth: Any, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
@@ -90,7 +104,7 @@ def minimise(model: Model, smooth: Any, w: Float64, *, crude: bool = False) -> t
         value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
         step = _step(model, here, gradient)
         promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
-        if promise <= (CRUDE if crude else DECREMENT) * abs(value) and (crude or norm <= sharp * abs(value)):
+        if promise <= (CRUDE if crude else DECREMENT * model.problem.tolerance) * abs(value) and (crude or norm <= sharp * abs(value)):
             return w, True
         length = _length(model, smooth, here, w, step)
         if length == 0.0:
@@ -99,19 +113,40 @@ def minimise(model: Model, smooth: Any, w: Float64, *, crude: bool = False) -> t
     return w, False
 
 
+def follow(model: Model, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
+    """The minimum of the model and the mu it is for, from w, the corner narrowing on the way: not below ``floor``, and no
+    further than to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
+    """
+    loss = model.problem.loss
+    w, solved = minimise(model, rounded(loss, mu), w, crude=True)
+    while mu and solved:
+        smoothing = smoothing_of(model, rounded(loss, mu), w)
+        following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
+        if smoothing <= goal or following < 0.99 * floor:
+            break
+        nearer, solved = minimise(model, rounded(loss, following), w, crude=True)
+        mu, w = (following, nearer) if solved else (mu, w)
+    return w, mu
+
+
+def rounded(loss: Any, mu: float) -> Any:
+    """The loss, its corner rounded."""
+    return Huber(mu) if mu else loss
+
+
 def smoothing_of(model: Model, smooth: Any, w: Float64) -> float:
     """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
     found = model.look(smooth, w)
-    return found.sums.losses - found.sums.linear + float(found.v @ w)
+    return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
 
 def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: Found, w: Float64) -> float:
     """The dual value when the sample's a_i are solved for, all others being what they are at w."""
     model = Model(problem, sample, sample.s.astype(np.float64), w, np.zeros_like(w), np.zeros_like(w))
     before = model.look(smooth, w)
-    model.shift = before.v - found.v
+    model.shift = model.pull(before) - found.v
     after = model.look(smooth, minimise(model, smooth, w)[0])
-    sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), found.v - before.v + after.v
+    sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.pull(after) - model.shift
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 
 

@@ -168,7 +168,7 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
     sample = sketched(60, np.ones(ROWS), [0, 1, 2]).sample()
     assert sample is not None
     model = Model(problem, sample, sample.s / sample.probability, w, np.zeros_like(w), np.ones_like(w))
-    model.shift = model.look(smooth, w).v - here.v
+    model.shift = model.pull(model.look(smooth, w)) - here.v
     found = here.close(problem, w)
     np.testing.assert_allclose(model.gradient(model.look(smooth, w), w), found.gradient, atol=1e-9)
     end, solved = minimise(model, smooth, w)

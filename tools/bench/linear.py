@@ -1,7 +1,9 @@
 """Linear solvers x data sets: passes, seconds and certified gap, beside one warm reading of the store.
 
-Each run is a fit as a user starts it, without writing a model, ended at the tolerance or at --passes. CPU seconds are
-those of the whole process, reader included; the first run of each kind compiles and is not counted.
+Each run is a fit as a user starts it, within --memory, without writing a model, ended at the tolerance, at --passes or
+after --seconds. lambda = 1 / (C n): 1e-2, 1e-4, 1e-6 are C = 0.01, 1, 100 times 10^4 / n. CPU seconds are those of the
+whole process, reader included; the first run of each kind compiles and is not counted. "one optimum": whether the
+intervals [dual, primal] of all solvers of a problem have a point in common, as they must.
 """
 
 from __future__ import annotations
@@ -11,39 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import scipy.linalg  # noqa: F401  before its BLAS is limited
-from datasets import load, stored
-from harness import DATA, Row, arguments, scratch, show
+from harness import Row, arguments, scratch, show
+from stores import SCALED, made
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.fit import _trainer
 from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.synth import SynthJob, synth
-from streamsvm.jobs.training import Course, Trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.store import open_store
-from streamsvm.types import Stop
+from streamsvm.types import Certificate, Stop
 
-
-def made(name: str, rows: int, directory: Path) -> Any:
-    """A store by name: susy, flights, or one of ``datasets``."""
-    path = directory / f"{name}.zarr"
-    if name == "susy":
-        synth(SynthJob("susy", str(path), rows=rows))
-    elif name == "flights":
-        ingest(
-            IngestJob(
-                sources=(DATA / "flights-3m.parquet",),
-                store=path,
-                label="delay",
-                label_threshold=15.0,
-                categorical=("origin", "destination"),
-                calendar=("date",),
-            )
-        )
-    else:
-        return stored(load(name, directory), path)
-    return open_store(path)
+ROUNDING = 1e-9
 
 
 def reading(store: Any) -> float:
@@ -58,43 +38,64 @@ def reading(store: Any) -> float:
     return min(taken)
 
 
-def run(store: Any, job: FitJob, passes: int) -> Row:
+def run(store: Any, job: FitJob, stop: Stop, directory: Path) -> tuple[Row, Certificate]:
     """One fit; its plan decides what is kept and what is read again."""
     plan = make_plan(job, store)
+    plan.memory.check(plan.remedy)
     cpu, began = time.process_time(), time.perf_counter()
-    course = Course(job.seed, job.prefetch, plan.memory.retain)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, course, lambda _: None)
-    result = trainer.train(Stop(passes))
+    trainer = _trainer(job, store, plan, directory, lambda _: None)
+    result = trainer.train(stop)
+    trainer.close()
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     certificate = result.runs[0].certificate
     assert certificate is not None
     gap = f"{certificate.gap:.1e}" + ("" if certificate.exact else " ~")
-    return {"solver": plan.solver_name, "passes": result.passes, "s": seconds, "CPU s": cpu, "gap": gap}
+    solver = plan.solver_name if job.solver != "auto" else f"auto: {plan.solver_name}"
+    peak = result.peak >> 20
+    return {"solver": solver, "passes": result.passes, "s": seconds, "CPU s": cpu, "gap": gap, "MiB": peak}, certificate
+
+
+def agreed(found: list[Certificate]) -> str:
+    """Whether there is a value no dual is above and no primal below."""
+    low, high = max(c.dual for c in found), min(c.primal for c in found if c.exact)
+    return "yes" if low <= high * (1.0 + ROUNDING) else f"NO: {low:.9g} > {high:.9g}"
+
+
+def table(store: Any, name: str, options: Any, directory: Path) -> list[Row]:
+    rows: list[Row] = []
+    once, stop = reading(store), Stop(options.passes, options.seconds)
+    for loss in options.losses.split(","):
+        solvers = [s for s in options.solvers.split(",") if s != "sgd" or loss == "hinge"]
+        compiled: set[str] = set()
+        for lam in map(float, options.lams.split(",")):
+            certificates = []
+            for solver in solvers:
+                job = FitJob(
+                    store.name, "unused", solver=solver, loss=loss, lambda_=lam, tolerance=options.tolerance,
+                    standardize=name in SCALED, memory=options.memory << 20,
+                )  # fmt: skip
+                if solver not in compiled:
+                    run(store, job, Stop(2), directory)
+                    compiled.add(solver)
+                row, certificate = run(store, job, stop, directory)
+                certificates.append(certificate)
+                rows.append({"set": name, "loss": loss, "lambda": lam, **row, "x reading": row["s"] / once})
+                print(rows[-1], flush=True)
+            rows[-1]["one optimum"] = agreed(certificates)
+    return rows
 
 
 def main() -> None:
     options = arguments(
-        __doc__, sets="a9a,covtype,flights,susy", losses="hinge,squared_hinge", solvers="auto,dcd",
-        lams="1e-3,1e-4,1e-5,1e-6", tolerance=1e-3, passes=40, rows=5_000_000,
+        __doc__, sets="a9a,ijcnn1,covtype,imdb,flights,kdd99,susy", losses="hinge,squared_hinge",
+        solvers="auto,dcd,sgd,pegasos,assg", lams="1e-2,1e-4,1e-6", tolerance=1e-3, passes=40, seconds=20.0,
+        rows=5_000_000, memory=256,
     )  # fmt: skip
     rows: list[Row] = []
-    with scratch() as directory, threadpool_limits(1):
+    with threadpool_limits(1):
         for name in options.sets.split(","):
-            store = made(name, options.rows, directory)
-            once = reading(store)
-            for loss in options.losses.split(","):
-                for solver in options.solvers.split(","):
-                    jobs = [
-                        FitJob(store.name, "unused", solver=solver, loss=loss, lambda_=float(lam),
-                               tolerance=options.tolerance, standardize=name == "flights")
-                        for lam in options.lams.split(",")
-                    ]  # fmt: skip
-                    run(store, jobs[0], 2)
-                    for job in jobs:
-                        found = run(store, job, options.passes)
-                        rows.append(
-                            {"set": name, "loss": loss, "lambda": job.lambda_, **found, "x reading": found["s"] / once}
-                        )
+            with scratch() as directory:
+                rows += table(made(name, options.rows, directory), name, options, directory)
     show(f"linear solvers, certified gap {options.tolerance:g}, one BLAS thread", rows, options)
 
 

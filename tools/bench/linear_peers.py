@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import load, stored
-from harness import DATA, REPOSITORY, Row, anonymous_bytes, arguments, scratch, show
+from harness import REPOSITORY, Row, anonymous_bytes, arguments, scratch, show
+from stores import SCALED, made
 
-from streamsvm.jobs.ingest import IngestJob, ingest
-from streamsvm.jobs.synth import SynthJob, synth
 from streamsvm.rows import CSR
-from streamsvm.store import open_store, read_chunk
+from streamsvm.store import read_chunk
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 CONTESTANTS = {
@@ -37,26 +35,9 @@ SCRIPT = Path(__file__).with_name("linear_contestants.py")
 SAMPLE_SECONDS = 0.02
 
 
-def made(name: str, directory: Path, rows: int) -> Path:
-    """The store of a set: susy (drawn), flights (late or not, 80 % of the rows, shuffled), or one of ``datasets``."""
-    path = directory / f"{name}.zarr"
-    if name == "susy":
-        synth(SynthJob("susy", str(path), rows=rows))
-    elif name == "flights":
-        ingest(
-            IngestJob(
-                sources=(DATA / "flights-3m.parquet",), store=path, label="delay", label_threshold=1.0, shuffle=True,
-                categorical=("origin", "destination"), calendar=("date",), test_fraction=0.2,
-            )
-        )  # fmt: skip
-    else:
-        stored(load(name, directory), path)
-    return path
-
-
-def export(path: Path, standardize: bool) -> None:
+def export(store: Any, standardize: bool) -> None:
     """The rows of a store as .npy files beside it, float32: ``values``, or ``data``, ``indices``, ``indptr``; and ``y``."""
-    store = open_store(path)
+    path = Path(store.name)
     deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
     scale = 1.0 / np.where(standardize & (deviation > 0), deviation, 1.0)
     buffers, parts, codes = store.buffers(), [], []
@@ -126,19 +107,19 @@ def rows_of(task: dict[str, Any], options: Any) -> list[Row]:
 
 def main() -> None:
     options = arguments(
-        __doc__, sets="covtype,flights,susy,imdb,a9a", losses="hinge,squared_hinge", lams="1e-4,1e-6", limit=30.0,
+        __doc__, sets="covtype,flights0,susy,imdb,a9a", losses="hinge,squared_hinge", lams="1e-4,1e-6", limit=30.0,
         rows=5_000_000, memory=256,
     )  # fmt: skip
     rows: list[Row] = []
     for name in options.sets.split(","):
         with scratch() as directory:
-            path, standardize = made(name, directory, options.rows), name == "flights"
-            export(path, standardize)
+            store, standardize = made(name, options.rows, directory), name in SCALED
+            export(store, standardize)
             for loss in options.losses.split(","):
                 for lam in options.lams.split(","):
-                    count = open_store(path).layout.rows
                     task = {
-                        "set": name, "store": str(path), "loss": loss, "lam": float(lam), "C": 1 / (float(lam) * count),
+                        "set": name, "store": store.name, "loss": loss, "lam": float(lam),
+                        "C": 1 / (float(lam) * store.layout.rows),
                         "standardize": standardize, "memory": options.memory << 20,
                     }  # fmt: skip
                     rows += rows_of(task, options)
