@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import mib
-from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.newton import Newton, least_rows
 from streamsvm.types import Layout, Problem
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
 
 
 def _needed(job: FitJob, layout: Layout) -> int:
-    """Bytes of the second-order solver, all problems together."""
+    """Bytes of the second-order solver with the smallest sample that is of use, all problems together."""
     problems = 1 if len(layout.classes) == 2 or job.positive is not None else len(layout.classes)
     problems *= len(job.C) if isinstance(job.C, tuple) else 1
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0)
-    found: int = SOLVERS["newton"]().cost(problem, layout).fixed
-    return problems * found
+    return problems * Newton(least_rows(problem)).cost(problem, layout).fixed

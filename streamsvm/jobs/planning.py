@@ -179,12 +179,23 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
         fly = embedding.where == FLY
         request = replace(request, factored=fly and solver_name in nystrom.THROUGH_OPERATORS, on_disk=not fly)
     memory = plan_memory(job, store, solver, problems, request)
-    while kernel is not None and memory.total > memory.limit and (less := exact.smaller(solver)) is not None:
-        solver, memory = less, plan_memory(job, store, less, problems)
+    asked = solver
+    while memory.total > memory.limit and (less := smaller(job, solver, problems[0])) is not None:
+        solver, memory = less, plan_memory(job, store, less, problems, request)
+    if kernel is None and getattr(solver, "sample", None) != getattr(asked, "sample", None):
+        why += f"; memory is short: {solver.sample} rows in its model"
     remedy = remedy_for(layout, job)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
     return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)
+
+
+def smaller(job: FitJob, solver: Any, problem: Problem) -> Any:
+    """The same solver with fewer rows in memory than it would like; None where that is the user's choice, or the least."""
+    if problem.kernel is not None:
+        return exact.smaller(solver)
+    shrink = getattr(solver, "smaller", None)
+    return shrink(problem) if shrink is not None and "sample" not in job.options else None
 
 
 def most_landmarks(

@@ -29,6 +29,8 @@ MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "ove
 FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
 """Settings that may change from run to run; ``embedding`` is part of what the plan decided."""
 STOP, LIMITS = "stop", ("certify", "stop")
+SAMPLE = "sample"
+"""Rows in a solver's model, where it has one: fewer than it would like when memory was short."""
 KEPT_IN_MEMORY = "kept in memory"
 SHARE = 20
 """Checkpoints are made so seldom that they take at most one part in so many of the time."""
@@ -52,6 +54,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
         "blocks": KEPT_IN_MEMORY if plan.memory.kept else "read in every pass",
         "embedding": None if plan.embedding is None else plan.embedding.where,
         "warm start": warm_digest(plan.problems),
+        SAMPLE: getattr(plan.solver, SAMPLE, None),
     }
 
 
@@ -65,7 +68,8 @@ def plan_again(job: FitJob, store: Store, saved: list[Saved]) -> Plan:
     if not saved:
         return make_plan(job, store)
     then = saved[0].identity
-    plan = make_plan(replace(job, embedding=then.get("embedding") or job.embedding), store)
+    options = job.options | ({} if then.get(SAMPLE) is None else {SAMPLE: then[SAMPLE]})
+    plan = make_plan(replace(job, embedding=then.get("embedding") or job.embedding, options=options), store)
     memory, keep = plan.memory, budget.keep_term(store.layout)
     kept = then.get("blocks") == KEPT_IN_MEMORY and keep is not None
     if kept != memory.kept and keep is not None:

@@ -20,7 +20,7 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,7 +47,9 @@ BEND = 0.5
 ROWS, PER_COMPONENT = 50_000, 100
 """Rows of a sample: so many, or so many for each component ..."""
 LARGEST, FEWEST = 64 << 20, 20_000
-"""... up to so many bytes, were they dense, but not fewer than these."""
+"""... up to so many bytes, were they dense, but not fewer than these ..."""
+LEAST, LEAST_PER_COMPONENT = 2_000, 20
+"""... unless memory is short."""
 THIN, THIN_PER_COMPONENT = 2_000, 40
 """The first model, which begins far from its minimum, is solved on every k-th row before: so many, at least."""
 BRAKE = 4.0
@@ -110,6 +112,11 @@ class Newton:
         matrices = 3 * 8 * p * p + operators.gram_bytes(p) if p <= EXPLICIT else 0
         rows = sample_rows(self.sample, problem)
         return Cost(fixed=matrices + 20 * 8 * p + 3 * rows * row, per_block_row=48)
+
+    def smaller(self, problem: Problem) -> Newton | None:
+        """The same with half the sample, for want of memory; None where it would be too small to be of use."""
+        half = sample_rows(self.sample, problem) // 2
+        return replace(self, sample=half) if half >= least_rows(problem) else None
 
     def start(self, problem: Problem) -> NewtonState:
         if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
@@ -246,6 +253,11 @@ def first_mu(problem: Problem) -> float:
     if not isinstance(problem.loss, Hinge):
         return 0.0
     return WIDEST if problem.warm is None else float(np.sqrt(AIM * problem.tolerance))
+
+
+def least_rows(problem: Problem) -> int:
+    """Of a sample that is of use."""
+    return max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
 
 
 def sample_rows(asked: int | None, problem: Problem) -> int:

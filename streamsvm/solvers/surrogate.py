@@ -72,7 +72,7 @@ class Model:
         return Look(Sums(*sums), slopes, bends, f)
 
     def pull(self, look: Look) -> Float64:
-        """v (p,) = X' slopes."""
+        """V (p,) = X' slopes."""
         return operators.adjoint(self.sample.X, look.slopes, self.problem.columns)
 
     def thinned(self, step: int) -> Model:
@@ -104,7 +104,9 @@ def minimise(model: Model, smooth: Any, w: Float64, *, crude: bool = False) -> t
         value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
         step = _step(model, here, gradient)
         promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
-        if promise <= (CRUDE if crude else DECREMENT * model.problem.tolerance) * abs(value) and (crude or norm <= sharp * abs(value)):
+        if promise <= (CRUDE if crude else DECREMENT * model.problem.tolerance) * abs(value) and (
+            crude or norm <= sharp * abs(value)
+        ):
             return w, True
         length = _length(model, smooth, here, w, step)
         if length == 0.0:

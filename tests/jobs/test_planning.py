@@ -1,0 +1,78 @@
+"""What is decided before the first read, where memory is short: fewer rows in newton's model, then another solver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.jobs import resume
+from streamsvm.jobs.planning import FitJob, Plan, make_plan
+from streamsvm.rows import Dense
+from streamsvm.schedule.budget import MIB
+from streamsvm.solvers.newton import least_rows, sample_rows
+from streamsvm.store.memory import MemoryStore
+
+CHUNKS, COLUMNS = (5_000,) * 40, 200
+
+
+def store() -> Any:
+    """200,000 rows x 200 as far as a plan can see."""
+    small = MemoryStore()
+    rng = np.random.default_rng(0)
+    small.append(Dense(rng.normal(size=(10, COLUMNS)).astype(np.float32)), np.arange(10, dtype=np.int32) % 2)
+    small.commit(("a", "b"), COLUMNS)
+    small.layout = replace(small.layout, chunks=CHUNKS, counts=(100_000, 100_000))
+    return small
+
+
+def planned(memory: int, **more: Any) -> Plan:
+    return make_plan(FitJob("memory", "model", memory=memory, **more), store())
+
+
+def rows(plan: Plan) -> int:
+    found: Any = plan.solver
+    return sample_rows(found.sample, plan.problems[0])
+
+
+@pytest.mark.parametrize("solver", ["auto", "newton"])
+def test_the_model_takes_what_memory_leaves_it(solver: str) -> None:
+    ample = planned(4096 * MIB, solver=solver)
+    assert "short" not in ample.why
+    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.kept else 0)
+    sizes = [rows(ample)]
+    for less in (20 * MIB, 60 * MIB, 90 * MIB):
+        plan = planned(needs - less, solver=solver)
+        assert plan.memory.total <= plan.memory.limit
+        assert plan.solver_name == "newton"
+        assert f"memory is short: {rows(plan)} rows" in plan.why
+        sizes.append(rows(plan))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[1] > sizes[-1] >= least_rows(ample.problems[0])
+
+
+def test_below_the_least_another_solver_or_a_refusal() -> None:
+    ample = planned(4096 * MIB)
+    bare = sum(term.nbytes for term in ample.memory.terms if term.name not in ("solver", "all rows"))
+    assert planned(bare + 4 * MIB).solver_name == "dcd"
+    refused = planned(bare + 4 * MIB, solver="newton")
+    assert refused.memory.total > refused.memory.limit
+    assert rows(refused) < 2 * least_rows(refused.problems[0])
+
+
+def test_a_sample_that_was_asked_for_is_not_changed() -> None:
+    ample = planned(4096 * MIB, solver="newton", options={"sample": 50_000})
+    tight = planned(ample.memory.total - 60 * MIB, solver="newton", options={"sample": 50_000})
+    assert rows(tight) == 50_000
+
+
+def test_a_resumed_run_keeps_its_sample() -> None:
+    ample = planned(4096 * MIB)
+    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.kept else 0)
+    job = FitJob("memory", "model", memory=needs - 40 * MIB)
+    first = make_plan(job, store())
+    saved = resume.Saved(1, resume.identity_of(job, store(), first), None, {})
+    again = resume.plan_again(replace(job, memory=4096 * MIB), store(), [saved])
+    assert rows(again) == rows(first) < rows(ample)
