@@ -127,6 +127,9 @@ class Lines:
         self._progress, self._told = Progress(), time.monotonic()
 
     def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "plan":
+            self._stream.write(plan_line(event) + "\n")
+            self._stream.flush()
         if self._progress.take(event) and time.monotonic() - self._told >= self._interval:
             self._told = time.monotonic()
             share = self._progress.done / self._progress.total if self._progress.total else None
@@ -155,6 +158,8 @@ def _onto(bars: Bars) -> Report:
     progress, task = Progress(), bars.add_task("", total=None, details="")
 
     def report(event: dict[str, Any]) -> None:
+        if event["event"] == "plan":
+            bars.console.print(plan_line(event), highlight=False)
         if progress.take(event):
             total = progress.total or None
             bars.update(
@@ -176,6 +181,14 @@ def count_text(count: float) -> str:
             return f"{count:.3g}{unit}"
         count /= 1000
     return f"{count:.3g} G"
+
+
+def plan_line(plan: dict[str, Any]) -> str:
+    """The first line of a fit, from its 'plan' event: what was chosen and why, and what is solved."""
+    costs = [f"{C:.4g}" for C in dict.fromkeys(plan["C"])]
+    classes = plan["problems"] // len(costs)
+    what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
+    return f"solver {plan['solver']} ({plan['why']}), {what}, C = {', '.join(costs)}"
 
 
 def fit_line(end: dict[str, Any]) -> str:

@@ -189,14 +189,15 @@ def test_progress_is_a_line_an_interval_where_there_is_no_terminal() -> None:
 
     stream = io.StringIO()
     lines = Lines(stream, interval=0.0)
-    lines({"event": "plan"})
+    lines({"event": "plan", "solver": "newton", "why": "few passes", "C": [0.5] * 3 + [2.0] * 3, "problems": 6})
     lines({"event": "progress", "pass": 1, "rows": 0, "of": 100, "seconds": 0.0, "memory": 1 << 20})
     lines({"event": "progress", "pass": 1, "rows": 50, "of": 100, "seconds": 2.0, "memory": 3 << 20})
     lines({"event": "pass", "pass": 1, "gap": 0.5, "seconds": 4.0, "memory": 3 << 20})
     lines({"event": "progress", "pass": 2, "rows": 10, "of": 100, "seconds": 4.5, "memory": 3 << 20})
     written = stream.getvalue().splitlines()
-    assert written[1] == "fit, pass 1: 50%, 25 rows/s, 2 s left in this pass, 3 MiB"
-    assert written[3] == "fit, pass 2: 10%, 20 rows/s, 4.5 s left in this pass, gap 50 %, 3 MiB"
+    assert written[0] == "solver newton (few passes), 3 classes, each against the rest, C = 0.5, 2"
+    assert written[2] == "fit, pass 1: 50%, 25 rows/s, 2 s left in this pass, 3 MiB"
+    assert written[4] == "fit, pass 2: 10%, 20 rows/s, 4.5 s left in this pass, gap 50 %, 3 MiB"
 
 
 def test_progress_of_a_file_counts_its_bytes() -> None:

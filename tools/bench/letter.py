@@ -54,7 +54,7 @@ def main() -> None:
     rows: list[Row] = []
     with scratch() as directory:
         for part, name in (("train", "letter.xz"), ("test", "letter.t.xz")):
-            ingest(IngestJob((DATA / name,), directory / f"{part}.zarr", features=16))
+            ingest(IngestJob(sources=(DATA / name,), store=directory / f"{part}.zarr", features=16))
         for loss in options.losses.split(","):
             for solver in options.solvers.split(","):
                 rows += ours(directory, solver, loss, options.c, options.tolerance)

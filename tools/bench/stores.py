@@ -26,12 +26,12 @@ def made(name: str, rows: int, directory: Path) -> Any:
     if name == "susy":
         synth(SynthJob("susy", str(path), rows=rows))
     elif name == "flights":
-        ingest(IngestJob((DATA / "flights-3m.parquet",), path, label_threshold=15.0, **FLIGHTS))
+        ingest(IngestJob(sources=(DATA / "flights-3m.parquet",), store=path, label_threshold=15.0, **FLIGHTS))
     elif name == "flights0":
         late = {"label_threshold": 1.0, "test_fraction": 0.2, "shuffle": True}
-        ingest(IngestJob((DATA / "flights-3m.parquet",), path, **FLIGHTS, **late))
+        ingest(IngestJob(sources=(DATA / "flights-3m.parquet",), store=path, **FLIGHTS, **late))
     elif name == "kdd99":
-        ingest(IngestJob((DATA / "kddcup.data_10_percent.gz",), path, **KDD99))
+        ingest(IngestJob(sources=(DATA / "kddcup.data_10_percent.gz",), store=path, **KDD99))
     else:
         stored(load(name, directory), path)
     return open_store(path)
