@@ -19,7 +19,7 @@ from streamsvm.compute.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64
 from streamsvm.types import Block
 
-SPARE = 1.3
+SPARE = 2.0
 """Rows are thrown out when there are this many times ``limit``."""
 
 

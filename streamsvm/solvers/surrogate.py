@@ -32,7 +32,7 @@ EXPLICIT = 1500
 ITERATIONS = 40
 HALF = 0.5
 """mu falls so in memory, from one problem to the next."""
-DECREMENT = 1e-5
+DECREMENT = 1e-3
 """The model is minimised when a step promises less than this share of the tolerance, of its value ..."""
 CRUDE = 1e-4
 """... and, on the way to a narrower corner, this share."""

@@ -44,17 +44,17 @@ def svmlight(name: str, columns: int, directory: Path) -> Data:
     """One of the sets in libsvm's text format, through scikit-learn's parser."""
     from sklearn.datasets import load_svmlight_file
 
-    packed = f"{name}.gz" if name == "ijcnn1" else f"{name}.xz"
+    packed = f"{name}.gz" if name.startswith("ijcnn1") else f"{name}.xz"
     X, y = load_svmlight_file(str(unpacked(packed, directory)), n_features=columns, zero_based=False)
     # LIBLINEAR's wrappers take 32-bit indices only
     X = sp.csr_matrix((X.data.astype(np.float32), X.indices.astype(np.int32), X.indptr.astype(np.int32)), X.shape)
-    above = 13 if name == "letter" else 0  # of the 26 letters, the second half against the first
+    above = 13 if name.startswith("letter") else 0  # of the 26 letters, the second half against the first
     return Data(name, X, np.where(y > above, 1.0, -1.0))
 
 
 def load(name: str, directory: Path) -> Data:
-    """A set by name: covtype, or one of COLUMNS."""
-    return covtype(directory) if name == "covtype" else svmlight(name, COLUMNS[name], directory)
+    """A set by name: covtype, or one of COLUMNS; NAME.t is the test set its publishers made."""
+    return covtype(directory) if name == "covtype" else svmlight(name, COLUMNS[name.removesuffix(".t")], directory)
 
 
 def stored(data: Data, path: Path) -> Any:
