@@ -14,7 +14,7 @@ A record needs a field: numba cannot pass an empty one. Where C_i = 0 the row ha
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamsvm.registry import Registry
 
@@ -120,3 +120,8 @@ LOSSES = Registry(
         "huber": "streamsvm.losses:Huber",
     },
 )
+
+
+def rounded(loss: Any, mu: float) -> Any:
+    """The loss, its corner rounded over a width of 2 mu; itself where mu is 0."""
+    return Huber(mu) if mu else loss

@@ -18,6 +18,7 @@ from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.jobs import interruption, resume
 from streamsvm.jobs.checkpoint import Generations, Saved
+from streamsvm.jobs.dual import save_dual
 from streamsvm.jobs.exact import machine_of
 from streamsvm.jobs.features import with_features
 from streamsvm.jobs.path import models_by_C, path_names
@@ -95,7 +96,7 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
         models = models_by_C(Model(weights, plan.class_names, provenance, expansion), plan.problems)
         paths, best = path_names(target, plan.costs), best_cost(plan.costs, training)
         if job.dual:
-            _save_dual(Path(job.dual), training)
+            save_dual(Path(job.dual), seen, plan, training)
         _keep(run, plan, training)
         for C, model in models.items():
             model.save(path_names(run / "model.ssvm", plan.costs)[C])
@@ -203,14 +204,6 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
         "compute_share": busy,
         "validation": verdict(plan.costs, training),
     }
-
-
-def _save_dual(path: Path, training: Training) -> None:
-    """The dual variables (problems, rows) float64 as .npy, written chunk by chunk.  One problem: (rows,)."""
-    rows, problems = training.row_states["alpha"], len(training.runs)
-    shape = (rows.layout.rows,) if problems == 1 else (problems, rows.layout.rows)
-    chunks = range(len(rows.layout.chunks))
-    durable.write_npy(path, shape, (rows.load(c)[k] for k in range(problems) for c in chunks))
 
 
 @contextmanager

@@ -161,8 +161,8 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
     solver = build(solver_for(solver_name, job.loss), job.options, f"solver '{solver_name}'")
-    if job.dual and not any(state.name == "alpha" for state in solver.row_state):
-        raise UsageError(f"solver '{solver_name}' has no dual variables to write", hint="--dual goes with --solver dcd")
+    if job.dual:
+        solver = proving(solver, solver_name)
     features = features_of(job, store)
     request = nystrom.request_of(job, store, features)
     kernel = exact.kernel_of(job, solver_name, store, features)
@@ -225,6 +225,15 @@ def build(kind: Any, options: dict[str, Any], what: str) -> Any:
         return msgspec.convert(options, kind, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"{what}: {error}", hint="see 'streamsvm fit --help'") from error
+
+
+def proving(solver: Solver[Any], name: str) -> Solver[Any]:
+    """The solver, set to keep the dual variables it proves its bound with. Raises UsageError where it has none."""
+    if any(state.name == "alpha" for state in solver.row_state):
+        return solver
+    if hasattr(solver, "witness"):
+        return replace(solver, polish=False)  # type: ignore[type-var]
+    raise UsageError(f"solver '{name}' has no dual variables to write", hint="--dual goes with --solver dcd or newton")
 
 
 def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute import operators
-from streamsvm.compute.certificate import scaled_dual
+from streamsvm.compute.certificate import best_scale, scaled_dual
 from streamsvm.compute.newton import look_pass, slopes_pass
+from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.types import Block, Problem
 
@@ -29,12 +30,22 @@ class Sums(NamedTuple):
 NOTHING = Sums(0.0, 0.0, 0.0, 0.0)
 
 
+class Witness(NamedTuple):
+    """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
+
+    w: Float64
+    mu: float
+    t: float
+
+
 class Found(NamedTuple):
     """What a pass says of its point."""
 
     primal: float
     dual: float
     """Of the best scaled dual point."""
+    scale: float
+    """By how much that is scaled."""
     smoothing: float
     """primal - dual without scaling - 1/2 ||gradient||^2: what rounding the loss costs."""
     value: float
@@ -75,7 +86,8 @@ class Evaluation:
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
         dual = scaled_dual(problem.loss, linear, quadratic, square)
-        return Found(half + losses, dual, smoothing, half + smoothed, gradient, self.sums, self.v)
+        scale = best_scale(problem.loss, linear, quadratic, square)
+        return Found(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
 
 
 def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) -> tuple[Float64, tuple[float, ...]]:
@@ -89,3 +101,12 @@ def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) ->
         return f, sums
     f = np.empty(len(y))
     return f, look_pass(X, y, s, w, problem.C, problem.loss, smooth, f, v)
+
+
+def slopes_at(problem: Problem, witness: Witness, block: Block) -> Float64:
+    """The dual variables of a block's rows."""
+    smooth = rounded(problem.loss, witness.mu)
+    f, _ = look(problem, smooth, block, witness.w, np.zeros(len(witness.w)))
+    slopes, bends = np.empty(len(f)), np.empty(len(f))
+    slopes_pass(block.y, block.s, f, problem.C, problem.loss, smooth, slopes, bends)
+    return witness.t * slopes * block.y

@@ -28,11 +28,11 @@ import numpy as np
 from streamsvm.compute import operators
 from streamsvm.compute.newton import leverages, scores_pass, squares
 from streamsvm.errors import UsageError
-from streamsvm.losses import Hinge
+from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
-from streamsvm.solvers.evaluation import Evaluation, Found
+from streamsvm.solvers.evaluation import Evaluation, Found, Witness
 from streamsvm.solvers.sketch import Sample, Sketch
-from streamsvm.solvers.surrogate import EXPLICIT, Model, follow, minimise, polished_dual, rounded
+from streamsvm.solvers.surrogate import EXPLICIT, Model, follow, minimise, polished_dual
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 WIDEST, WIDE = 1.5, 0.5
@@ -86,6 +86,8 @@ class NewtonState:
     primal: float = np.inf
     dual: float = -np.inf
     passes: int = 0
+    witness: Witness | None = None
+    """Of ``dual``, as long as that was not polished."""
 
     @property
     def smooth(self) -> Any:
@@ -99,7 +101,9 @@ class Newton:
     sample: int | None = None
     """None: as many as ``sample_rows`` says."""
     narrowing: float = 0.24
-    at_home: ClassVar[tuple[str, ...]] = ("model",)
+    polish: bool = True
+    """Whether the dual point may be bettered in memory; without, it stays a function of some weights: its witness."""
+    at_home: ClassVar[tuple[str, ...]] = ("model", "witness")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
@@ -150,7 +154,8 @@ class Newton:
         state.passes += 1
         if found.primal < state.primal:
             state.primal, state.best = found.primal, state.point
-        state.dual = max(state.dual, found.dual)
+        if found.dual > state.dual:
+            state.dual, state.witness = found.dual, Witness(state.point, state.mu, found.scale)
         facts = {"mu": state.mu, "brake": state.brake}
         if not self._done(state):
             self._advance(state, found)
@@ -171,7 +176,8 @@ class Newton:
             return
         self._remodel(state, found, sample)
         assert state.model is not None
-        if found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal) and not sample.complete:
+        near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
+        if self.polish and near and not sample.complete:
             state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
             if self._done(state):
                 return
@@ -243,6 +249,11 @@ class Newton:
     def candidate(self, state: NewtonState) -> Float64:
         """Where the model led; not evaluated yet."""
         return state.point.copy()
+
+    def witness(self, state: NewtonState) -> Witness:
+        """Where the dual point of the certificate is read off; there is one after a pass without polish."""
+        assert state.witness is not None
+        return state.witness
 
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)

@@ -21,7 +21,7 @@ import scipy.linalg
 from streamsvm.compute import operators
 from streamsvm.compute.certificate import scaled_dual
 from streamsvm.compute.newton import slopes_pass, squares, trial_pass
-from streamsvm.losses import Huber
+from streamsvm.losses import rounded
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.solvers.evaluation import Found, Sums
 from streamsvm.solvers.sketch import Sample
@@ -129,11 +129,6 @@ def follow(model: Model, w: Float64, mu: float, floor: float, goal: float) -> tu
         nearer, solved = minimise(model, rounded(loss, following), w, crude=True)
         mu, w = (following, nearer) if solved else (mu, w)
     return w, mu
-
-
-def rounded(loss: Any, mu: float) -> Any:
-    """The loss, its corner rounded."""
-    return Huber(mu) if mu else loss
 
 
 def smoothing_of(model: Model, smooth: Any, w: Float64) -> float:

@@ -22,7 +22,7 @@ from datasets import Data, load, primal, stored
 from harness import Row, arguments, scratch, show
 
 from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.jobs.training import Course, Trainer, Unkept
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent
@@ -63,7 +63,9 @@ def cpu_of(run: Callable[[], Any]) -> tuple[float, Any]:
 
 def trainer_of(task: Task, tolerance: float, report: Any = silent, sweeps: int = 0) -> Trainer:
     settings = {"sweeps": sweeps} if sweeps else {}
-    job = FitJob(task.store.name, "unused", options=settings, C=task.C, loss=task.loss, tolerance=tolerance)
+    job = FitJob(
+        task.store.name, "unused", solver="dcd", options=settings, C=task.C, loss=task.loss, tolerance=tolerance
+    )
     plan = make_plan(job, task.store)
     return Trainer(task.store, plan.solver, plan.problems, plan.features, Course(), report)
 
@@ -117,7 +119,7 @@ def _passes(trainer: Trainer, passes: int) -> None:
     """Not ``train``: its last pass is an evaluation, not a sweep."""
     with Stream(trainer._store, visits(trainer._store.layout, 0, True), depth=2) as stream:
         for _ in range(passes):
-            trainer._pass(stream, False)
+            trainer._pass(stream, Unkept())
 
 
 # -- the others --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from harness import arguments, evict, interleaved, scratch, show
 
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.synth import SynthJob, synth
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.jobs.training import Course, Trainer, Unkept
 from streamsvm.rows import Dense
 from streamsvm.schedule.plan import epoch_visits, visits
 from streamsvm.schedule.stream import Loaded, Stream
@@ -42,7 +42,7 @@ class Contest:
 
     def __init__(self, store: Any, sweeps: int, passes: int) -> None:
         self._store, self.memory = store, InMemory(store)
-        job = FitJob(store.name, "unused", options={"sweeps": sweeps}, lambda_=1e-4, tolerance=1e-12)
+        job = FitJob(store.name, "unused", solver="dcd", options={"sweeps": sweeps}, lambda_=1e-4, tolerance=1e-12)
         plan = make_plan(job, store)
         self._trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(), silent)
         self._trainer.train(Stop(passes))
@@ -55,14 +55,14 @@ class Contest:
 
     def epoch(self) -> None:
         with Stream(self._store, visits(self._store.layout, 0, True), depth=2) as stream:
-            self._trainer._pass(stream, False)
+            self._trainer._pass(stream, Unkept())
 
     def read(self) -> None:
         with Stream(self._store, epoch_visits(self._store.layout, 0, 0, True), depth=2) as stream:
             assert sum(len(loaded.chunk.codes) for loaded in stream) == self._store.layout.rows
 
     def compute(self) -> None:
-        self._trainer._pass(self.memory, False)  # type: ignore[arg-type]
+        self._trainer._pass(self.memory, Unkept())  # type: ignore[arg-type]
 
 
 def main() -> None:
