@@ -102,14 +102,15 @@ def depth(pool: Pool, level: float) -> Float64:
     return np.maximum(grow, shrink)
 
 
-def worst(pool: Pool, count: int) -> NDArray[np.int64]:
-    """The rows that violate most: half of them ask to grow, half to shrink. At most ``count``, in order."""
+def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
+    """The rows that violate most, the share ``growing`` of those that ask to grow. At most ``count``, in order."""
     if count >= pool.size:
         return np.arange(pool.size)
-    half = max(count // 2, 1)
     grow = np.where(pool.x < pool.high, pool.v, -np.inf)
     shrink = np.where(pool.x > pool.low, -pool.v, -np.inf)
-    return np.union1d(np.argpartition(grow, -half)[-half:], np.argpartition(shrink, -half)[-half:])
+    first = max(int(growing * count), 1)
+    second = max(count - first, 1)
+    return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
 
 
 def improve(pool: Pool, form: Form, working: int, tolerance: float) -> int:
@@ -117,13 +118,15 @@ def improve(pool: Pool, form: Form, working: int, tolerance: float) -> int:
     return improve_until(pool, form, working, tolerance, lambda: violation(pool) <= tolerance)
 
 
-def improve_until(pool: Pool, form: Form, working: int, tolerance: float, enough: Callable[[], bool]) -> int:
+def improve_until(
+    pool: Pool, form: Form, working: int, tolerance: float, enough: Callable[[], bool], *, growing: float = 0.5
+) -> int:
     """The same with another criterion; the tolerance says how exact a working set must be solved at most."""
     steps, recent = 0, np.empty(0, np.int64)
     for _ in range(MOST_ROUNDS):
         if enough():
             break
-        recent = working_set(pool, working, recent)
+        recent = working_set(pool, working, recent, growing)
         made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
         steps += made
         if made == 0:
@@ -137,12 +140,12 @@ def violation(pool: Pool) -> float:
     return top - bottom
 
 
-def working_set(pool: Pool, working: int, recent: NDArray[np.int64]) -> NDArray[np.int64]:
+def working_set(pool: Pool, working: int, recent: NDArray[np.int64], growing: float) -> NDArray[np.int64]:
     """Half by violation, half of those that were optimised last and are still between their bounds."""
     if pool.size <= working:
         return np.arange(pool.size)
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])][: working // 2]
-    fresh = worst(pool, working - len(free))
+    fresh = worst(pool, working - len(free), growing)
     return np.union1d(fresh, free)
 
 
