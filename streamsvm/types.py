@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -321,6 +321,15 @@ class Solver(Protocol[S]):
         ...
 
     def solution(self, state: S) -> LinearSolution | SupportSolution: ...
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """A solver for which several problems at the same rows have work in common."""
+
+    def foresee(self, states: list[Any], X: Any) -> None:
+        """Called with rows before the problems visit them one after the other. Changes the states."""
+        ...
 
 
 # -- memory and course of a run --------------------------------------------------------------------------------------

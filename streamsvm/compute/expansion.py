@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,32 @@ SCRATCH = 2 * DENSE_BYTES + 4 * TILE_ROWS * TILE_POINTS
 
 def expand(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, out: Float64) -> None:
     """out[i] += sum_j coefficients[j] k(x_i, z_j). Given: X (n), Z (m) rows. Changed: out (n,)."""
+    for rows, points, tile in tiles(X, Z, kernel, columns):
+        weigh(tile, coefficients[points], out[rows])
+
+
+def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int) -> Float64:
+    """sum_j coefficients[k, j] k(x_i, z_j), (problems, n): the kernel is evaluated once for all k."""
+    out = np.zeros((len(coefficients), row_count(X)))
+    for rows, points, tile in tiles(X, Z, kernel, columns):
+        for k, part in enumerate(coefficients[:, points]):
+            if part.any():
+                weigh(tile, part, out[k, rows])
+    return out
+
+
+def tiles(X: Rows, Z: Rows, kernel: Any, columns: int) -> Iterator[tuple[slice, slice, Float32]]:
+    """k(x_i, z_j) for X (n), Z (m) rows: which rows, which points, the values; a new array each time."""
+    n, m = row_count(X), row_count(Z)
     width = max(1, min(TILE_POINTS, DENSE_BYTES // (4 * columns)))
-    for first in range(0, row_count(Z), width):
-        part = coefficients[first : first + width]
-        points = points_of(matrix_of(row_slice(Z, first, first + len(part)), columns))
-        for start in range(0, len(out), TILE_ROWS):
-            stop = min(start + TILE_ROWS, len(out))
-            tile = np.empty((stop - start, len(part)), np.float32)
+    for first in range(0, m, width):
+        last = min(first + width, m)
+        points = points_of(matrix_of(row_slice(Z, first, last), columns))
+        for start in range(0, n, TILE_ROWS):
+            stop = min(start + TILE_ROWS, n)
+            tile = np.empty((stop - start, last - first), np.float32)
             kernel_block(row_slice(X, start, stop), points, kernel, tile)
-            weigh(tile, part, out[start:stop])
+            yield slice(start, stop), slice(first, last), tile
 
 
 def gram(Z: Rows, kernel: Any, columns: int) -> Float32:

@@ -18,7 +18,7 @@ from streamsvm.schedule.plan import visits
 from streamsvm.schedule.rows import RowStates
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.retry import retries
-from streamsvm.types import Block, Certificate, Part, Problem, Report, Solver, Status, Stop, Store
+from streamsvm.types import Block, Certificate, Part, Problem, Report, Sharing, Solver, Status, Stop, Store
 
 REPORT_SECONDS = 0.2
 
@@ -204,6 +204,8 @@ class Trainer:
         states = {name: rows.load(number) for name, rows in self._result.row_states.items()}
         for part in self._features.parts(chunk.X):
             span = slice(part.start, part.stop)
+            if isinstance(self._solver, Sharing):
+                self._solver.foresee([run.state for _, run in active], part.X)
             for k, run in active:
                 y, s = view_of(run.problem, chunk.codes[span], None if chunk.weight is None else chunk.weight[span])
                 order = order_within(loaded.order, part, keep=len(active) > 1)

@@ -29,9 +29,10 @@ from streamsvm.compute.coordinates import coordinates, shifted_losses
 from streamsvm.compute.expansion import SCRATCH, expand
 from streamsvm.compute.subset import bytes_per_row, members
 from streamsvm.errors import StreamSVMError
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, Rows
 from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
 from streamsvm.solvers.shorten import short_values, shortened
+from streamsvm.solvers.together import values_of
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 LEAP = 0.1
@@ -54,6 +55,8 @@ class SimplexState:
     lowest: float = np.inf
     losses: Float64 = field(default_factory=lambda: np.zeros(1))
     gap: float = np.inf
+    foreseen: Float64 | None = None
+    """What the support says of the rows that are visited next, without the constant, if it is known already."""
     certifying: bool = False
     passes: int = 0
     iterations: int = 0
@@ -100,10 +103,18 @@ class OnSimplex(ABC):
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         held, short = min(2 * self.pool, layout.rows), 24 * min(self.max_support, layout.rows) ** 2
-        return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH + short, per_block_row=ROW_BYTES)
+        return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH + short, per_block_row=ROW_BYTES + 8)
 
     def start(self, problem: Problem) -> SimplexState:
         return SimplexState(problem, Form(problem.kernel, problem.columns, problem.bias**2))
+
+    def foresee(self, states: list[SimplexState], X: Rows) -> None:
+        """Evaluate the kernel once for all problems that are about to visit the same rows."""
+        known = [(state, state.support) for state in states if state.support is not None]
+        if len(known) > 1:
+            values = values_of([support for _, support in known], states[0].form, X)
+            for (state, _), own in zip(known, values, strict=True):
+                state.foreseen = own
 
     def visit(self, state: SimplexState, block: Block) -> None:
         rows, f = self._derive(state, block)
@@ -118,7 +129,11 @@ class OnSimplex(ABC):
         if support is not None:
             weights = support.sign * support.x
             f += state.form.constant * weights.sum()
-            expand(block.X, support.X, weights, state.form.kernel, state.form.columns, f)
+            if state.foreseen is None:
+                expand(block.X, support.X, weights, state.form.kernel, state.form.columns, f)
+            else:
+                f += state.foreseen
+                state.foreseen = None
             mine = members(support.index, block.start, n)
             a[support.index[mine] - block.start] = support.x[mine]
         x, low, high, ridge, linear, v = (np.empty(n) for _ in range(6))

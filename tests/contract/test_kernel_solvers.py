@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
+from streamsvm.compute import expansion
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs import exact
 from streamsvm.jobs.encoding import Decoder, Encoder
@@ -19,6 +20,7 @@ from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.blended import Blended
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop
 from tests.arrays import csr_of
@@ -122,6 +124,26 @@ def test_classes_share_their_points(loss: str, sparse: bool, store: Callable[...
     assert result.model.weights.shape == (3, len(np.unique(np.concatenate(supports))) + 1)
     assert accuracy(result, 3) > 0.85
     assert result.plan.solver_name == "decomposition"
+
+
+def test_problems_share_kernel_values(store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    case, counts, duals = Case("blended", {"pool": 200, "working": 64}, "squared_hinge"), [], []
+    evaluated: list[int] = []
+    plain = expansion.kernel_block
+
+    def counted(X: Any, Z: Any, kernel: Any, out: Any) -> None:
+        evaluated.append(out.size)
+        plain(X, Z, kernel, out)
+
+    monkeypatch.setattr(expansion, "kernel_block", counted)
+    for foresee in (Blended.foresee, lambda *_: None):
+        monkeypatch.setattr(Blended, "foresee", foresee)
+        evaluated.clear()
+        result = fit(job_of(case, store(3), max_passes=5))
+        counts.append(sum(evaluated))
+        duals.append([run.certificate.dual for run in result.training.runs if run.certificate])
+    np.testing.assert_allclose(duals[0], duals[1], rtol=0.01)
+    assert counts[0] < 0.95 * counts[1]
 
 
 def test_a_gap_on_the_simplex_is_for_blended(store: Callable[..., Path]) -> None:

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.compute import simplex
+from streamsvm.compute.subset import take
+from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
+from streamsvm.rows import Dense
 from streamsvm.solvers.blended import Blended
+from streamsvm.solvers.pool import Form, Pool
 from streamsvm.solvers.simplex import OnSimplex
+from streamsvm.solvers.together import values_of
+from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
 GAMMA, C = 0.5, 2.0
@@ -184,6 +190,21 @@ def test_a_short_model_says_its_gap(count: int) -> None:
     primal = 0.5 * norm + C * float((np.maximum(0.0, 1.0 - y * f) ** 2).sum())
     assert found[-1].primal == pytest.approx(primal, rel=1e-4)
     assert found[-1].dual == pytest.approx(found[-2].dual, rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_of_several_problems_at_once(sparse: bool) -> None:
+    X, y = noisy_rows(90)
+    rng = np.random.default_rng(3)
+    stored = csr_of(X) if sparse else Dense(X)
+    supports, expected = [], []
+    for count in (20, 35, 1):
+        index = np.sort(rng.choice(90, count, replace=False))
+        zero, x = np.zeros(count), rng.random(count)
+        supports.append(Pool(take(stored, index), index, y[index].astype(np.float64), *[zero] * 4, x, zero))
+        expected.append(gram64(X, X[index], GAMMA) @ (y[index] * x))
+    found = values_of(supports, Form(RBF(GAMMA), X.shape[1], 1.0), stored)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_base_is_abstract() -> None:

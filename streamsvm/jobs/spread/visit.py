@@ -23,7 +23,7 @@ from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store import open_store
 from streamsvm.store.resident import Resident
 from streamsvm.store.section import Section
-from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
+from streamsvm.types import Block, FeatureMap, Problem, Sharing, Store, Visit
 
 STORES_KNOWN = 4
 """Manifests a worker remembers."""
@@ -141,6 +141,8 @@ class _Visitor:
             span = slice(part.start, part.stop)
             weight = None if chunk.weight is None else chunk.weight[span]
             here = slice(self.starts[place] + part.start, self.starts[place] + part.stop)
+            if isinstance(self.work.solver, Sharing):
+                self.work.solver.foresee(list(self.states.values()), part.X)
             for k, state in self.states.items():
                 y, s = view_of(self.work.problems[k], chunk.codes[span], weight)
                 order = order_within(loaded.order, part, keep=len(self.states) > 1)
