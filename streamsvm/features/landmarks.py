@@ -7,6 +7,10 @@ sample without replacement with probabilities proportional to l_i (an exponentia
     l_i(lambda) = (1 / (lambda n)) (k_ii - k_iJ (K_JJ + lambda |J| I)^-1 k_Ji)
 
 estimated from a first, uniform sample J (Rudi, Calandriello, Carratino, Rosasco, NeurIPS 2018, eq. 3 with equal weights).
+
+Points far from each other: of a uniform sample, in rounds, rows with probabilities proportional to the squared distance
+||phi(x_i) - phi(z)||^2 = k_ii - 2 k_iz + k_zz to the nearest point z chosen in earlier rounds (k-means++, Arthur and
+Vassilvitskii 2007, in the kernel's space; several rows a round as in k-means||, Bahmani et al. 2012).
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.compute.gram import Points, diagonal, kernel_block, symmetric_gram
-from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.compute.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
+from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
 
 TILE = 1 << 20
 SCORE_ROWS = 2048
@@ -26,6 +30,8 @@ STEP, MIX1, MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B
 EFFECTIVE_SHARE = 0.25
 """Of the first sample: the ridge is where its effective dimension is this part of its size."""
 SMALLEST_SCORE = 1e-12
+ROUNDS = 32
+"""In which points far from each other are chosen."""
 
 
 def hashes(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
@@ -114,6 +120,27 @@ def leverage_sampler(points: Points, kernel: Any, count: int, seed: int) -> Leve
     return LeverageSampler(points, kernel, np.ascontiguousarray(whitening), seed + 1, Smallest(count), values)
 
 
+def spread_rows(sample: Float32, kernel: Any, count: int, seed: int) -> Int64:
+    """``count`` rows of ``sample`` (n, d), by number, rising, that lie far from each other in the kernel's space."""
+    chosen, own = np.zeros(len(sample), bool), diagonal(Dense(sample), kernel).astype(np.float64)
+    distance, a_round = np.ones(len(sample)), -(-count // ROUNDS)
+    values = np.empty((len(sample), a_round), np.float32)
+    for number in range(ROUNDS):
+        missing = min(a_round, count - int(np.count_nonzero(chosen)))
+        if missing <= 0:
+            break
+        race = -np.log((hashes(seed + number, 0, len(sample)) + 0.5) * 2.0**-64) / distance
+        race[chosen] = np.inf
+        new = np.argpartition(race, missing - 1)[:missing]
+        chosen[new] = True
+        block = values[:, :missing] if missing == a_round else np.empty((len(sample), missing), np.float32)
+        kernel_block(Dense(sample), points_of(sample[new]), kernel, block)
+        nearest = own + (own[new] - 2.0 * block).min(axis=1)
+        distance = np.minimum(distance, nearest) if number else nearest
+        distance = np.maximum(distance, SMALLEST_SCORE * own.max())
+    return np.flatnonzero(chosen).astype(np.int64)
+
+
 def ridge_for(eigenvalues: NDArray[Any], dimension: float) -> float:
     """The ridge at which sum e / (e + ridge) is ``dimension``, by bisection of its logarithm; at least 1e-9 of the top."""
     e = np.maximum(eigenvalues, 0.0)
@@ -122,6 +149,11 @@ def ridge_for(eigenvalues: NDArray[Any], dimension: float) -> float:
         middle = np.sqrt(low * high)
         low, high = (middle, high) if (e / (e + middle)).sum() > dimension else (low, middle)
     return float(high)
+
+
+def spread_bytes(sample: int, columns: int, count: int) -> int:
+    """What ``spread_rows`` holds: the sample, its kernel values with a round's points twice over in float64, distances."""
+    return sample * (4 * columns + 20 * -(-count // ROUNDS) + 40)
 
 
 def sampler_bytes(landmarks: int) -> int:

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
 from streamsvm.compute.gram import Points
+from streamsvm.compute.subset import take
 from streamsvm.errors import ExistsError, StorageError, UsageError
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.mapfile import read_map, write_map
@@ -28,7 +29,7 @@ from streamsvm.features.nystrom import CUT, Nystrom, Projection, part_rows, proj
 from streamsvm.features.scaling import Standardised, scaling_of
 from streamsvm.jobs.building import RESERVE
 from streamsvm.jobs.embedding import DTYPES
-from streamsvm.jobs.nystrom import NystromRequest, draw_landmarks, gather, memory_terms, request_of
+from streamsvm.jobs.nystrom import NystromRequest, chosen, draw_landmarks, memory_terms, request_of
 from streamsvm.jobs.sink import JOURNAL, Sink
 from streamsvm.jobs.spread.embed import EmbedWork, features_of
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
@@ -45,7 +46,7 @@ from streamsvm.types import Report, Store, Term, silent
 FORMAT = 1
 HEADROOM = 1.5
 """int8: how far beyond the largest feature of a sample a column can go before it is clipped."""
-SCALE_ROWS = 2048
+SCALE_ROWS = 8192
 REPORT_SECONDS = 0.2
 
 
@@ -64,7 +65,7 @@ class EmbedJob:
     landmark_file: str | None = None
     """A .npy file of landmarks, rows as they are stored."""
     sampling: str = "uniform"
-    """How landmarks are drawn: 'uniform', or 'leverage' (one pass more)."""
+    """How landmarks are drawn: 'uniform', 'leverage' (one pass more), or 'kmeans++' (far from each other)."""
     standardize: bool = False
     dtype: str = "float32"
     """Of the features on disk: float32, float16, or int8 with a scale a column."""
@@ -115,10 +116,12 @@ def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:
     """What building holds."""
     m = request.landmarks
     chunk = max(job.chunk_bytes, 4 * m)
-    terms = [*budget.base_terms(), *budget.block_terms(store.layout, job.prefetch)]
+    terms = [*budget.base_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
     terms += [t for t in memory_terms(request, store.layout) if t.name != "feature buffers"]
     terms.append(Term("kernel values", 4 * part_rows(m) * m, f"{part_rows(m)} rows at a time"))
     terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
+    if job.dtype == "int8":
+        terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
     return MemoryPlan(tuple(terms), budget.memory_limit(job.memory), resident=True, kept=False, retain=True)
 
 
@@ -268,14 +271,18 @@ class Builder:
 
 
 def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
-    """Of int8 features: 127 stands for a bit more than the largest feature in a sample of rows.
+    """Of int8 features: 127 stands for a bit more than the largest feature in a sample of rows, or in all of few.
 
     Not of the landmarks: their features along small eigenvalues are far smaller than those of other rows.
     """
-    rows = uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1)
-    features = np.empty((len(rows), projection.rank), np.float32)
-    Nystrom(projection, 0.0, factored=True).into(Dense(gather(store, rows, request.inner)), features)
-    largest = np.abs(features).max(axis=0)
+    features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
+    values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
+    for X, rows, _ in chosen(store, uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner):
+        for start in range(0, len(rows), most):
+            part = take(X, rows[start : start + most])
+            found = values[: row_count(part)]
+            features.into(part, found)
+            np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)
     return np.asarray(HEADROOM * np.maximum(largest, np.float32(1e-30)) / 127, np.float32)
 
 

@@ -1,7 +1,7 @@
 """From a request for kernel features to the map: resolve gamma, draw landmarks, factorise, all within the plan.
 
-Uniform landmarks cost one reading of the chunks they lie in. Landmarks by leverage cost a first uniform sample and one
-full pass more.
+Uniform landmarks cost one reading of the chunks they lie in, and so do landmarks far from each other, which are chosen
+from a uniform sample some times as large. Landmarks by leverage cost a first uniform sample and one full pass more.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from streamsvm.compute.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
-from streamsvm.features.landmarks import leverage_sampler, sampler_bytes, uniform_rows
+from streamsvm.features.landmarks import leverage_sampler, sampler_bytes, spread_bytes, spread_rows, uniform_rows
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows, projection_of, working_bytes
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS
-from streamsvm.rows import Dense, Float32, Int64
+from streamsvm.rows import Dense, Float32, Int64, Rows
 from streamsvm.schedule.budget import mib
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.types import Layout, Report, Store, Term, Visit
 
-SAMPLINGS = ("uniform", "leverage")
+SAMPLINGS = ("uniform", "leverage", "kmeans++")
 THROUGH_OPERATORS = ("newton",)
 """Solvers that see a block through margins, adjoint and gram only, and so take it as a factored pair."""
 MOST_FOR_NEWTON = 4000
@@ -34,6 +34,8 @@ CHUNK_BYTES = 4 << 20
 """Of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
 """Rows the leverages are estimated from, at most."""
+CANDIDATES, MOST_CANDIDATES = 8, 20_000
+"""Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ def memory_terms(request: NystromRequest, layout: Layout) -> list[Term]:
     making = 36 * m * m + points
     if request.sampling == "leverage":
         making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)
+    if request.sampling == "kmeans++":
+        making = max(making, spread_bytes(_candidates(m, layout.rows), layout.columns, m) + points)
     disk = [Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written")]
     return [
         *(disk if request.on_disk else []),
@@ -170,6 +174,9 @@ def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
     rows, count = store.layout.rows, request.landmarks
     if request.sampling == "uniform" or count >= rows:
         return uniform_rows(rows, count, request.seed)
+    if request.sampling == "kmeans++":
+        first = uniform_rows(rows, _candidates(count, rows), request.seed)
+        return first[spread_rows(gather(store, first, request.inner, depth), request.record, count, request.seed + 1)]
     first = uniform_rows(rows, min(count, FIRST_SAMPLE), request.seed)
     points: Points = points_of(gather(store, first, request.inner, depth))
     sampler = leverage_sampler(points, request.record, count, request.seed)
@@ -178,16 +185,28 @@ def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
     return sampler.rows()
 
 
+def _candidates(landmarks: int, rows: int) -> int:
+    return min(rows, max(landmarks, min(CANDIDATES * landmarks, MOST_CANDIDATES)))
+
+
 def gather(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> Float32:
     """Rows by number, rising, as the kernel sees them, (k, columns)."""
-    ends = np.cumsum(store.layout.chunks)
     out = np.empty((len(rows), store.layout.columns), np.float32)
+    for X, here, place in chosen(store, rows, inner, depth):
+        out[place] = dense_rows(X, here, store.layout.columns)
+    return out
+
+
+def chosen(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> Iterator[tuple[Rows, Int64, slice]]:
+    """The chunks that hold rows of these rising numbers, as the kernel sees them: which of theirs, and which of ``rows``.
+
+    A chunk is valid until the next is asked for.
+    """
+    ends = np.cumsum(store.layout.chunks)
     chunks = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
     for start, loaded in _read(store, chunks, depth):
-        low, high = np.searchsorted(rows, [start, start + len(loaded.chunk.codes)])
-        X = inner.apply(loaded.chunk.X)
-        out[low:high] = dense_rows(X, rows[low:high] - start, store.layout.columns)
-    return out
+        low, high = np.searchsorted(rows, [start, start + len(loaded.chunk.codes)]).tolist()
+        yield inner.apply(loaded.chunk.X), rows[low:high] - start, slice(low, high)
 
 
 def _read(store: Store, chunks: Any, depth: int) -> Iterator[tuple[int, Loaded]]:

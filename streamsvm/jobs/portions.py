@@ -173,7 +173,8 @@ def _store_portions(model: Model, path: Path) -> Portions:
     check_names(model.provenance.get("names"), store.facts.get("names"), path)
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise _width_error(f"store '{path}'", layout.columns, model.columns)
-    found = Portions(model, list(model.classes), layout.rows, budget.block_terms(layout, DEPTH), _store=store)
+    terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
+    found = Portions(model, list(model.classes), layout.rows, terms, _store=store)
     if layout.columns < model.columns:
         found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
     return found

@@ -32,7 +32,7 @@ from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Evaluation, Found, Witness
 from streamsvm.solvers.sketch import Sample, Sketch
-from streamsvm.solvers.surrogate import EXPLICIT, Model, follow, minimise, polished_dual
+from streamsvm.solvers.surrogate import Model, follow, minimise, most_explicit, polished_dual
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 WIDEST, WIDE = 1.5, 0.5
@@ -113,7 +113,10 @@ class Newton:
         p = problem.columns + 1
         entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
         row = 4 * entries + 40
-        matrices = 3 * 8 * p * p + operators.gram_bytes(p) if p <= EXPLICIT else 0
+        most = most_explicit(dense=layout.dense)
+        # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
+        q = min(p, most) if layout.dense or p <= most else 0
+        matrices = 3 * 8 * q * q + operators.gram_bytes(q)
         rows = sample_rows(self.sample, problem)
         return Cost(fixed=matrices + 20 * 8 * p + 3 * rows * row, per_block_row=48)
 

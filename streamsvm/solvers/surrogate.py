@@ -22,13 +22,14 @@ from streamsvm.compute import operators
 from streamsvm.compute.certificate import scaled_dual
 from streamsvm.compute.newton import slopes_pass, squares, trial_pass
 from streamsvm.losses import rounded
-from streamsvm.rows import Float64, Rows, row_where
+from streamsvm.rows import Dense, Float64, Rows, row_where
 from streamsvm.solvers.evaluation import Found, Sums
 from streamsvm.solvers.sketch import Sample
 from streamsvm.types import Problem
 
-EXPLICIT = 1500
-"""Up to as many components the Hessian is a matrix; beyond, conjugate gradients meet it in products only."""
+EXPLICIT, DENSE_EXPLICIT = 1500, 4000
+"""Up to as many components the Hessian is a matrix, of sparse and of dense rows; beyond, conjugate gradients meet it in
+products only. A dense one costs no more than the products, and its steps are exact."""
 ITERATIONS = 40
 HALF = 0.5
 """mu falls so in memory, from one problem to the next."""
@@ -169,11 +170,16 @@ def _step(model: Model, here: Look, gradient: Float64) -> Float64:
     """-(Hessian)^-1 gradient."""
     X, columns = model.sample.X, model.problem.columns
     diagonal = 1.0 + model.brake
-    if len(gradient) > EXPLICIT:
+    if len(gradient) > most_explicit(dense=isinstance(X, Dense)):
         return _conjugate_gradients(X, here.bends, diagonal, -gradient, columns)
     matrix = operators.gram(X, here.bends, columns)
     matrix[np.diag_indices_from(matrix)] += diagonal
     return newton_step(gradient, matrix)
+
+
+def most_explicit(*, dense: bool) -> int:
+    """Components up to which the Hessian is a matrix."""
+    return DENSE_EXPLICIT if dense else EXPLICIT
 
 
 def newton_step(gradient: Float64, matrix: Float64) -> Float64:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.gram import points_of, symmetric_gram
-from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, uniform_rows
+from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, spread_rows, uniform_rows
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, row_slice
 from tests.arrays import csr_of, sparse_values
@@ -89,3 +89,22 @@ def test_rare_rows_are_drawn_by_leverage():
     sampler.offer(Dense(X), 0)
     assert np.sum(sampler.rows() % 100 == 0) > 12
     assert np.sum(uniform_rows(2000, 60, 0) % 100 == 0) < 4
+
+
+def test_rows_far_from_each_other_find_more_clusters():
+    """Twenty clusters, the first with nine rows in ten: uniform rows miss most of the others."""
+    rng = np.random.default_rng(5)
+    cluster = np.where(rng.random(2000) < 0.9, 0, rng.integers(0, 20, 2000))
+    X = (rng.normal(scale=5.0, size=(20, 4))[cluster] + rng.normal(scale=0.1, size=(2000, 4))).astype(np.float32)
+    found = [len(np.unique(cluster[spread_rows(X, RBF(0.5), 25, seed)])) for seed in range(5)]
+    assert min(found) >= 15
+    assert max(len(np.unique(cluster[uniform_rows(2000, 25, seed)])) for seed in range(5)) < 8
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
+def test_rows_far_from_each_other_are_as_many_as_asked_for(count):
+    X = np.random.default_rng(6).normal(size=(100, 3)).astype(np.float32)
+    rows = spread_rows(X, RBF(1.0), count, 0)
+    assert len(rows) == count
+    assert np.all(np.diff(rows) > 0)
+    assert np.array_equal(rows, spread_rows(X, RBF(1.0), count, 0))

@@ -237,7 +237,9 @@ def test_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_
     assert fly.training.runs[0].certificate.gap <= 1e-3
 
 
-@pytest.mark.parametrize("settings", [{"solver": "dcd"}, {"sampling": "leverage"}, {"standardize": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"solver": "dcd"}, {"sampling": "leverage"}, {"sampling": "kmeans++"}, {"standardize": True}], ids=str
+)
 def test_other_ways_to_the_same_end(settings, dense, tmp_path):
     _, y = moons()
     found = kernel_fit(dense, tmp_path / "m", **settings, tolerance=1e-2)
