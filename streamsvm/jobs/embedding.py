@@ -6,7 +6,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.compute.gram import kernel_block, points_of
 from streamsvm.compute.operators import Factored, adjoint, margins
 from streamsvm.errors import UsageError
+from streamsvm.features.nystrom import part_rows
 from streamsvm.jobs.doctor import disk_speed
 from streamsvm.jobs.nystrom import THROUGH_OPERATORS, NystromRequest
 from streamsvm.rows import Dense
@@ -25,9 +26,7 @@ DTYPES = {"float32": 4, "float16": 2, "int8": 1}
 PROBE_ROWS = 512
 SPARE = 2
 """How many times the embedding must fit on the disk before it is written without being asked for."""
-PASSES = {"newton": 10}
-SECOND_ORDER_SHARE = 0.3
-"""Of the rows whose features a solver needs in full although it sees them through operators: those that bend."""
+PASSES = {"newton": 5}
 USUAL_PASSES = 30
 """Expected of a solver that is not named above."""
 
@@ -40,9 +39,9 @@ class Choice:
     why: str
     dtype: str
     map_seconds: float = 0.0
-    """One pass of making the features."""
+    """One pass of making the features, as far as the solver needs them."""
     read_seconds: float = 0.0
-    """One pass of reading them instead."""
+    """One pass of reading them instead, or of looking at them, whichever takes longer."""
     write_seconds: float = 0.0
     passes: int = 0
 
@@ -52,8 +51,12 @@ class Choice:
         return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}
 
 
-def choose_embedding(job: Any, store: Store, request: NystromRequest, solver: str) -> Choice:
-    """Disk or fly for a fit. Raises UsageError."""
+def choose_embedding(job: Any, store: Store, request: NystromRequest, solver: str, formed: int) -> Choice:
+    """Disk or fly for a fit; ``formed``: rows a pass whose features are made even where blocks are factored pairs.
+
+    On the fly a pass makes kernel values of all rows, and the features of those; on disk all features are made once.
+    Raises UsageError.
+    """
     if job.embedding not in (DISK, FLY, AUTO):
         raise UsageError(f"there is no embedding '{job.embedding}'", hint="choose from auto, disk, fly")
     if job.embedding_dtype not in DTYPES:
@@ -62,44 +65,58 @@ def choose_embedding(job: Any, store: Store, request: NystromRequest, solver: st
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks
     rows, passes = layout.rows, PASSES.get(solver, USUAL_PASSES)
-    visited, mapped = measured_map(layout.columns, request, factored=solver in THROUGH_OPERATORS)
+    cost = measured_map(layout.columns, request)
+    factored = solver in THROUGH_OPERATORS
+    made = rows * cost.through_pair + formed * cost.features if factored else rows * (cost.features + cost.look)
     disk = disk_speed(Path(job.model).parent)
     nbytes = rows * m * DTYPES[job.embedding_dtype]
     cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
-    read, write = nbytes / (disk["read"] * (4 if cached else 1)), nbytes / disk["write"]
-    fly = passes * rows * visited
-    kept = rows * mapped + write + passes * read
+    write, read = nbytes / disk["write"], max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.look)
+    fly, kept = passes * made, max(rows * cost.features, write) + passes * read
     room = shutil.disk_usage(Path(job.model).parent).free > SPARE * nbytes
     where = DISK if kept < fly and room else FLY
     why = f"in {passes} passes an estimated {fly:.3g} s on the fly, {kept:.3g} s on disk" + (
         "" if room else ": no room"
     )
-    return Choice(where, why, job.embedding_dtype, rows * visited, read, write, passes)
+    return Choice(where, why, job.embedding_dtype, made, read, write, passes)
 
 
-def measured_map(columns: int, request: NystromRequest, *, factored: bool) -> tuple[float, float]:
-    """Seconds a row to visit features made on the fly, and to make them in full, on random rows of that size."""
+class MapCost(NamedTuple):
+    """Seconds a row."""
+
+    through_pair: float
+    """Kernel values, and looking at the row through them."""
+    features: float
+    """Making its features."""
+    look: float
+    """Looking at features that are there."""
+
+
+def measured_map(columns: int, request: NystromRequest) -> MapCost:
+    """What making and looking cost here and now, on random rows of that size."""
     m, random = request.landmarks, np.random.default_rng(0)
     X = Dense(random.random((PROBE_ROWS, columns), np.float32))
     points, W = points_of(random.random((m, columns), np.float32)), random.random((m, m), np.float32)
     values, features = (np.empty((PROBE_ROWS, m), np.float32) for _ in range(2))
-    w, a = np.zeros(m + 1), np.zeros(PROBE_ROWS)
+    w = np.zeros(m + 1)
 
-    def through_operators() -> None:
+    def look(block: Any) -> None:
+        adjoint(block, margins(block, w) + 1.0, m)
+
+    def through_pair() -> None:
         kernel_block(X, points, request.record, values)
-        block = Factored(values, W)
-        adjoint(block, a + margins(block, w), m)
+        look(Factored(values, W))
 
     def in_full() -> None:
         kernel_block(X, points, request.record, values)
         np.matmul(values, W, out=features)
 
+    runs = (through_pair, lambda: look(Factored(values[:1], W)), in_full, lambda: look(Dense(features)))
     with threadpool_limits(1):
-        full = _seconds(in_full) / PROBE_ROWS
-        if not factored:
-            return full, full
-        seen = _seconds(through_operators) / PROBE_ROWS
-        return seen + SECOND_ORDER_SHARE * full, full
+        pair, lifting, full, there = (_seconds(run) for run in runs)
+    # W w and W'(sum a k) are paid once a part, whatever its rows
+    through_pair_each = max(there, pair - lifting) / PROBE_ROWS + lifting / part_rows(m)
+    return MapCost(through_pair_each, full / PROBE_ROWS, there / PROBE_ROWS)
 
 
 def _seconds(action: Any) -> float:

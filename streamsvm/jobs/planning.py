@@ -175,9 +175,11 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks) for problem in problems]
-        embedding = choose_embedding(job, store, request, solver_name)
+        factored = solver_name in nystrom.THROUGH_OPERATORS
+        formed = solver.formed(problems[0]) if factored else layout.rows
+        embedding = choose_embedding(job, store, request, solver_name, formed)
         fly = embedding.where == FLY
-        request = replace(request, factored=fly and solver_name in nystrom.THROUGH_OPERATORS, on_disk=not fly)
+        request = replace(request, factored=fly and factored, on_disk=not fly)
     memory = plan_memory(job, store, solver, problems, request)
     asked = solver
     while memory.total > memory.limit and (less := smaller(job, solver, problems[0])) is not None:

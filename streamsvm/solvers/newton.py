@@ -125,6 +125,10 @@ class Newton:
         half = sample_rows(self.sample, problem) // 2
         return replace(self, sample=half) if half >= least_rows(problem) else None
 
+    def formed(self, problem: Problem) -> int:
+        """Rows whose features a pass asks for, where it is shown factored pairs."""
+        return sample_rows(self.sample, problem)
+
     def start(self, problem: Problem) -> NewtonState:
         if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
             raise UsageError("solver 'newton' knows the hinge with margin 1 only", hint="use --solver dcd")
