@@ -11,7 +11,7 @@ from numba import njit
 from streamsvm.compute.gram import kernel_block, points_of
 from streamsvm.compute.records import FAST
 from streamsvm.compute.subset import matrix_of
-from streamsvm.rows import Float32, Float64, Rows, row_count, row_slice
+from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_slice
 
 TILE_ROWS = 256
 TILE_POINTS = 2048
@@ -32,8 +32,8 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
     out = np.zeros((len(coefficients), row_count(X)))
     for rows, points, tile in tiles(X, Z, kernel, columns):
         for k, part in enumerate(coefficients[:, points]):
-            if part.any():
-                weigh(tile, part, out[k, rows])
+            there = np.flatnonzero(part)
+            weigh_some(tile, there, part[there], out[k, rows])
     return out
 
 
@@ -67,4 +67,14 @@ def weigh(K: Float32, coefficients: Float64, out: Float64) -> None:
         total = 0.0
         for j in range(m):
             total += K[i, j] * coefficients[j]
+        out[i] += total
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def weigh_some(K: Float32, places: Int64, coefficients: Float64, out: Float64) -> None:
+    """Adds sum_j coefficients[j] K[:, places[j]] to ``out`` (n,), summed in float64."""
+    for i in range(out.size):
+        total = 0.0
+        for j in range(places.size):
+            total += K[i, places[j]] * coefficients[j]
         out[i] += total

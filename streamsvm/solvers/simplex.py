@@ -32,7 +32,7 @@ from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Float64, Rows
 from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
 from streamsvm.solvers.shorten import short_values, shortened
-from streamsvm.solvers.together import values_of
+from streamsvm.solvers.together import values_of, worthwhile
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 LEAP = 0.1
@@ -111,8 +111,9 @@ class OnSimplex(ABC):
     def foresee(self, states: list[SimplexState], X: Rows) -> None:
         """Evaluate the kernel once for all problems that are about to visit the same rows."""
         known = [(state, state.support) for state in states if state.support is not None]
-        if len(known) > 1:
-            values = values_of([support for _, support in known], states[0].form, X)
+        supports = [support for _, support in known]
+        if len(known) > 1 and worthwhile(supports, X):
+            values = values_of(supports, states[0].form, X)
             for (state, _), own in zip(known, values, strict=True):
                 state.foreseen = own
 

@@ -6,8 +6,18 @@ import numpy as np
 
 from streamsvm.compute.expansion import expand_all
 from streamsvm.compute.subset import take
-from streamsvm.rows import Float64, Rows, row_stack
+from streamsvm.rows import Dense, Float64, Rows, row_count, row_stack
 from streamsvm.solvers.pool import Form, Pool
+
+WEIGHING = 16
+"""What picking a value out and adding it up costs, in entries of the product that makes one."""
+
+
+def worthwhile(supports: list[Pool], X: Rows) -> bool:
+    """Whether one evaluation for all is less work than one each: rows are wide enough, or supports overlap enough."""
+    entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / max(row_count(X), 1)
+    each = sum(s.size for s in supports)
+    return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING < each * entries
 
 
 def values_of(supports: list[Pool], form: Form, X: Rows) -> Float64:

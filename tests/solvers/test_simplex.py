@@ -17,7 +17,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.blended import Blended
 from streamsvm.solvers.pool import Form, Pool
 from streamsvm.solvers.simplex import OnSimplex
-from streamsvm.solvers.together import values_of
+from streamsvm.solvers.together import values_of, worthwhile
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -203,6 +203,8 @@ def test_values_of_several_problems_at_once(sparse: bool) -> None:
         zero, x = np.zeros(count), rng.random(count)
         supports.append(Pool(take(stored, index), index, y[index].astype(np.float64), *[zero] * 4, x, zero))
         expected.append(gram64(X, X[index], GAMMA) @ (y[index] * x))
+    assert not worthwhile(supports, stored)
+    assert worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))
     found = values_of(supports, Form(RBF(GAMMA), X.shape[1], 1.0), stored)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
