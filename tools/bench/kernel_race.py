@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 TEST_ROWS = 200_000
 FIRST = 20_000
-"""Rows the other side draws its landmarks from."""
+"""Rows the other side draws its landmarks from, unless ``--share 1`` gives it ours."""
 
 
 def stores(name: str, rows: int, directory: Path) -> tuple[str, str]:
@@ -46,15 +46,15 @@ def stores(name: str, rows: int, directory: Path) -> tuple[str, str]:
     return train, test
 
 
-def ours(train: str, test: str, directory: Path, **settings: Any) -> Row:
-    """A fit on the fly."""
+def ours(train: str, test: str, directory: Path, **settings: Any) -> tuple[Row, Any]:
+    """A fit on the fly, and its landmarks."""
     base = {"kernel": "rbf", "embedding": "fly", "solver": "newton", "overwrite": True}
     job = FitJob(train, str(directory / "model"), **{**base, **settings})
     cpu, wall, result = cpu_of(lambda: fit(job))
     error = 1 - evaluate(EvaluateJob(job.model, (test,))).evaluation.accuracy
     gap, training = result.training.runs[0].certificate.gap, result.training
     row: Row = {"who": "fit", "error %": 100 * error, "CPU s": cpu, "wall s": wall, "passes": training.passes}
-    return row | {"gap": gap, "peak MiB": training.peak / 2**20}
+    return row | {"gap": gap, "peak MiB": training.peak / 2**20}, result.model.expansion.points.values
 
 
 def chunks_of(path: str) -> Any:
@@ -65,17 +65,18 @@ def chunks_of(path: str) -> Any:
             yield loaded.chunk.X.values, np.where(loaded.chunk.codes > 0, 1.0, -1.0)
 
 
-def theirs(train: str, test: str, settings: dict[str, Any], alpha: float, epochs: int) -> Row:
-    """Nystroem + averaged SGDClassifier, features of 20,000 rows at a time."""
+def theirs(stored_at: tuple[str, str], settings: dict[str, Any], alpha: float, epochs: int, landmarks: Any) -> Row:
+    """Nystroem + averaged SGDClassifier, features of 20,000 rows at a time; landmarks None: of its own."""
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import SGDClassifier
 
     features = Nystroem(kernel="rbf", gamma=settings["gamma"], n_components=settings["landmarks"], random_state=0)
     model = SGDClassifier(loss="hinge", alpha=alpha, average=True, random_state=0)
 
+    train, test = stored_at
+
     def run() -> None:
-        first = next(chunks_of(train))[0][:FIRST]
-        features.fit(first)
+        features.fit(next(chunks_of(train))[0][:FIRST] if landmarks is None else landmarks)
         for _ in range(epochs):
             for X, y in chunks_of(train):
                 for part, signs in pieces(X, y):
@@ -90,7 +91,7 @@ def theirs(train: str, test: str, settings: dict[str, Any], alpha: float, epochs
 
 def main() -> None:
     defaults = {"sets": "susy,covtype", "rows": 5_000_000, "tolerance": 1e-3, "loss": "squared_hinge", "epochs": 1}
-    options = arguments(__doc__, **defaults, alphas="1e-6,1e-5", C=0.0, sampling="uniform", sample=0)
+    options = arguments(__doc__, **defaults, alphas="1e-6,1e-5", C=0.0, sampling="uniform", sample=0, seed=0, share=0)
     with threadpool_limits(1):
         for name in options.sets.split(","):
             with scratch() as directory:
@@ -98,10 +99,12 @@ def main() -> None:
                 settings = SETTINGS[name] | ({"C": options.C} if options.C else {})
                 chosen = {"tolerance": options.tolerance, "loss": options.loss, "sampling": options.sampling}
                 chosen |= {"options": {"sample": options.sample} if options.sample else {}}
-                rows = [ours(train, test, directory, **settings, **chosen)]
-                print(rows[0], flush=True)
+                row, landmarks = ours(train, test, directory, seed=options.seed, **settings, **chosen)
+                rows = [row]
+                print(row, flush=True)
+                shared = landmarks if options.share else None
                 for alpha in filter(None, options.alphas.split(",")):
-                    rows.append(theirs(train, test, settings, float(alpha), options.epochs))
+                    rows.append(theirs((train, test), settings, float(alpha), options.epochs, shared))
                     print(rows[-1], flush=True)
                 show(f"{name}: {settings}", rows, options)
 
