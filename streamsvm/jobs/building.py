@@ -85,14 +85,13 @@ def repairing(sources: Sequence[Path]) -> Opener:
 
 def _repairer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWriter:
     manifest = manifests.read(path)
-    if manifest.store != "zarr":
-        raise UsageError(f"--repair is for Zarr stores, {path} is {manifest.store}", hint="ingest it with --overwrite")
     if sparse != (manifest.kind == "csr"):
         raise UsageError(f"{path} is a {manifest.kind} store", hint="give the options it was ingested with")
     _check_sources(sources, manifest.facts.get("sources", []))
     nbytes = manifest.chunk_rows * (8 if sparse else 4 * manifest.columns)
-    writer = create(path, sparse=sparse, chunk_bytes=nbytes, overwrite=True, store_format="zarr")
-    writer.replaces, writer.repairs, writer.medium.packed = False, manifest, dict(manifest.packed)  # type: ignore[attr-defined]
+    writer = create(path, sparse=sparse, chunk_bytes=nbytes, overwrite=True, store_format=manifest.store)
+    writer.replaces, writer.repairs = False, manifest
+    writer.medium.compress(dict(manifest.packed))
     return writer
 
 

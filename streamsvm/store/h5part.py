@@ -8,6 +8,7 @@ closed, made durable, opened and read again, and only then renamed.
 
 from __future__ import annotations
 
+import filecmp
 import os
 from pathlib import Path
 from typing import Any
@@ -88,16 +89,49 @@ class _Through:
         """Nothing is held back."""
 
 
-class PartWriter:
-    """``unit`` after ``unit``, then ``close``, or ``abort``. Raises StorageError."""
+class KnownPart:
+    """A part that an earlier build has completed, in place of a ``PartWriter``: it only compares."""
 
-    def __init__(self, path: Path, specs: dict[str, ArraySpec], first_row: int) -> None:
+    def __init__(self, path: Path, file: PartFile, crcs: dict[str, list[int]]) -> None:
+        self._path, self._file, self._expected = path, file, crcs
+        self.crcs: dict[str, list[int]] = {name: [] for name in crcs}
+
+    def is_whole(self) -> bool:
+        """Whether the file is still there, as it was when it was closed and read again."""
+        if self._path.is_symlink() or not self._path.is_file() or self._path.stat().st_size != self._file.nbytes:
+            return False
+        return index_crc(self._path, self._file.index) == self._file.crc
+
+    def unit(self, spec: ArraySpec, _index: int, values: NDArray[Any], _items: int) -> None:
+        self.crcs[spec.name].append(crc32c(values.data))
+
+    def sync(self) -> None:
+        """It is."""
+
+    def close(self, chunks: int, _columns: int) -> PartFile:
+        """Raises DataError E-SOURCE when the source has changed since."""
+        if self.crcs != self._expected or chunks != self._file.chunks:
+            text = f"the source does not give the rows of {self._path}, which an earlier run has written from it"
+            raise DataError(text, code="E-SOURCE", hint="start again with --overwrite")
+        return self._file
+
+    def abort(self) -> None:
+        """It stays."""
+
+
+class PartWriter:
+    """``unit`` after ``unit``, then ``close``, or ``abort``. Raises StorageError.
+
+    ``keep``: a file that is there already and is the same to the last byte is left alone.
+    """
+
+    def __init__(self, path: Path, specs: dict[str, ArraySpec], first_row: int, *, keep: bool = False) -> None:
         import h5py
 
-        self.path = path
+        self.path, self._keep = path, keep
         self._partial = path.with_name(f".{path.name}{durable.PARTIAL}")
         self._through = _Through(self._partial)
-        self._crcs: dict[str, list[int]] = {name: [] for name in specs}
+        self.crcs: dict[str, list[int]] = {name: [] for name in specs}
         self._specs = specs
         self._file = h5py.File(
             self._through,
@@ -117,7 +151,7 @@ class PartWriter:
         dataset = self._sets[spec.name]
         dataset.resize(items, axis=0)
         dataset.id.write_direct_chunk((index * spec.unit,) + (0,) * bool(spec.width), values)
-        self._crcs[spec.name].append(crc32c(values.data))
+        self.crcs[spec.name].append(crc32c(values.data))
         self._through.check()
 
     def sync(self) -> None:
@@ -134,7 +168,10 @@ class PartWriter:
         self.sync()
         os.close(self._through.descriptor)
         found = self._read_again(chunks)
-        durable.rename(self._partial, self.path)
+        if self._keep and _same(self._partial, self.path):
+            self._partial.unlink()
+        else:
+            durable.rename(self._partial, self.path)
         return found
 
     def abort(self) -> None:
@@ -159,7 +196,7 @@ class PartWriter:
     def _read_again(self, chunks: int) -> PartFile:
         found: list[Unit] = []
         with h5file.opened(self._partial) as file:
-            for name, crcs in self._crcs.items():
+            for name, crcs in self.crcs.items():
                 units = h5file.units_of(h5file.member(file, name, self._partial), self._partial)
                 for unit, crc in zip(units, crcs, strict=True):
                     if crc32c(read_bytes(self._partial, unit.offset, unit.nbytes)) != crc:
@@ -167,6 +204,13 @@ class PartWriter:
                         raise DataError(text, code="E-HDF5", hint="check the disk, then run the same command again")
                 found += units
         return described(self._partial, self.path.name, found, chunks)
+
+
+def _same(one: Path, other: Path) -> bool:
+    if other.is_symlink() or not other.is_file():
+        return False
+    filecmp.clear_cache()
+    return filecmp.cmp(one, other, shallow=False)
 
 
 def described(path: Path, name: str, units: list[Unit], chunks: int) -> PartFile:

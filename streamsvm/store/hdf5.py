@@ -23,7 +23,7 @@ from streamsvm.store import h5file
 from streamsvm.store.arrays import INDICES, ArraySpec, items_of, specs_of
 from streamsvm.store.cutter import Cutters
 from streamsvm.store.h5file import Unit
-from streamsvm.store.h5part import PartWriter, index_crc
+from streamsvm.store.h5part import KnownPart, PartWriter, index_crc
 from streamsvm.store.manifest import ChunkEntry, Manifest, PartFile
 from streamsvm.store.reader import DiskStore, Part
 from streamsvm.store.units import Place, UnitArray
@@ -44,11 +44,11 @@ class HDF5Medium:
     """See ``writer.Medium``."""
 
     name: str = "hdf5"
-    part_bytes: int = PART_BYTES
+    part_bytes: int = field(default_factory=lambda: PART_BYTES)
     _directory: Path = Path()
     _specs: dict[str, ArraySpec] = field(default_factory=dict)
     _files: list[PartFile] = field(default_factory=list)
-    _writer: PartWriter | None = None
+    _writer: PartWriter | KnownPart | None = None
     _cutters: Cutters | None = None
     _chunks: int = 0
     """In the part at hand."""
@@ -56,6 +56,13 @@ class HDF5Medium:
     """In all parts."""
     _columns: int = 0
     """Met so far: what a CSR part says of its width, the last one apart, which is closed when all are known."""
+    _known: list[KnownPart] = field(default_factory=list)
+    """Parts an earlier build has completed."""
+    _crcs: list[dict[str, list[int]]] = field(default_factory=list)
+    """Of the units of each part."""
+    _noted: int = 0
+    """Parts that were told of."""
+    _repair: bool = False
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
         durable.make_directory(directory)
@@ -74,7 +81,7 @@ class HDF5Medium:
 
     def write(self, values: dict[str, NDArray[Any]]) -> None:
         if self._writer is None or self._cutters is None:
-            self._writer = PartWriter(part_path(self._directory, len(self._files)), self._specs, self._rows)
+            self._writer = self._next_part()
             self._cutters = Cutters(self._specs, self._writer.unit)
         self._cutters.append(values)
         if INDICES in values:
@@ -102,10 +109,26 @@ class HDF5Medium:
         self._files, self._rows = msgspec.convert(saved["files"], list[PartFile]), rows
 
     def known(self, notes: list[Any], *, repair: bool) -> None:
-        """A part is written again as a whole: it comes out the same."""
+        """A part that is complete is compared by the checksums of its units; any other is written again as a whole."""
+        self._repair = repair
+        if not repair:
+            parts = [part for note in notes for part in note["parts"]]
+            self._known = [
+                KnownPart(part_path(self._directory, k), msgspec.convert(part["file"], PartFile), part["crcs"])
+                for k, part in enumerate(parts)
+            ]
+            self._noted = len(parts)
 
     def note(self) -> Any:
-        return {"units": {}}
+        fresh = zip(self._files[self._noted :], self._crcs[self._noted :], strict=True)
+        self._noted = max(self._noted, len(self._files))
+        return {"parts": [{"file": msgspec.to_builtins(file), "crcs": crcs} for file, crcs in fresh]}
+
+    def _next_part(self) -> PartWriter | KnownPart:
+        number = len(self._files)
+        if number < len(self._known) and self._known[number].is_whole():
+            return self._known[number]
+        return PartWriter(part_path(self._directory, number), self._specs, self._rows, keep=self._repair)
 
     def abort(self) -> None:
         if self._writer is not None:
@@ -116,6 +139,7 @@ class HDF5Medium:
         assert self._cutters is not None
         self._cutters.finish()
         self._files.append(self._writer.close(self._chunks, columns))
+        self._crcs.append(self._writer.crcs)
         self._writer = self._cutters = None
         self._chunks = 0
 

@@ -179,7 +179,6 @@ class StoreWriter:
             return 0
         with suppress(StorageError):  # a disk that is full, perhaps: what was noted before stands
             self._note()
-            self._safe = len(self._chunks)
         self.medium.abort()
         return self._safe
 
@@ -201,10 +200,10 @@ class StoreWriter:
             self.medium.known([{"units": self.repairs.units}], repair=True)
 
     def _note(self) -> None:
-        self.medium.sync()
+        whole = self.medium.sync()
         if self.journal is not None:
             self.journal.note(self.directory, self.medium.note())
-            self._safe = len(self._chunks)
+            self._safe = len(self._chunks) if whole else self._safe
 
     def _repaired(self, manifest: Manifest) -> Manifest:
         assert self.repairs is not None
@@ -231,13 +230,25 @@ class StoreWriter:
 
     def _write_chunk(self, piece: Piece) -> None:
         values = values_of(piece, self.encoding)
+        entry = entry_of(piece, values)
+        self._check(entry)
         if self.medium.turn(values):
             self._saved = None if self.sparse else self._snapshot()
+            self._note()
         self.medium.write(values)
         self._moments.add(piece.X)
-        self._chunks.append(entry_of(piece, values))
+        self._chunks.append(entry)
         if len(self._chunks) % SYNC_EVERY == 0:
             self._note()
+
+    def _check(self, entry: ChunkEntry) -> None:
+        """Raise DataError when a repair does not get the next chunk from the source as it was, before it is written."""
+        if self.repairs is None:
+            return
+        number = len(self._chunks)
+        if number >= len(self.repairs.chunks) or entry != self.repairs.chunks[number]:
+            hint = "restore the source, or ingest again with --overwrite"
+            raise DataError(f"the source does not give chunk {number} of {self.root}", code="E-SOURCE", hint=hint)
 
     def _snapshot(self) -> dict[str, Any]:
         moments = {name: getattr(self._moments, name).tolist() for name in MOMENTS}

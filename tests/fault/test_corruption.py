@@ -12,7 +12,9 @@ import pytest
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.info import verify
 from streamsvm.jobs.ingest import ingest
+from streamsvm.store import hdf5, open_store
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, write_table
+from tests.fault.killing import SMALL_PART
 
 FLIPS = 100
 """Bits flipped in each store; the soak flips more."""
@@ -164,6 +166,34 @@ def test_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Path, damage: 
     assert complaints(store) == []
     assert digest_of(store) == expected
     assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_repair_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, layout: str) -> None:
+    monkeypatch.setattr(hdf5, "PART_BYTES", SMALL_PART)
+    store = ingested(tmp_path, store=tmp_path / "s.h5", layout=layout)
+    expected, parts = digest_of(store), sorted(store.glob("part-*.h5"))
+    before = {p: p.stat().st_mtime_ns for p in parts if p != parts[1]}
+    assert before
+    DAMAGES[damage](parts[1])
+    with pytest.raises(DataError):
+        open_store(store)
+    ingest(ingest_job(tmp_path, store=store, layout=layout, repair=True))
+    assert digest_of(store) == expected
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_repair_of_parts_from_rows_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that is whole is replaced before it is known that the rows are the same."""
+    monkeypatch.setattr(hdf5, "PART_BYTES", SMALL_PART)
+    store = ingested(tmp_path, store=tmp_path / "s.h5")
+    parts = sorted(store.glob("part-*.h5"))
+    parts[-1].unlink()
+    before = digest_of(store)
+    with pytest.raises(DataError, match="does not give chunk 0"):
+        ingest(ingest_job(tmp_path, store=store, repair=True, drop=("x3",)))
+    assert digest_of(store) == before
 
 
 def test_repair_mends_what_other_programs_read(tmp_path: Path) -> None:

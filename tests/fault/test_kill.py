@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.info import verify
-from streamsvm.store import open_store
+from streamsvm.store import journal, open_store
 from tests.fault.golden import digest_of, ingested, leftovers, write_table
 from tests.fault.killing import Server
 
@@ -78,6 +79,40 @@ def test_ingest(server: Server, source: Path, tmp_path: Path, name: str, layout:
         assert digest_of(store) == expected, f"killed at step {at}"
         assert not leftovers(store.parent)
         shutil.rmtree(store.parent)
+
+
+def test_parts_that_are_complete_are_not_written_again(server: Server, source: Path, tmp_path: Path) -> None:
+    reference, store = tmp_path / "reference.h5", tmp_path / "s.h5"
+    steps = steps_of(server, "ingest", **ingest_settings(source, reference))
+    settings = ingest_settings(source, store)
+    server.run("ingest", kill=steps - 8, **settings)
+    noted = [line["parts"] for line in map(json.loads, (store / journal.FILE).read_text().splitlines()[1:])]
+    parts = {
+        store / part["file"]["name"]: (store / part["file"]["name"]).stat().st_mtime_ns for p in noted for part in p
+    }
+    assert parts
+    assert server.run("ingest", **settings).status == 0
+    assert digest_of(store) == digest_of(reference)
+    assert {path: path.stat().st_mtime_ns for path in parts} == parts
+
+
+@pytest.mark.parametrize("damage", ["part", "journal"])
+def test_parts_that_are_not_what_the_journal_says(server: Server, source: Path, tmp_path: Path, damage: str) -> None:
+    """A file that was changed is written again; rows that come out otherwise end the run."""
+    reference, store = tmp_path / "reference.h5", tmp_path / "s.h5"
+    steps = steps_of(server, "ingest", **ingest_settings(source, reference))
+    settings = ingest_settings(source, store)
+    server.run("ingest", kill=steps - 8, **settings)
+    if damage == "part":
+        (store / "part-00000.h5").write_bytes((store / "part-00000.h5").read_bytes()[:-1])
+        assert server.run("ingest", **settings).status == 0
+        assert digest_of(store) == digest_of(reference)
+    else:
+        first, *notes = map(json.loads, (store / journal.FILE).read_text().splitlines())
+        next(note for note in notes if note["parts"])["parts"][0]["crcs"]["X"][0] ^= 1
+        (store / journal.FILE).write_text("".join(json.dumps(line) + "\n" for line in [first, *notes]))
+        outcome = server.run("ingest", **settings)
+        assert (outcome.status, "E-SOURCE" in outcome.said) == (65, True)
 
 
 def test_ingest_in_place_of_a_store(server: Server, source: Path, tmp_path: Path) -> None:
