@@ -125,7 +125,10 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     header = metadata.get("header", "")
     if metadata.get("sha256") != _seal(header, tensors):
         raise DataError(f"{path} is damaged: its sha256 does not match", code="E-MODEL", hint="fit again")
-    return json.loads(header), tensors
+    found = json.loads(header)
+    if not isinstance(found, dict) or not isinstance(found.get("provenance", {}), dict):
+        raise _unusable(path)
+    return found, tensors
 
 
 def _check(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Model:
@@ -155,7 +158,7 @@ def _check(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]])
 def _expansion(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]], points: int) -> Expansion:
     try:
         expansion = expansion_of(header["expansion"], tensors)
-    except (StreamSVMError, KeyError, TypeError, ValueError) as error:
+    except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _unusable(path) from error
     if row_count(expansion.points) != points:
         raise _unusable(path)

@@ -46,9 +46,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     from streamsvm.jobs.checkpoint import write
 
     write(directory / "ckpt", 1, {"C": 1.0}, {"passes": 3, "rows": [1.5, None, ("a", 2)]})
-    return {
-        "svmlight": b"1 1:0.5 3:2\n-1 2:1e-3 # c\n+1 1:4 2:5 3:6\n" * 4,
-        "csv": b"a,b,y\n1,2.5,p\n3,-4e2,q\n5,6,p\n" * 2,
+    seeds = {name: found[0] for name, found in FUZZ.SEEDS.items()}
+    return seeds | {
         "manifest": (store / "manifest.json").read_bytes(),
         "model": (directory / "m").read_bytes(),
         "checkpoint": (directory / "ckpt").read_bytes(),
@@ -76,10 +75,11 @@ def mutated(raw: bytes, draw: random.Random) -> bytes:
 
 @pytest.mark.parametrize("name", FUZZ.TARGETS)
 def test_mutations_of_a_good_file(name: str, good: dict[str, bytes]) -> None:
-    draw = random.Random(name)
-    FUZZ.quietly(FUZZ.TARGETS[name], good[name])
-    for _ in range(TRIALS):
-        data = mutated(good[name], draw)
+    draw, raw = random.Random(name), [good[name], *FUZZ.SEEDS[name]]
+    for data in raw:
+        FUZZ.quietly(FUZZ.TARGETS[name], data)
+    for trial in range(TRIALS):
+        data = mutated(raw[trial % len(raw)], draw)
         began = time.monotonic()
         try:
             FUZZ.quietly(FUZZ.TARGETS[name], data)

@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm.errors import DataError, SecurityError, quote
 
 LARGEST_METADATA = 16 << 20
+MOST_CHUNKS = 10**7
 CODECS = {"bytes", "transpose", "blosc", "zstd", "gzip", "crc32c", "sharding_indexed", "vlen-utf8"}
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "shuffle", "vlen-utf8"}
 """Of Zarr v2. Neither list has one that makes objects or runs code ('pickle')."""
@@ -34,6 +35,11 @@ class ArrayMeta(NamedTuple):
     """The one that compresses, if any."""
     inner: tuple[int, ...] | None = None
     """The chunks within a shard."""
+
+    @property
+    def chunks(self) -> int:
+        """How many there are."""
+        return math.prod(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
 
     @property
     def chunk_bytes(self) -> int:
@@ -66,11 +72,22 @@ def array_meta(directory: Path) -> ArrayMeta:
         raise SecurityError(f"{directory} is a link to somewhere else", hint="name the directory itself")
     v3 = directory / "zarr.json"
     try:
-        return _v3(_read(v3), v3) if v3.is_file() else _v2(_read(directory / ".zarray"), directory / ".zarray")
-    except (KeyError, TypeError, ValueError) as error:
+        return _judged(_v3(_read(v3), v3) if v3.is_file() else _v2(_read(directory / ".zarray"), directory / ".zarray"))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"{directory} is described in a way we do not know: {error}", code="E-META", hint=HINT
         ) from error
+
+
+def _judged(meta: ArrayMeta) -> ArrayMeta:
+    """The same, if there can be such an array. Raises ValueError."""
+    if len(meta.chunk) != len(meta.shape) or (meta.inner is not None and len(meta.inner) != len(meta.shape)):
+        raise ValueError(f"chunks of {meta.chunk} in an array of {meta.shape}")
+    if 0 in meta.chunk or 0 in (meta.inner or ()):
+        raise ValueError(f"chunks of {meta.inner or meta.chunk}")
+    if meta.chunks > MOST_CHUNKS:
+        raise ValueError(f"{meta.chunks} chunks")
+    return meta
 
 
 def _v3(node: dict[str, Any], path: Path) -> ArrayMeta:

@@ -30,6 +30,9 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
     delimiter = options.delimiter or _delimiter(line)
     _check_delimiter(name, line, delimiter)
     fields = [field.strip() for field in split(line, delimiter)]
+    if not fields:
+        found = f"line {blank + 1} of {name} begins with a line end of another kind"
+        raise DataError(found, code="E-PARSE", hint="convert the line ends: tr '\\r' '\\n'")
     if not options.header:
         return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), blank)
     _check_header(name, fields)
