@@ -57,10 +57,21 @@ def _lines(path: str) -> list[str]:
 def show(title: str, rows: list[Row], options: argparse.Namespace) -> None:
     """Print the table with the machine under it, and write JSON if asked."""
     machine = hardware()
+    print(f"\n{title}")
+    print_table(rows)
+    print(machine)
+    if options.json:
+        settings = {k: str(v) for k, v in vars(options).items()}
+        options.json.write_text(
+            json.dumps({"title": title, "hardware": machine, "settings": settings, "rows": rows}, indent=2)
+        )
+
+
+def print_table(rows: list[Row]) -> None:
+    """One line a row, the columns in the order in which they are met."""
     names = list(dict.fromkeys(key for row in rows for key in row))
     cells = [names, *([_cell(row.get(n)) for n in names] for row in rows)]
     widths = [max(len(line[j]) for line in cells) for j in range(len(names))]
-    print(f"\n{title}")
     for k, line in enumerate(cells):
         print(
             "  ".join(
@@ -70,12 +81,6 @@ def show(title: str, rows: list[Row], options: argparse.Namespace) -> None:
         )
         if k == 0:
             print("  ".join("-" * width for width in widths))
-    print(machine)
-    if options.json:
-        settings = {k: str(v) for k, v in vars(options).items()}
-        options.json.write_text(
-            json.dumps({"title": title, "hardware": machine, "settings": settings, "rows": rows}, indent=2)
-        )
 
 
 def _cell(value: Any) -> str:

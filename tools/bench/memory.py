@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from harness import SAMPLE_SECONDS, Row, anonymous_bytes, hardware
 
 GROUPS = Path("/sys/fs/cgroup/memory")
@@ -29,16 +30,30 @@ def with_children(pid: int) -> list[int]:
 
 
 def watch(child: subprocess.Popen[bytes]) -> Row:
-    """Wait for a process; its peak anonymous memory, with its children's."""
-    peak, began = 0, time.perf_counter()
+    """Wait for a process; its peak anonymous memory, with its children's, and how it rises."""
+    samples, began = [(0.0, 0.0)], time.perf_counter()
     while child.poll() is None:
-        peak = max(peak, sum(anonymous_bytes(pid) for pid in with_children(child.pid)))
+        held = sum(anonymous_bytes(pid) for pid in with_children(child.pid))
+        samples.append((time.perf_counter() - began, held / 2**20))
         time.sleep(SAMPLE_SECONDS)
     return {
         "rc": child.returncode,
         "seconds": round(time.perf_counter() - began, 2),
-        "peak anon MiB": round(peak / 2**20, 1),
+        "peak anon MiB": round(max(held for _, held in samples), 1),
+        "rise MiB": round(rise(samples), 2),
     }
+
+
+def rise(samples: list[tuple[float, float]]) -> float:
+    """MiB by which memory would grow over a whole run, by a line through what was measured in its last 60 %.
+
+    The last samples, of a process that is giving everything back, are left out.
+    """
+    seconds, held = np.array(samples).T
+    late = (seconds > 0.4 * seconds[-1]) & (seconds < 0.98 * seconds[-1]) & (held > 0)
+    if late.sum() < 3:
+        return 0.0
+    return float(np.polyfit(seconds[late], held[late], 1)[0] * seconds[-1])
 
 
 def in_group(command: list[str], limit: int) -> Row:
@@ -59,6 +74,13 @@ def in_group(command: list[str], limit: int) -> Row:
         group.rmdir()
 
 
+def limited(command: list[str], mib: int) -> Row:
+    """Run below ``mib`` MiB where the kernel can enforce it; the figures."""
+    if os.access(GROUPS, os.W_OK) and (GROUPS / "memory.limit_in_bytes").exists():
+        return in_group(command, mib << 20)
+    return watch(subprocess.Popen(command)) | {"oom kills": "no control group: sampled only"}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--limit-mib", type=int, default=256)
@@ -66,10 +88,7 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if os.access(GROUPS, os.W_OK) and (GROUPS / "memory.limit_in_bytes").exists():
-        row = in_group(command, options.limit_mib << 20)
-    else:
-        row = watch(subprocess.Popen(command)) | {"oom kills": "no control group: sampled only"}
+    row = limited(command, options.limit_mib)
     print(f"memory: {' '.join(command)}")
     print("  ".join(f"{name} {value}" for name, value in row.items()))
     print(hardware())
