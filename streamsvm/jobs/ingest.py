@@ -30,6 +30,7 @@ from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.keyed import size_of
+from streamsvm.store.sources.options import UNSTATED
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Batch, Report, Term, silent
 
@@ -113,7 +114,7 @@ class IngestJob:
 
     def options(self) -> SourceOptions:
         """The part that says how to read."""
-        shared = {f.name for f in fields(SourceOptions)} - {"encoding", "rejects"}
+        shared = {f.name for f in fields(SourceOptions)} - UNSTATED
         return SourceOptions(**{name: getattr(self, name) for name in shared})
 
     def test_path(self) -> Path:
@@ -165,10 +166,10 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     ConfigError when another job was stopped there, InterruptedRun.
     """
     job = replace(job, sources=expand(job.sources))
-    _check_memory(job)
+    room = _check_memory(job)
     form = {"store_format": job.store_format, "compression": job.compression}
     with executor_for(job, executor) as found, all_locked(job.targets()), parts_beside(job.store, found) as parts:
-        options = job.options()
+        options = replace(job.options(), room=room)
         source = source_for(job, options, found, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
@@ -212,8 +213,8 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
     return _result(job, source, tally, sparse, remarks)
 
 
-def _check_memory(job: IngestJob) -> None:
-    """Refuse what does not fit. Raises BudgetError."""
+def _check_memory(job: IngestJob) -> int:
+    """Refuse what does not fit; returns the bytes a source may take. Raises BudgetError."""
     held = CHUNKS_HELD * job.chunk_bytes * len(job.targets())
     terms = (
         *budget.base_terms(),
@@ -222,7 +223,9 @@ def _check_memory(job: IngestJob) -> None:
         *([Term("shuffle", HELD * len(job.targets()), "a run or a bucket of rows")] if job.shuffle else []),
     )
     limit = budget.memory_limit(job.memory)
-    budget.MemoryPlan(terms, limit, resident=True, kept=False, retain=True).check(", or smaller chunks: --chunk-bytes")
+    plan = budget.MemoryPlan(terms, limit, resident=True, kept=False, retain=True)
+    plan.check(", or smaller chunks: --chunk-bytes")
+    return limit - plan.total + SOURCE_BYTES
 
 
 def _check_space(job: IngestJob, source: Source, first: Batch, columns: int | None, sparse: bool) -> None:

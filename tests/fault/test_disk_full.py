@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from streamsvm.store import open_store, writer
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table
 from tests.fault.test_resume import same_model
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 Disk = Callable[[int], Path]
 
 
@@ -68,6 +70,38 @@ def test_ingest_goes_on_when_there_is_room(disk: Disk, source: Path, monkeypatch
     disk(4096)
     ingest(job)
     assert digest_of(root / "s.zarr") == digest_of(source / "s.zarr")
+
+
+def test_no_more_files_than_the_disk_has_room_for(disk: Disk, source: Path) -> None:
+    """A file system may be out of files before it is out of bytes."""
+    place = disk(4096)
+    subprocess.run(["mount", "-o", "remount,nr_inodes=20", "tmpfs", str(place)], check=True)
+    job = ingest_job(source, store=place / "s.zarr", chunk_bytes=8192)
+    with pytest.raises(StorageError) as caught:
+        ingest(job)
+    assert (caught.value.code, caught.value.exit_code) == ("E-NOSPACE", 74)
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1000", "tmpfs", str(place)], check=True)
+    ingest(job)
+    assert digest_of(job.store) == digest_of(source / "s.zarr")
+
+
+LIMITED = """
+import resource, signal, sys
+from streamsvm.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+sys.argv = ["streamsvm", "-q", "ingest", sys.argv[1], sys.argv[2], "--label", "y", "--chunk", "8192"]
+main()
+"""
+
+
+def test_a_limit_on_the_size_of_files(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIMITED, str(source / "t.csv"), str(tmp_path / "s.zarr")]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert ended.returncode == 74, ended.stderr
+    assert "E-IO" in ended.stderr
+    assert "File too large" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("kib", [64, 160])

@@ -14,6 +14,7 @@ from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.holdout import held_out
 from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.rows import CSR
+from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store
 from streamsvm.store.forms import in_layout
 from streamsvm.store.reader import DiskStore
@@ -170,6 +171,16 @@ def test_a_budget_that_is_too_small_is_refused_before_reading(source: Callable[.
     assert [p.name for p in path.parent.iterdir()] == ["a.csv"]
 
 
+def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
+    """C29: each costs some KiB before the first value is stored."""
+    path, names = tmp_path / "a.csv", ",".join(f"x{j}" for j in range(99_999))
+    path.write_text(f"{names},y\n" + "0," * 99_999 + "1\n")
+    with pytest.raises(StreamSVMError, match=r"a\.csv has 100000 columns: about 585MiB are needed") as caught:
+        run(path, label="y", memory=anonymous_bytes() + (200 << 20))
+    assert (caught.value.code, caught.value.exit_code) == ("E-BUDGET", 78)
+    assert not (tmp_path / "s.zarr").exists()
+
+
 def test_an_existing_store_is_not_replaced_unasked(source: Callable[..., Path]) -> None:
     path = source(CSV, "a.csv")
     run(path, label="y")
@@ -187,21 +198,51 @@ def test_events(source: Callable[..., Path]) -> None:
     assert events[-1]["total_bytes"] == len(SVM)
 
 
+LETTERS = {
+    "letter.xz": [594, 567, 554, 598, 565, 565, 547, 538, 567, 575, 572, 560, 607, 605, 574, 597, 594, 568, 563, 599, 606, 581, 576, 583, 602, 543],
+    "letter.t.xz": [195, 199, 182, 207, 203, 210, 226, 196, 188, 172, 167, 201, 185, 178, 179, 206, 189, 190, 185, 197, 207, 183, 176, 204, 184, 191],
+}  # fmt: skip
+"""Rows of class 1, 2, ... 26."""
+CORRECTED = (
+    "smurf.164091 normal.60593 neptune.58001 snmpgetattack.7741 mailbomb.5000 guess_passwd.4367 snmpguess.2406 "
+    "satan.1633 warezmaster.1602 back.1098 mscan.1053 apache2.794 processtable.759 saint.736 portsweep.354 "
+    "ipsweep.306 httptunnel.158 pod.87 nmap.84 buffer_overflow.22 multihop.18 named.17 sendmail.17 ps.16 "
+    "rootkit.13 xterm.13 teardrop.12 xlock.9 land.9 xsnoop.4 ftp_write.3 perl.2 phf.2 sqlattack.2 loadmodule.2 "
+    "worm.2 udpstorm.2 imap.1 "
+)
+KDD = (
+    "smurf.280790 neptune.107201 normal.97278 back.2203 satan.1589 ipsweep.1247 portsweep.1040 "
+    "warezclient.1020 teardrop.979 pod.264 nmap.231 guess_passwd.53 buffer_overflow.30 land.21 warezmaster.20 "
+    "imap.12 rootkit.10 loadmodule.9 ftp_write.8 multihop.7 phf.4 perl.3 spy.2 "
+)
+"""Rows of each class of the two kdd99 files, counted by awk."""
+
+
+def spelt(counts: str) -> dict[str, int]:
+    """'smurf.164091 land.9' as a table."""
+    return {f"{name}.": int(count) for name, count in (word.split(".") for word in counts.split())}
+
+
+def numbered(counts: list[int], first: int) -> dict[str, int]:
+    return {str(k): count for k, count in enumerate(counts, first)}
+
+
 REAL: dict[str, tuple[dict[str, Any], int, int, dict[str, int]]] = {
     "a9a.xz": ({"features": 123}, 32_561, 123, {"-1": 24_720, "1": 7_841}),
     "a9a.t.xz": ({"features": 123}, 16_281, 123, {}),
-    "ijcnn1.gz": ({}, 49_990, 22, {"1": 4_853}),
-    "ijcnn1.t.gz": ({}, 91_701, 22, {}),
-    "w8a.xz": ({}, 49_749, 300, {"1": 1_479}),
-    "letter.xz": ({}, 15_000, 16, {}),
+    "ijcnn1.gz": ({}, 49_990, 22, {"1": 4_853, "-1": 45_137}),
+    "ijcnn1.t.gz": ({}, 91_701, 22, {"1": 8_712, "-1": 82_989}),
+    "w8a.xz": ({}, 49_749, 300, {"1": 1_479, "-1": 48_270}),
+    "letter.xz": ({}, 15_000, 16, numbered(LETTERS["letter.xz"], 1)),
+    "letter.t.xz": ({}, 5_000, 16, numbered(LETTERS["letter.t.xz"], 1)),
     "imdb.xz": ({}, 25_000, 35_855, {"1": 12_500, "-1": 12_500}),
     "covtype.csv.gz": ({"label": "Cover_Type", "positive": "2"}, 581_012, 54, {"2": 283_301}),
-    "corrected.gz": ({"label": "last", "header": False, "categorical": ("*",)}, 311_029, 0, {"normal.": 60_593}),
+    "corrected.gz": ({"label": "last", "header": False, "categorical": ("*",)}, 311_029, 117, spelt(CORRECTED)),
     "kddcup.data_10_percent.gz": (
-        {"label": "last", "header": False, "categorical": ("*",), "positive": "normal."},
+        {"label": "last", "header": False, "categorical": ("*",)},
         494_021,
         118,
-        {"normal.": 97_278},
+        spelt(KDD),
     ),
     "flights-3m.parquet": (
         {"label": "delay", "label_threshold": 15, "categorical": ("*",), "calendar": ("date",)},
@@ -223,3 +264,19 @@ def test_real_files(data_file: Callable[[str], Path], tmp_path: Path, name: str)
     store = open_store(result.store)
     assert (store.layout.rows, store.layout.columns, store.layout.counts) == (rows, result.columns, result.counts)
     assert isinstance(chunk_of(store, 0).X, CSR) == result.sparse
+
+
+MNIST = {
+    "train": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
+    "t10k": [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
+}
+"""Rows of each digit."""
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("part", MNIST)
+def test_mnist(data_file: Callable[[str], Path], tmp_path: Path, part: str) -> None:
+    images, labels = (data_file(f"mnist/{part}-{name}-ubyte.gz") for name in ("images-idx3", "labels-idx1"))
+    result = ingest(IngestJob(sources=(images,), labels=labels, store=tmp_path / "s.zarr"))
+    assert (result.rows, result.columns) == (sum(MNIST[part]), 28 * 28)
+    assert dict(zip(result.classes, result.counts, strict=True)) == numbered(MNIST[part], 0)

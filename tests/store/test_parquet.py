@@ -51,6 +51,28 @@ def test_numbers_of_any_type(tmp_path: Path, values: Any) -> None:
     assert (labels.tolist(), source.names) == ([1, 2, 1], ("a",))
 
 
+def test_a_row_group_larger_than_the_memory_is_read_in_pieces(tmp_path: Path) -> None:
+    """B24."""
+    X = np.random.default_rng(0).random((100_000, 200), np.float32)
+    table = pa.table({**{f"x{j}": X[:, j] for j in range(200)}, "y": np.zeros(len(X), np.int8)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=len(X), compression="none", use_dictionary=False)
+    del table
+    before, rows, most = pa.total_allocated_bytes(), 0, 0
+    for batch in open_source([tmp_path / "a.parquet"], SourceOptions(label="y")).batches():
+        rows += len(batch.labels)
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert rows == len(X)
+    assert most < 0.6 * X.nbytes
+
+
+def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.parquet", **{f"x{j}": [1.0, 2.0] for j in range(500)}, y=[0, 1])
+    assert read(path, room=4 << 20)[0].shape == (2, 500)
+    with pytest.raises(StreamSVMError, match=r"a\.parquet has 501 columns") as caught:
+        read(path, room=1 << 20)
+    assert caught.value.code == "E-BUDGET"
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
 def test_categories(tmp_path: Path, kind: Any) -> None:
     path = save(tmp_path / "a.parquet", c=pa.array(["r", "b", "r"]).cast(kind), a=[1.0, 2, 3], y=["p", "q", "p"])

@@ -157,6 +157,13 @@ def test_a_line_that_never_ends_is_refused(write: Callable[[bytes], Path], monke
     assert caught.value.code == "E-LIMIT"
 
 
+def test_a_row_of_ten_million_entries_is_refused(write: Callable[[bytes], Path]) -> None:
+    """S52: as the line it is."""
+    with pytest.raises(StreamSVMError, match="a line of more than 64 MiB") as caught:
+        read(write(b"1" + b" 12345678:1" * 10**7 + b"\n"))
+    assert caught.value.code == "E-LIMIT"
+
+
 def test_a_line_longer_than_a_block_is_read(write: Callable[[bytes], Path]) -> None:
     entries = b"".join(b" %d:1" % i for i in range(1, 500_001))
     X, _, _ = read(write(b"1 1:2\n-1" + entries + b"\n1 3:1\n"))

@@ -23,7 +23,7 @@ from streamsvm.store.sources.csv_faults import HINT_TEXT, NULLS, Columns, find_f
 from streamsvm.store.sources.csv_sieve import Sieve, most_types
 from streamsvm.store.sources.dialect import Dialect, dialect_of
 from streamsvm.store.sources.lines import NO_NEWLINE, UTF16_MARKS, note_form
-from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share
+from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share, check_width
 from streamsvm.store.sources.schema import (
     ALL_TEXT,
     CATEGORY,
@@ -56,6 +56,7 @@ class CSVSource:
         self._options = options
         self._heads = {path: _head(path) for path in paths}
         self._dialects = {path: dialect_of(str(path), head, options) for path, head in self._heads.items()}
+        check_width(str(paths[0]), len(self._dialects[paths[0]].names), options.room)
         self._recorded = self._schema = self._plan(paths)
         if options.encoding is not None:
             self._dialects = {path: self._without_label(d) for path, d in self._dialects.items()}

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.store.sources.compression import digest_of
-from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.store.sources.options import SourceFile, SourceOptions, check_width
 from streamsvm.store.sources.schema import plan_schema, same_columns, schema_from
 from streamsvm.store.sources.tables import BadCell, TableEncoder, batch_rows, distinct
 from streamsvm.types import Batch
 
-READ_BUFFER = 1 << 20
-"""Per column: pages are read through a buffer of this size instead of a whole column chunk at a time."""
+BUFFERS, LARGEST_BUFFER, LEAST_BUFFER = 16 << 20, 1 << 20, 16 << 10
+"""Pages are read through a buffer a column instead of a whole column chunk at a time: of all columns, of one."""
 CENSUS_ROWS = 65_536
 
 
@@ -32,6 +32,7 @@ class ParquetSource:
         self._paths = paths
         self._missing = options.missing != "error"
         types = _types(paths[0])
+        check_width(str(paths[0]), len(types), options.room)
         for other in paths[1:]:
             same_columns(types, _types(other), (str(paths[0]), str(other)))
         if options.encoding is not None:
@@ -80,8 +81,9 @@ class ParquetSource:
 def _open(path: Path) -> Any:
     types = pq.read_schema(path)
     text = [f.name for f in types if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    size = max(LEAST_BUFFER, min(LARGEST_BUFFER, BUFFERS // max(1, len(types))))
     return pq.ParquetFile(
-        path, read_dictionary=text, buffer_size=READ_BUFFER, pre_buffer=False, page_checksum_verification=True
+        path, read_dictionary=text, buffer_size=size, pre_buffer=False, page_checksum_verification=True
     )
 
 
