@@ -15,6 +15,7 @@ from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.fit import fit
+from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.rows import Dense
@@ -23,6 +24,7 @@ from streamsvm.store import open_store
 from streamsvm.store.memory import MemoryStore
 from streamsvm.types import Stop
 from tests.fault.golden import CHUNK, fit_job, ingested, placed, write_table
+from tests.fault.test_alignment import SOURCES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -65,6 +67,22 @@ def test_how_it_is_run_does_not_matter(
     with monkeypatch.context() as patch:
         placed(patch, resident=False)
         assert bits(job) == reference
+
+
+def test_where_the_rows_are_from_does_not_matter(tmp_path: Path) -> None:
+    """The same rows as text, compressed text, Parquet, svmlight and arrays, compressed or not: one digest, one model."""
+    found, digests = [], set()
+    for source in SOURCES:
+        (tmp_path / source.__name__).mkdir()
+        paths, options = source(tmp_path / source.__name__)
+        for compression in ("none", "lz4"):
+            store = tmp_path / source.__name__ / f"{compression}.zarr"
+            shape = {"layout": "dense", "features": 4, "chunk_bytes": CHUNK, "compression": compression}
+            ingest(IngestJob(sources=tuple(paths), store=store, **shape, **options))
+            digests.add(open_store(store).digest)
+            found.append(bits(fit_job(store, tmp_path / "m")))
+    assert len(digests) == 1
+    assert found == [found[0]] * 2 * len(SOURCES)
 
 
 def memory_store(path: Path) -> MemoryStore:
