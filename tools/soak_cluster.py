@@ -10,12 +10,15 @@ import argparse
 import hashlib
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_SECONDS = 60.0
 """Of a wait without progress: the promise is that none is longer."""
 AGAIN_SECONDS = 1.0
+SAME, CLEAN = "same bits", "exit 69"
 
 Phase = Callable[[Path, Any], str]
 """Does a job in a folder, through an executor; returns what stands for all bits of its result."""
@@ -88,20 +92,27 @@ class Workers:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.file = folder, folder / "scheduler.json"
-        self.running = [self._start("scheduler", "--port", "0")]
+        self._scheduler = self._start("scheduler", "--port", "0")
         while not (self.file.exists() and self.file.read_text().rstrip().endswith("}")):
             time.sleep(0.05)
-        self.running += [self._worker(), self._worker()]
+        self._workers = [self._worker(), self._worker()]
+        self._again: threading.Timer | None = None
 
     def kill(self, which: int) -> None:
-        self.running[which].kill()
-        threading.Timer(AGAIN_SECONDS, lambda: self.running.append(self._worker())).start()
+        self._workers[which].kill()
+        self._workers[which].wait()
+        self._again = threading.Timer(AGAIN_SECONDS, self._replace, (which,))
+        self._again.start()
 
     def stop(self) -> None:
-        time.sleep(AGAIN_SECONDS)
-        for process in reversed(self.running):
+        if self._again is not None:
+            self._again.join()
+        for process in [*self._workers, self._scheduler]:
             process.kill()
             process.wait()
+
+    def _replace(self, which: int) -> None:
+        self._workers[which] = self._worker()
 
     def _worker(self) -> subprocess.Popen[bytes]:
         place = ("--local-directory", str(self._folder), "--nthreads", "1", "--memory-limit", "2GiB", "--no-nanny")
@@ -114,28 +125,73 @@ class Workers:
         return subprocess.Popen(command, cwd=REPOSITORY, stdout=quiet, stderr=quiet)
 
 
-def trial(phase: Phase, folder: Path, expected: str, longest: float, seed: int) -> tuple[str, float]:
-    """One run with a death in it: 'same bits', 'exit 69' or what went wrong; and its seconds."""
+class Late(Exception):
+    """A trial has taken longer than is promised."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raise Late in what is done when it takes longer."""
+
+    def ring(*_: Any) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def trial(phase: Phase, folder: Path, client: Client, death: threading.Timer) -> str:
+    """One run with a death in it: the bits of its result, 'exit 69', or what went wrong."""
     folder.mkdir()
-    rng, workers = random.Random(seed), Workers(folder)
-    began = time.monotonic()
+    death.start()
+    try:
+        with using(client) as executor:
+            return phase(folder, executor)
+    except ClusterError:
+        return CLEAN
+    except Late:
+        return "HANGS"
+    except Exception as error:  # noqa: BLE001  what a trial is for
+        return f"{type(error).__name__}: {error}"
+    finally:
+        death.cancel()
+
+
+def trials(name: str, place: Path, seeds: int) -> Counter[str]:
+    """A phase with a death at a random moment of each of its runs: how often it ended how."""
+    phase, folder, ends = PHASES[name], place / name, Counter[str]()
+    folder.mkdir()
+    expected = phase(folder, Here())
+    workers = Workers(folder)
     try:
         with Client(json.loads(workers.file.read_text())["address"], set_as_default=False) as client:
             client.wait_for_workers(2, timeout=60)
+            (place / f"{name}-whole").mkdir()
             began = time.monotonic()
-            death = threading.Timer(rng.uniform(0.0, longest), workers.kill, (1 + seed % 2,))
-            death.start()
             with using(client) as executor:
-                found = "same bits" if phase(folder, executor) == expected else "OTHER BITS"
-            death.cancel()
-    except ClusterError:
-        found = "exit 69"
-    except Exception as error:  # noqa: BLE001  what a trial is for
-        found = f"{type(error).__name__}: {error}"
+                assert phase(place / f"{name}-whole", executor) == expected, "other bits without any death"
+            whole = time.monotonic() - began
+            for seed in range(seeds):
+                client.wait_for_workers(2, timeout=60)
+                rng, began = random.Random(seed), time.monotonic()
+                moment = rng.uniform(0.0, whole)
+                with deadline(whole + MOST_SECONDS):
+                    death = threading.Timer(moment, workers.kill, (rng.randrange(2),))
+                    found = trial(phase, place / f"{name}-{seed}", client, death)
+                died = "killed" if time.monotonic() - began > moment else "spared"
+                found = SAME if found == expected else found
+                ends[found if died == "killed" else f"{found}, over before the death"] += 1
+                print(f"{name:9} seed {seed}: {died} at {moment:.2f} of {whole:.2f} s, {found}", flush=True)
+                death.join()
+                time.sleep(AGAIN_SECONDS)
     finally:
-        seconds = time.monotonic() - began
         workers.stop()
-    return (found if seconds < longest + MOST_SECONDS else f"{found}, but LATE"), seconds
+    return ends
 
 
 def prepared(place: Path, rows: int) -> None:
@@ -153,22 +209,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--phases", default=",".join(PHASES))
-    options, bad = parser.parse_args(), 0
+    options, wrong = parser.parse_args(), 0
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         prepared(place, options.rows)
         for phase in options.phases.split(","):
-            folder = place / phase
-            folder.mkdir()
-            began = time.monotonic()
-            expected = PHASES[phase](folder, Here())
-            alone = time.monotonic() - began
-            for seed in range(options.seeds):
-                found, seconds = trial(PHASES[phase], place / f"{phase}-{seed}", expected, 2 * alone, seed)
-                bad += found not in ("same bits", "exit 69")
-                print(f"{phase:9} seed {seed}: {found} in {seconds:.1f} s (alone {alone:.1f} s)", flush=True)
-    print(f"{bad} of the trials went wrong" if bad else "all trials ended as they should")
-    return bool(bad)
+            ends = trials(phase, place, options.seeds)
+            print(f"{phase:9} " + ", ".join(f"{count} {what}" for what, count in ends.items()), flush=True)
+            wrong += sum(count for what, count in ends.items() if not what.startswith((SAME, CLEAN)))
+    print(f"{wrong} of the trials went wrong" if wrong else "all trials ended as they should")
+    return bool(wrong)
 
 
 if __name__ == "__main__":

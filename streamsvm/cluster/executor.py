@@ -20,7 +20,7 @@ from streamsvm import __version__
 from streamsvm.cluster.remote import held, run
 from streamsvm.cluster.watch import PATIENCE, Watch, explained, lost, no_workers, workers_of
 from streamsvm.errors import ClusterError
-from streamsvm.jobs.spread.executor import Task, Tell, unheard
+from streamsvm.jobs.spread.executor import Joins, Task, Tell, unheard
 from streamsvm.jobs.spread.groups import folded
 
 MEMORY_SHARE = 0.55
@@ -75,23 +75,23 @@ class DaskExecutor:
         finally:
             self._forget(futures)
 
-    def reduce(
-        self, task: Task, parts: Sequence[Any], join: Callable[[Any, Any], Any], shared: Sequence[Any], tell: Tell
-    ) -> Any:
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
         futures: list[Any] = self._submit(task, parts, shared)
-        joins: list[Future] = []
+        joined: list[Future] = []
         name = self._key("join")
 
-        def submit(one: Future, other: Future) -> Future:
-            joins.append(self._client.submit(join, one, other, key=(name, len(joins)), pure=False))
-            return joins[-1]
+        def submit(call: Callable[..., Any], *arguments: Any) -> Future:
+            joined.append(self._client.submit(call, *arguments, key=(name, len(joined)), pure=False))
+            return joined[-1]
 
-        last = folded(iter(futures), len(futures), submit)
+        last = folded(iter(futures), len(futures), partial(submit, partial(run, joins.join, __version__)))
+        if joins.close is not None:
+            last = submit(partial(run, joins.close, __version__), last, *shared)
         try:
             self._wait(last, task, futures, Watch(self._client, self._patience), tell)
             return self._result(last, task)
         finally:
-            self._forget([*futures, *joins])
+            self._forget([*futures, *joined])
 
     def close(self) -> None:
         """Nothing is held that the client does not give back."""

@@ -156,7 +156,7 @@ class CheckpointKeeper:
             training.status = Status(content["status"])
             training.runs = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
             for name, rows in training.row_states.items():
-                rows.restore(content["rows"][name], others[0]["rows"][name] if others else None)
+                rows.restore(content["rows"].get(name), others[0]["rows"].get(name) if others else None)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             where = self.generations.directory
             hint = "start again without --resume"

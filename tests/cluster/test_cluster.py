@@ -12,6 +12,7 @@ import dask.array
 import numpy as np
 import psutil
 import pytest
+import scipy.sparse
 from distributed import Client
 
 from streamsvm.cluster import ingest_dask, using
@@ -66,11 +67,22 @@ def test_nystrom_on_the_fly_finds_the_same_bits(store: Path, tmp_path: Path, cli
     np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
 
 
-def test_the_command_line_reaches_the_cluster(store: Path, tmp_path: Path, cluster: Processes) -> None:
-    there = ("--cluster", f"scheduler-file:{cluster.file}")
-    done = command("fit", store, tmp_path / "m", "--solver", "newton", "--landmarks", "20", "--kernel", "rbf", *there)
+@pytest.mark.parametrize("kind", ["file", "tcp", "local"])
+def test_the_command_line_reaches_the_cluster(store: Path, tmp_path: Path, cluster: Processes, kind: str) -> None:
+    there = {"file": f"scheduler-file:{cluster.file}", "tcp": cluster.address, "local": "local:1"}[kind]
+    asked = ("--solver", "newton", "--landmarks", "20", "--kernel", "rbf", "--cluster", there)
+    done = command("fit", store, tmp_path / "m", *asked)
     assert done.returncode == 0, done.stderr
     assert "gap" in done.stdout
+
+
+def test_a_task_holds_its_share_of_a_worker(client: Client) -> None:
+    """Workers of one thread and 2 GiB, see ``processes``."""
+    with using(client) as executor:
+        assert executor.threads == 2
+        assert executor.limit(None) == int(0.55 * (2 << 30))
+        assert executor.limit(300 << 20) == 300 << 20
+        assert executor.limit(3 << 30) == int(0.55 * (2 << 30))
 
 
 def test_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: Path, client: Client) -> None:
@@ -133,15 +145,30 @@ def test_a_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered:
     np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
 
 
-def test_a_dask_frame_becomes_a_store(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+@pytest.mark.parametrize("clustered", [False, True])
+def test_a_dask_frame_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
+    pandas = pytest.importorskip("pandas", reason="dask.dataframe needs pandas: pip install 'streamsvm[test]'")
     frames = pytest.importorskip("dask.dataframe")
     X, codes = rows_of(500)
     frame = pandas.DataFrame(X, columns=list("abcdefgh"))
     frame["label"] = np.where(codes == 1, "yes", "no")
-    path = ingest_dask(frames.from_pandas(frame, npartitions=3), store=tmp_path / "s.zarr", label="label")
-    assert open_store(path).facts["names"] == list("abcdefgh")
-    assert set(open_store(path).layout.classes) == {"yes", "no"}
+    given = frames.from_pandas(frame, npartitions=3)
+    path = ingest_dask(given, store=tmp_path / "s.zarr", label="label", client=client if clustered else None)
+    store: Any = open_store(path)
+    assert store.facts["names"] == list("abcdefgh")
+    assert dict(zip(store.layout.classes, store.layout.counts, strict=True)) == {
+        "yes": int(codes.sum()), "no": int(500 - codes.sum()),
+    }  # fmt: skip
+    np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6, atol=1e-7)
+
+
+def test_a_sparse_dask_array_stays_sparse(tmp_path: Path, client: Client) -> None:
+    whole = scipy.sparse.random(300, 40, 0.1, "csr", np.float32, np.random.default_rng(1))
+    rows = dask.array.from_array(whole.toarray(), chunks=(100, 40)).map_blocks(scipy.sparse.csr_matrix)
+    path = ingest_dask(rows, dask.array.arange(300, chunks=100) % 3, tmp_path / "s.zarr", client=client)
+    store: Any = open_store(path)
+    assert not store.layout.dense
+    assert sum(store.layout.nonzeros) == whole.nnz
 
 
 def test_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:

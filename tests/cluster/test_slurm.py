@@ -82,8 +82,27 @@ def test_a_preempted_job_saves_and_is_put_back(batch: Path, name: str) -> None:
     assert notes(batch)[-2:] == ["checkpoint", "scontrol requeue 42"]
 
 
-def test_with_certificates_nothing_is_open(batch: Path) -> None:
-    start(batch, "0", STREAMSVM_TLS="/certificates").wait(30)
-    commands = [line for line in notes(batch) if line.startswith("dask")]
-    assert all("--tls-ca-file /certificates/ca.pem" in line for line in commands)
+def commands(batch: Path) -> list[str]:
+    return [line for line in notes(batch) if line.startswith("dask")]
+
+
+@pytest.mark.parametrize("nodes", ["1", "8"])
+def test_with_certificates_nothing_is_open(batch: Path, nodes: str) -> None:
+    start(batch, "0", STREAMSVM_TLS="/certificates", SLURM_JOB_NUM_NODES=nodes).wait(30)
+    assert len(commands(batch)) == 2
+    assert all("--tls-ca-file /certificates/ca.pem" in line for line in commands(batch))
     assert not any("--insecure-network" in line for line in notes(batch))
+
+
+def test_on_one_node_nothing_leaves_it(batch: Path) -> None:
+    start(batch, "0", SLURM_JOB_NUM_NODES="1").wait(30)
+    assert len(commands(batch)) == 2
+    assert all("--host 127.0.0.1" in line for line in commands(batch))
+    assert not any("--insecure-network" in line for line in notes(batch))
+
+
+def test_an_open_network_has_to_be_asked_for(batch: Path) -> None:
+    assert start(batch, "0", SLURM_JOB_NUM_NODES="8").wait(30) == 77
+    assert notes(batch) == []
+    assert start(batch, "0", SLURM_JOB_NUM_NODES="8", STREAMSVM_INSECURE_NETWORK="1").wait(30) == 0
+    assert any("--insecure-network" in line for line in notes(batch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.spread.copies import Zeros, packed, unpacked
-from streamsvm.jobs.spread.executor import Here, executor_for
+from streamsvm.jobs.spread.executor import Here, Joins, Task, executor_for, unheard
 from streamsvm.jobs.spread.groups import dealt, folded, neighbours
 from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
+from streamsvm.jobs.spread.versions import Versions
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.store import open_store
 from streamsvm.types import Layout, RowState, Stop
@@ -35,6 +37,10 @@ class Fails(Here):
         if self.left < 0:
             raise ClusterError("the scheduler is gone", hint="start it")
         return value
+
+
+SMALL: dict[str, dict[str, Any]] = {"dcd": {}, "newton": {"sample": 500}}
+"""A sample of some rows only, so that the model of one round is worth having in the next."""
 
 
 def job_of(store: Path, model: Path, solver: str, **more: Any) -> FitJob:
@@ -126,16 +132,72 @@ def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp
     assert certificate.gap <= 1e-2
 
 
-def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path) -> None:
-    """Killed in round 3, resumed: the same bits as without; per-row state and all."""
-    job = job_of(store, tmp_path / "m", "dcd", groups=2, tolerance=1e-5, max_passes=6)
+@pytest.mark.parametrize(("solver", "passes"), [("dcd", 6), ("newton", 5)])
+def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path, solver: str, passes: int) -> None:
+    """Killed in round 3, resumed: the same bits as without; what is on disk between the rounds and all."""
+    job = job_of(store, tmp_path / "m", solver, groups=2, tolerance=1e-9, max_passes=passes, options=SMALL[solver])
     whole = fit(replace(job, model=str(tmp_path / "whole")), executor=Here())
     with pytest.raises(ClusterError, match="gone") as caught:
         fit(job, executor=Fails(4))
     assert "--resume" in caught.value.hint
     again = fit(replace(job, resume=True), executor=Here())
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
-    assert again.training.passes == whole.training.passes
+    assert again.training.passes == whole.training.passes == passes
+
+
+class Twice(Here):
+    """Does every task twice, as a cluster may that takes a worker for lost."""
+
+    def map(self, task: Task, parts: Any, shared: Any = (), tell: Any = unheard) -> Any:
+        for part in parts:
+            task.function(part, *shared)
+            yield task.function(part, *shared)
+
+    def reduce(self, task: Task, parts: Any, joins: Joins, shared: Any, tell: Any) -> Any:
+        def twice(call: Any) -> Any:
+            return call and (lambda *given: (call(*given), call(*given))[1])
+
+        return super().reduce(task, parts, Joins(twice(joins.join), twice(joins.close)), shared, tell)
+
+
+@pytest.mark.parametrize("solver", ["dcd", "newton", "blended"])
+def test_a_task_that_runs_twice_counts_once(store: Path, tmp_path: Path, solver: str) -> None:
+    more: dict[str, Any] = {"groups": 3, "tolerance": 1e-9, "max_passes": 5, "options": SMALL.get(solver, {})}
+    once = fit(job_of(store, tmp_path / "once", solver, **more), executor=Here())
+    twice = fit(job_of(store, tmp_path / "twice", solver, **more), executor=Twice())
+    certificates = [found.training.runs[0].certificate for found in (once, twice)]
+    assert len({(c.primal, c.dual) for c in certificates if c is not None}) == 1
+    np.testing.assert_array_equal(twice.model.weights, once.model.weights)
+
+
+class Counts(Here):
+    """Bytes that a cluster would send to the driver and from it."""
+
+    def __init__(self) -> None:
+        self.down: list[int] = []
+        self.back: list[int] = []
+
+    def share(self, value: Any) -> Any:
+        self.down.append(len(pickle.dumps(value)))
+        return value
+
+    def reduce(self, *arguments: Any) -> Any:
+        found = super().reduce(*arguments)
+        self.back.append(len(pickle.dumps(found)))
+        return found
+
+
+def test_no_more_than_the_model_goes_back_and_forth(store: Path, tmp_path: Path) -> None:
+    """Newton's sample of rows stays with the workers: its size is seen in nothing that passes the driver."""
+    traffic = []
+    for sample in (500, 4000):
+        executor = Counts()
+        more: dict[str, Any] = {"options": {"sample": sample}, "tolerance": 1e-9, "max_passes": 4, "groups": 2}
+        fit(job_of(store, tmp_path / f"{sample}", "newton", **more), executor=executor)
+        traffic.append((max(executor.down[1:]), max(executor.back)))
+    components = 9
+    assert max(traffic[1]) < 4000 + 8 * 8 * components
+    assert traffic[1] == pytest.approx(traffic[0], abs=200)
 
 
 def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
@@ -145,8 +207,8 @@ def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
     for version in (1, 2, 3):
         for _ in range(2):
             values = car.load(group, version - 1) + version
-            car.save(group, version, values, rows.drop() if version > 1 else ())
-        rows.advance()
+            car.save(group, version, values, rows.versions.drop() if version > 1 else ())
+        rows.versions.advance()
     assert rows.load(1)[0, 0] == 6.0
     assert len(list(tmp_path.iterdir())) <= 2
 
@@ -161,15 +223,15 @@ def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
         car.load(group, 1)
 
 
-def test_a_checkpoint_keeps_its_version(tmp_path: Path) -> None:
-    rows = GroupRows(Sidecar(tmp_path, RowState("alpha", "float64"), 1), layout_of([10]), dealt(layout_of([10]), 1))
-    rows.advance()
-    kept = rows.keep()
+def test_a_checkpoint_keeps_its_version() -> None:
+    versions = Versions()
+    versions.advance()
+    kept = versions.keep()
     for _ in range(4):
-        rows.advance()
-        assert kept["version"] not in rows.drop()
-    rows.restore(kept)
-    assert rows.version == 1
+        versions.advance()
+        assert kept["version"] not in versions.drop()
+    versions.restore(kept)
+    assert versions.version == 1
 
 
 def test_no_cluster_is_no_cluster() -> None:

@@ -21,24 +21,28 @@ mkdir -p "$run"
 file=$run/scheduler-${SLURM_RESTART_COUNT:-0}.json
 rm -f "$file"
 
-# Every process of a cluster runs what it is sent: between nodes it is encrypted, with certificates made for this run.
+# Every process of a cluster runs what it is sent: between nodes it is encrypted, on one node nothing leaves it.
+place=() tls=() network=()
 if [ -n "${STREAMSVM_TLS:-}" ]; then
   tls=(--protocol tls --tls-ca-file "$STREAMSVM_TLS/ca.pem" --tls-cert "$STREAMSVM_TLS/cert.pem"
     --tls-key "$STREAMSVM_TLS/key.pem")
   export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=$STREAMSVM_TLS/ca.pem
   export DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT=$STREAMSVM_TLS/cert.pem
   export DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY=$STREAMSVM_TLS/key.pem
-  network=()
-else
-  echo "STREAMSVM_TLS is not set: the cluster is open to everybody on the network" >&2
-  tls=()
+elif [ "${SLURM_JOB_NUM_NODES:-1}" -eq 1 ]; then
+  place=(--host 127.0.0.1)
+elif [ -n "${STREAMSVM_INSECURE_NETWORK:-}" ]; then
   network=(--insecure-network)
+else
+  echo "several nodes need certificates: set STREAMSVM_TLS to the folder of ca.pem, cert.pem and key.pem," \
+    "or STREAMSVM_INSECURE_NETWORK=1 where everybody on the network may run programs as you" >&2
+  exit 77
 fi
 
-dask scheduler --port 0 --dashboard-address 127.0.0.1:0 --scheduler-file "$file" "${tls[@]}" &
+dask scheduler --port 0 --dashboard-address 127.0.0.1:0 --scheduler-file "$file" "${place[@]}" "${tls[@]}" &
 scheduler=$!
 srun dask worker --scheduler-file "$file" --nthreads 1 --nworkers "$threads" --dashboard-address 127.0.0.1:0 \
-  --death-timeout 60 "${tls[@]}" &
+  --death-timeout 60 "${place[@]}" "${tls[@]}" &
 workers=$!
 until [ -s "$file" ]; do
   kill -0 "$scheduler" 2>/dev/null || { echo "the scheduler did not start" >&2; exit 69; }

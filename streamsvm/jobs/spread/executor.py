@@ -33,6 +33,14 @@ class Task(NamedTuple):
     """Bytes it is expected to hold, to be said where a worker did not have them."""
 
 
+class Joins(NamedTuple):
+    """How results become one: ``join(one, other)``, which must leave both as they are, then ``close(all, *shared)``."""
+
+    join: Callable[[Any, Any], Any]
+    close: Callable[..., Any] | None = None
+    """A function of a module; it runs where the last join has run."""
+
+
 Tell = Callable[[int], None]
 """Takes the number of parts that are done, now and then while a job waits. What it raises ends the waiting."""
 
@@ -61,10 +69,8 @@ class Executor(Protocol):
         """The results in the order of the parts."""
         ...
 
-    def reduce(
-        self, task: Task, parts: Sequence[Any], join: Callable[[Any, Any], Any], shared: Sequence[Any], tell: Tell
-    ) -> Any:
-        """The results joined two by two along ``groups.folded``; ``join`` must leave its arguments as they are."""
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
+        """The results joined two by two along ``groups.folded``, and closed."""
         ...
 
 
@@ -84,10 +90,9 @@ class Here:
             yield task.function(part, *shared)
             tell(done)
 
-    def reduce(
-        self, task: Task, parts: Sequence[Any], join: Callable[[Any, Any], Any], shared: Sequence[Any], tell: Tell
-    ) -> Any:
-        return folded(self.map(task, parts, shared, tell), len(parts), join)
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
+        found = folded(self.map(task, parts, shared, tell), len(parts), joins.join)
+        return found if joins.close is None else joins.close(found, *shared)
 
 
 @contextmanager

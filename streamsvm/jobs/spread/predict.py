@@ -11,7 +11,7 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.jobs.metrics import Tally
 from streamsvm.jobs.portions import Portions, portions
-from streamsvm.jobs.spread.executor import Executor, Task, unheard
+from streamsvm.jobs.spread.executor import Executor, Joins, Task, unheard
 from streamsvm.jobs.spread.groups import neighbours
 from streamsvm.model import Model
 from streamsvm.rows import row_count
@@ -103,7 +103,7 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
 def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
     """The tally of all slices."""
     task = Task("evaluate", tally_slice, needs)
-    found: Counts = executor.reduce(task, parts, _join, (executor.share(work),), unheard)
+    found: Counts = executor.reduce(task, parts, Joins(_join), (executor.share(work),), unheard)
     return found
 
 

@@ -1,9 +1,4 @@
-"""Per-row state of a group of chunks, in files beside the run: one file a group, state and round.
-
-A round reads what the round before it has left and writes its own file, so that a round that is run again, or twice at
-the same time, starts from the same numbers and writes the same file. What no round and no checkpoint will come back to
-is removed by the next round.
-"""
+"""Per-row state of a group of chunks, in files beside the run: one file a group, state and round (``versions``)."""
 
 from __future__ import annotations
 
@@ -19,6 +14,7 @@ from numpy.typing import NDArray
 from streamsvm import durable
 from streamsvm.errors import DataError
 from streamsvm.jobs.spread.groups import Group
+from streamsvm.jobs.spread.versions import Versions
 from streamsvm.types import Layout, RowState
 
 CRC_BYTES = 4
@@ -59,7 +55,7 @@ class Sidecar:
 
 @dataclass(slots=True)
 class GroupRows:
-    """The state of all rows as the driver sees it: which version is the present one, which have to stay.
+    """The state of all rows as the driver sees it.
 
     To checkpoints and to whoever wants the numbers it is what ``schedule.rows.RowStates`` is.
     """
@@ -67,38 +63,22 @@ class GroupRows:
     sidecar: Sidecar
     layout: Layout
     groups: list[Group]
-    version: int = 0
-    _there: set[int] = field(default_factory=set)
-    _taken: list[int] = field(default_factory=list)
-    """The versions of the last two checkpoints."""
-
-    def advance(self) -> None:
-        """A round has been closed: its files are all there."""
-        self.version += 1
-        self._there.add(self.version)
-
-    def drop(self) -> tuple[int, ...]:
-        """Versions the next round may remove."""
-        gone = tuple(sorted(self._there - {self.version, *self._taken}))
-        self._there -= set(gone)
-        return gone
+    versions: Versions = field(default_factory=Versions)
+    """Shared by all that a fit leaves on disk between its rounds."""
 
     def keep(self) -> dict[str, Any]:
-        """What ``restore`` comes back to the present numbers with; their files are durable already."""
-        self._taken = [self.version, *self._taken[:1]]
-        return {"version": self.version}
+        """What ``restore`` comes back to the present numbers with."""
+        return self.versions.keep()
 
     def restore(self, kept: dict[str, Any], older: dict[str, Any] | None = None) -> None:
         """Come back to a checkpoint; ``older`` is another one that must stay as it is."""
-        self.version = int(kept["version"])
-        self._taken = [self.version, *([] if older is None else [int(older["version"])])]
-        self._there = set(self._taken)
+        self.versions.restore({"version": kept["version"]}, older)
 
     def load(self, chunk: int) -> NDArray[Any]:
         """(problems, rows of the chunk)."""
         group = next(g for g in self.groups if chunk in g.chunks)
         before = sum(self.layout.chunks[c] for c in group.chunks if c < chunk)
-        return self.sidecar.load(group, self.version)[:, before : before + self.layout.chunks[chunk]]
+        return self.sidecar.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
 
     def close(self) -> None:
         """Nothing is open."""

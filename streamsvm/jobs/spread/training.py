@@ -1,7 +1,7 @@
 """The fit loop over many workers: a round is a pass over all groups side by side, joined and closed on the driver.
 
-Batch solvers only sum up in a pass. Their groups are fixed by the layout and joined two by two in a fixed tree on the
-workers, so that one, two or four workers, and this process alone, find the same bits. A run without a cluster sums over
+Batch solvers only sum up in a pass. Their groups are fixed by the layout, joined two by two in a fixed tree on the
+workers, and the pass is closed there too (``closing``), so that one, two or four workers, and this process alone, find the same bits. A run without a cluster sums over
 chunk after chunk instead: it finds the same numbers up to rounding, and the same bits where there is one group.
 
 Row-wise solvers move while they go. There are few groups, as many as workers unless ``groups`` says so, because they
@@ -19,10 +19,13 @@ from typing import Any
 from streamsvm.errors import ClusterError, UsageError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.jobs.planning import FitJob, Plan, choose_solver
-from streamsvm.jobs.spread.copies import packed
-from streamsvm.jobs.spread.executor import Executor, Task, Tell, task_limit
+from streamsvm.jobs.spread.closing import Closed, close_round
+from streamsvm.jobs.spread.copies import packed, unpacked
+from streamsvm.jobs.spread.executor import Executor, Joins, Task, Tell, task_limit
 from streamsvm.jobs.spread.groups import Group, dealt, neighbours
+from streamsvm.jobs.spread.home import Home
 from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
+from streamsvm.jobs.spread.versions import Versions
 from streamsvm.jobs.spread.visit import Join, Partial, Round, Work, visit_group
 from streamsvm.jobs.training import REPORT_SECONDS, Keeper, Run, Training, Unkept
 from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
@@ -68,6 +71,7 @@ def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
     work = Work(
         str(Path(store.name).resolve()), store.digest, solver, tuple(plan.problems), plan.features, job.seed,
         depth=1, retain=plan.memory.retain, together=_together(plan, layout, len(groups)), sidecars=sidecars,
+        home=Home(directory.resolve(), solver.at_home) if getattr(solver, "at_home", ()) else None,
     )  # fmt: skip
     return Spread(work, groups, layout, plan.memory.total)
 
@@ -103,8 +107,11 @@ class SpreadTrainer:
         work = spread.work
         self._solver = work.solver
         self.result = Training([Run(p, self._solver.start(p)) for p in work.problems])
-        rows: dict[str, Any] = {car.state.name: GroupRows(car, spread.layout, spread.groups) for car in work.sidecars}
-        self.result.row_states = rows
+        self._versions = Versions()
+        on_disk: dict[str, Any] = {
+            car.state.name: GroupRows(car, spread.layout, spread.groups, self._versions) for car in work.sidecars
+        }
+        self.result.row_states = on_disk | ({"home": self._versions} if work.home else {})
         self._task = Task("fit", visit_group, spread.needs)
         self._began, self._told = time.perf_counter(), 0.0
 
@@ -140,55 +147,37 @@ class SpreadTrainer:
                     self._solver.certify(run.state)
 
     def _round(self, shared: Any, keeper: Keeper) -> None:
-        result = self.result
+        result, home = self.result, self._spread.work.home
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
-        states = tuple((k, packed(self._sent(run.state))) for k, run in active)
+        states = tuple((k, packed(home.without(run.state) if home else run.state)) for k, run in active)
+        begun = Round(result.passes, states, self._versions.version, self._versions.drop())
         try:
-            found = self._visit_all(shared, states, self._meanwhile(keeper))
+            closed = self._closed(shared, begun, self._meanwhile(keeper))
         except ClusterError as error:
             keeper.save(result)
             raise _resumable(error) from error
-        for rows in self._rows:
-            rows.advance()
+        self._versions.advance()
         result.passes += 1
         result.bytes_read += self._spread.layout.bytes_per_pass
-        result.waited += found.waited / self._executor.threads
-        result.peak = max(result.peak, found.peak, anonymous_bytes())
-        for (k, run), state in zip(active, found.states, strict=True):
-            for name in self._at_home:
-                setattr(state, name, getattr(run.state, name))
-            run.state = state
-            run.certificate = self._solver.finish(state)
-            close = run.certificate.gap <= run.problem.tolerance
-            run.done = run.certificate.exact and (close or run.certificate.final)
+        result.waited += closed.waited / self._executor.threads
+        result.peak = max(result.peak, closed.peak, anonymous_bytes())
+        for (k, run), state, certificate in zip(active, closed.states, closed.certificates, strict=True):
+            run.state, run.certificate = unpacked(state), certificate
+            close = certificate.gap <= run.problem.tolerance
+            run.done = certificate.exact and (close or certificate.final)
             self._tell_certificate(k, run)
 
-    @property
-    def _at_home(self) -> tuple[str, ...]:
-        """Fields of the state that only the end of a pass needs; few solvers have any."""
-        return getattr(self._solver, "at_home", ())
-
-    def _sent(self, state: Any) -> Any:
-        return replace(state, **dict.fromkeys(self._at_home)) if self._at_home else state
-
-    def _visit_all(self, shared: Any, states: tuple[tuple[int, Any], ...], tell: Tell) -> Partial:
+    def _closed(self, shared: Any, begun: Round, tell: Tell) -> Closed:
         """One pass over all groups. Nothing on the driver has changed if it fails."""
-        groups, solver = self._spread.groups, self._solver
-        version, drop = next(((rows.version, rows.drop()) for rows in self._rows), (0, ()))
-        begun = self._executor.share(Round(self.result.passes, states, version, drop))
+        groups, work, given = self._spread.groups, self._spread.work, self._executor.share(begun)
         if self._spread.batch:
-            found: Partial = self._executor.reduce(self._task, groups, Join(solver), (shared, begun), tell)
-            assert (found.first, found.stop) == (0, len(groups))
+            joins = Joins(Join(work.solver), close_round)
+            found: Closed = self._executor.reduce(self._task, groups, joins, (shared, given), tell)
             return found
-        parts = list(self._executor.map(self._task, groups, (shared, begun), tell))
-        joined = [solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
+        parts = list(self._executor.map(self._task, groups, (shared, given), tell))
+        joined = [work.solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
         seconds, waited = sum(p.seconds for p in parts), sum(p.waited for p in parts)
-        return Partial(0, len(parts), joined, seconds, waited, max(p.peak for p in parts))
-
-    @property
-    def _rows(self) -> list[GroupRows]:
-        rows: list[Any] = list(self.result.row_states.values())
-        return rows
+        return close_round(Partial(0, len(parts), joined, seconds, waited, max(p.peak for p in parts)), work, begun)
 
     def _meanwhile(self, keeper: Keeper) -> Tell:
         """What is done while workers work: what is asked from outside is heard, and progress told."""

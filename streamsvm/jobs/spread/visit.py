@@ -15,6 +15,7 @@ from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.spread.copies import unpacked
 from streamsvm.jobs.spread.groups import Group
+from streamsvm.jobs.spread.home import Home
 from streamsvm.jobs.spread.sidecar import Sidecar
 from streamsvm.jobs.training import order_within, view_of
 from streamsvm.schedule.budget import anonymous_bytes
@@ -44,6 +45,8 @@ class Work:
     together: bool = False
     """Whether the rows of a group are put together and visited as one block."""
     sidecars: tuple[Sidecar, ...] = ()
+    home: Home | None = None
+    """Where that part of a state is kept which only the end of a pass looks at."""
 
 
 class Round(NamedTuple):
@@ -52,7 +55,7 @@ class Round(NamedTuple):
     number: int
     states: tuple[tuple[int, Any], ...]
     version: int = 0
-    """Of the per-row state."""
+    """Of what the last round has left on disk."""
     drop: tuple[int, ...] = ()
 
 
