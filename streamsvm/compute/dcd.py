@@ -7,8 +7,8 @@ Changed: alpha and w, kept in step: one coordinate after the other is set to its
     a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
     ``order``: the rows still worth a visit are moved to its front. A row at a bound whose gradient holds it there by
     more than ``slack`` is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2, within a visit).
-With ``parts`` > 1 the matrix of the quadratic form is ``parts`` times what it is: w moves by parts delta y_i x_i, and
-    Q = parts ||x_i||^2 + conjugate''.
+With ``sigma`` > 1 the matrix of the quadratic form is ``sigma`` times what it is: w moves by sigma delta y_i x_i, and
+    Q = sigma ||x_i||^2 + conjugate''.
 Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each visit.
 """
 
@@ -38,7 +38,7 @@ def dcd_sweep(
     C: float,
     loss: Any,
     slack: float,
-    parts: float = 1.0,
+    sigma: float = 1.0,
 ) -> tuple[int, float]:
     left, losses = 0, 0.0
     for t in range(count):
@@ -61,12 +61,12 @@ def dcd_sweep(
             continue
         order[left] = i
         left += 1
-        Q = parts * X.sqnorm(i) + loss.curvature(C_i)
+        Q = sigma * X.sqnorm(i) + loss.curvature(C_i)
         if Q > 0.0:
             new = min(max(a - G / Q, 0.0), top)
         else:  # an empty row: the dual is a line
             new = top if G < 0.0 else a
         if new != a:
             alpha[i] = new
-            X.axpy(i, parts * (new - a) * y[i], w)
+            X.axpy(i, sigma * (new - a) * y[i], w)
     return left, losses

@@ -14,11 +14,7 @@ estimate says it is time, a pass evaluates.
 the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are where
 descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
 
-**Many workers** (CoCoA+: Ma et al., ICML 2015). The rows are in K groups, each with a copy of w. A copy must allow for
-the K - 1 others moving at the same time, w by dw_k each: as ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, the dual rises by at
-least what the K problems with K ||dw_k||^2 in place of ||dw_k||^2 rise by. Coordinate descent solves such a problem on
-u = w + K dw_k: the gradient of a_i is y_i u.x_i - 1 + conjugate'(a_i), its curvature K ||x_i||^2 + conjugate'', and u
-moves by K delta y_i x_i. Adding all dw_k to w is then taking the mean of all u_k, and the same for means over time.
+Many workers at once: ``solvers.cocoa``.
 """
 
 from __future__ import annotations
@@ -34,6 +30,7 @@ from streamsvm.compute.losses import dual_sum, loss_sum
 from streamsvm.compute.newton import slopes_pass
 from streamsvm.compute.order import shuffle
 from streamsvm.rows import Float64
+from streamsvm.solvers import cocoa
 from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.evidence import rounded
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
@@ -72,6 +69,8 @@ class DCDState:
     """Sums over the first pass of a warm start."""
     scale: float = 1.0
     """What alpha is still to be multiplied by."""
+    joint: cocoa.Joint | None = None
+    """Where there are several copies of the state."""
 
     @property
     def candidates(self) -> tuple[Float64, Float64, Float64]:
@@ -88,25 +87,38 @@ class DCD:
 
     sweeps: int = 0
     parts: int = 1
-    row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"),)
     shuffled: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
 
+    @property
+    def row_state(self) -> tuple[RowState, ...]:
+        alpha, before = RowState("alpha", "float64"), RowState("before", "float64")
+        return (alpha,) if self.parts == 1 else (alpha, before)
+
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        return Cost(fixed=4 * 8 * (problem.columns + 1), per_row=8)
+        return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8)
 
     def start(self, problem: Problem) -> DCDState:
         w = problem.first_weights()
         warming = None if problem.warm is None else Evaluation(len(w))
-        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warming=warming)
+        joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
+        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warming=warming, joint=joint)
 
     def visit(self, state: DCDState, block: Block) -> None:
         if state.warming is not None:
             self._warm(state, state.warming, block)
-        elif state.certifying:
+            return
+        if state.joint is not None:
+            cocoa.settle(state.joint, state.problem, block)
+        if state.certifying:
             self._evaluate(state, block)
-        else:
-            self._train(state, block)
+            return
+        block.rows["alpha"][:] *= state.scale
+        if state.joint is not None:
+            block.rows["before"][:] = block.rows["alpha"]
+        self._train(state, block)
+        if state.joint is not None:
+            cocoa.count(state.joint, state.problem, block)
 
     def _warm(self, state: DCDState, warming: Evaluation, block: Block) -> None:
         p, slopes, bends = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
@@ -124,7 +136,6 @@ class DCD:
         if state.samples == 0:
             state.mean[:] = 0.0
         p, alpha, active = state.problem, block.rows["alpha"], block.order
-        alpha *= state.scale
         for sweep in range(self.sweeps or (1 if block.kept else 3)):
             if sweep:
                 shuffle(active, len(active), block.seed + sweep)
@@ -138,11 +149,12 @@ class DCD:
     def _sweep(self, state: DCDState, block: Block, active: np.ndarray) -> tuple[int, float]:
         """One sweep in slices; gathers the rows still active at the front of ``active`` and counts them."""
         p, left, losses = state.problem, 0, 0.0
+        sigma = 1.0 if state.joint is None else state.joint.sigma
         for start in range(0, len(active), SLICE):
             part = active[start : start + SLICE]
             kept, met = dcd_sweep(
                 *(block.X, block.y, block.s, block.rows["alpha"], state.w, part, len(part), p.C, p.loss, 0.0),
-                float(self.parts),
+                sigma,
             )
             active[left : left + kept] = part[:kept]
             left, losses = left + kept, losses + met
@@ -174,6 +186,8 @@ class DCD:
         for w in state.candidates:
             w[:] = state.scale * found.v
         state.warming = None
+        if state.joint is not None:
+            state.joint = cocoa.begun(self.parts, state.w, state.joint.sigma)
         return Certificate(found.primal, found.dual)
 
     def _finish_evaluation(self, state: DCDState) -> Certificate:
@@ -199,22 +213,20 @@ class DCD:
         if len(states) == 1:
             return states[0]
         assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
-        first = states[0]
+        first, copies = states[0], [s.joint for s in states if s.joint is not None]
         if first.warming is not None:
             for other in states[1:]:
                 assert other.warming is not None
                 first.warming.merge(other.warming)
             return first
-        if not first.certifying:
-            w = sum((s.w for s in states[1:]), first.w) / self.parts
-            mean = sum(s.mean / max(s.samples, 1) for s in states) / self.parts
-            first = replace(first, w=w, mean=np.asarray(mean), samples=1)
-        return replace(
-            first,
-            duals=sum(s.duals for s in states),
-            losses=sum(s.losses for s in states),
-            evaluated=sum((s.evaluated for s in states[1:]), first.evaluated),
-        )
+        losses = sum(s.losses for s in states)
+        if first.certifying:
+            joint = cocoa.begun(self.parts, first.w, copies[0].sigma)
+            evaluated = sum((s.evaluated for s in states[1:]), first.evaluated)
+            return replace(first, losses=losses, evaluated=evaluated, joint=joint)
+        found = cocoa.joined(copies)
+        mean = np.asarray(sum(s.mean / max(s.samples, 1) for s in states) / self.parts)
+        return replace(first, w=found.w, mean=mean, samples=1, duals=found.dual, losses=losses, joint=found.joint)
 
     def candidate(self, state: DCDState) -> Float64:
         """The mean over passes."""
