@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -29,6 +31,7 @@ from streamsvm.jobs.features import with_features
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.planning import FitJob, Plan, checked_cost, make_plan, plan_memory
 from streamsvm.jobs.scores import TABLE, Score, best_of, write_results
+from streamsvm.jobs.spread.executor import Executor, Task, executor_for, task_limit
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.locks import locked
 from streamsvm.schedule.budget import MemoryPlan
@@ -36,7 +39,7 @@ from streamsvm.store import open_store
 from streamsvm.types import Report, Stop, Store, Term, silent
 
 JOURNAL = "journal.json"
-FREE = ("store", "out", "memory", "prefetch", "overwrite")
+FREE = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
 """Settings that do not change the results; of the store its digest is looked at."""
 
 
@@ -71,9 +74,14 @@ class TuneJob:
     seed: int = 0
     prefetch: int = 2
     overwrite: bool = False
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
 
 
-SHARED = tuple(f.name for f in fields(TuneJob) if f.name not in {"out", "C", "gamma", "landmarks", "folds"})
+OWN = {"out", "C", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
+SHARED = tuple(f.name for f in fields(TuneJob) if f.name not in OWN)
 """Settings a fit has too."""
 
 
@@ -88,11 +96,17 @@ class TuneResult:
     notices: tuple[str, ...] = ()
 
 
-def tune(job: TuneJob, report: Report = silent) -> TuneResult:
-    """Cross-validate the grid. BudgetError before the first read when a cell does not fit.
+def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
+    """Cross-validate the grid, cell by cell, or on a cluster cells side by side.
 
-    Raises UsageError, DataError, StorageError, ExistsError; InterruptedRun when stopped: the cells done are kept.
+    BudgetError before the first read when a cell does not fit. Raises UsageError, DataError, StorageError, ExistsError,
+    ClusterError; InterruptedRun when stopped: the cells done are kept.
     """
+    with executor_for(job, executor) as found:
+        return _tuned(job if found is None else replace(job, memory=task_limit(found, job.memory)), report, found)
+
+
+def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
     began, out = time.perf_counter(), Path(job.out)
     store = open_store(job.store)
     key = key_of(job, store)
@@ -100,14 +114,37 @@ def tune(job: TuneJob, report: Report = silent) -> TuneResult:
         done = journal_of(out, key, overwrite=job.overwrite)
         cells = [planned(job, store, *point) for point in grid_of(job)]
         durable.make_directory(out)
-        seen = folding.cut_finer(store, job.folds, job.prefetch)
-        for cell in cells[len(done) :]:
-            done.append(_scored(job, (store, seen), cell, report))
+        left = cells[len(done) :]
+        if executor is None:
+            seen = folding.cut_finer(store, job.folds, job.prefetch)
+            found: Iterator[list[Score]] = (_scored(job, (store, seen), cell, report) for cell in left)
+        else:
+            found = _spread(job, left, executor)
+        for scores in found:
+            for score in scores:
+                report({"event": "tuned", **score.facts()})
+            done.append(scores)
             durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
-        scores = tuple(score for cell in done for score in cell)
-        notices = write_results(out, scores, {"settings": msgspec.to_builtins(job), "store": store.digest})
+        table = tuple(score for cell in done for score in cell)
+        notices = write_results(out, table, {"settings": msgspec.to_builtins(job), "store": store.digest})
         (out / JOURNAL).unlink()
-    return TuneResult(out, scores, best_of(scores), time.perf_counter() - began, notices)
+    return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices)
+
+
+def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
+    """The scores of cells in order, a task each."""
+    there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
+    task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=0))
+    yield from executor.map(task, [cell.point for cell in cells], (executor.share(there),))
+
+
+def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Score]:
+    """The task: the scores of a cell, with files of its own. Raises what ``tune`` raises."""
+    store = open_store(job.store)
+    with tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
+        mine = replace(job, out=scratch)
+        seen = folding.cut_finer(store, job.folds, job.prefetch)
+        return _scored(mine, (store, seen), planned(mine, store, *point), silent)
 
 
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
@@ -131,6 +168,8 @@ class Cell(NamedTuple):
     together: int
     """Pairs of C and fold that one reading serves, as the memory allows."""
     memory: MemoryPlan
+    point: tuple[int | None, float | str]
+    """Landmarks and gamma."""
 
 
 def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str) -> Cell:
@@ -147,7 +186,7 @@ def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str)
         middle = (low + high + 1) // 2
         more = _memory(job, store, fit_job, plan, middle)
         low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
-    return Cell(fit_job, plan, low, memory)
+    return Cell(fit_job, plan, low, memory, (landmarks, gamma))
 
 
 def _memory(job: TuneJob, store: Any, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
@@ -177,7 +216,6 @@ def _scored(job: TuneJob, stores: tuple[Any, Store], cell: Cell, report: Report)
         passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
         errors = tuple(end.error for end in mine)
         scores.append(Score(cell.job.landmarks, width, C, errors, plan.problems[0].columns, passes, gap))
-        report({"event": "tuned", **scores[-1].facts()})
     return scores
 
 

@@ -15,6 +15,7 @@ from streamsvm.jobs import tune as module
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.scores import map_lines, picture_of
+from streamsvm.jobs.spread.executor import Here
 from streamsvm.jobs.tune import TuneJob, planned, tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
@@ -155,3 +156,10 @@ def test_the_picture_is_a_png(store, tmp_path):
     found = tune(job(store, tmp_path / "t"))
     assert (tmp_path / "t" / "heatmap.png").read_bytes() == picture_of(found.scores)
     assert picture_of(found.scores)[:4] == b"\x89PNG"
+
+
+def test_cells_on_workers_score_the_same(store, tmp_path):
+    whole = tune(job(store, tmp_path / "whole"))
+    spread = tune(job(store, tmp_path / "spread"), executor=Here())
+    assert spread.scores == whole.scores
+    assert not list((tmp_path / "spread").glob(".cell-*"))
