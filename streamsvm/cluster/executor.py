@@ -27,6 +27,8 @@ MEMORY_SHARE = 0.55
 """Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 30.0
+RUN = ("memory", "released", "forgotten", None)
+"""States of a task that has run; one that is still wanted and has not is waiting, queued or being processed."""
 GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 """A shared value is part of the graph on purpose."""
 
@@ -66,32 +68,47 @@ class DaskExecutor:
 
     def taken(self, futures: list[Any], task: Task, tell: Tell = unheard) -> Iterator[Any]:
         """The results of futures, in their order; each is released when it was taken."""
-        watch = Watch(self._client, self._patience)
         try:
             for index, future in enumerate(futures):
-                self._wait(future, task, futures, watch, tell)
+                self._wait(future, task, lambda: sum(f is None or f.done() for f in futures), tell)
                 yield self._result(future, task)
                 futures[index] = None
         finally:
             self._forget(futures)
 
     def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
-        futures: list[Any] = self._submit(task, parts, shared)
-        joined: list[Future] = []
         name = self._key("join")
+        held: list[Future] = self._submit(task, parts, shared)
+        keys = [future.key for future in held]
 
         def submit(call: Callable[..., Any], *arguments: Any) -> Future:
-            joined.append(self._client.submit(call, *arguments, key=(name, len(joined)), pure=False))
-            return joined[-1]
+            called = partial(run, call, __version__)
+            held.append(self._client.submit(called, *arguments, key=(name, len(held)), pure=False))
+            return held[-1]
 
-        last = folded(iter(futures), len(futures), partial(submit, partial(run, joins.join, __version__)))
+        last = folded(iter(held[:]), len(parts), partial(submit, joins.join))
         if joins.close is not None:
-            last = submit(partial(run, joins.close, __version__), last, *shared)
+            last = submit(joins.close, last, *shared)
         try:
-            self._wait(last, task, futures, Watch(self._client, self._patience), tell)
+            self._wait(last, task, lambda: self._done(keys, held), tell)
             return self._result(last, task)
         finally:
-            self._forget([*futures, *joined])
+            self._forget([*held, last])
+
+    def _done(self, keys: Sequence[Any], held: list[Future]) -> int:
+        """How many of these tasks have run. Lets go of ``held``, so that workers forget what has been joined.
+
+        Not before the scheduler knows all of them: it would take what is let go of too early for wanted for ever.
+        """
+        scheduler: Any = self._client.scheduler
+        known = [*keys, *(future.key for future in held)]
+        try:
+            states = self._client.sync(scheduler.get_task_status, keys=known, callback_timeout=ANSWER_SECONDS)
+        except (OSError, TimeoutError):
+            return 0
+        if None not in states.values():
+            held.clear()
+        return sum(states[key] in RUN for key in keys)
 
     def close(self) -> None:
         """Nothing is held that the client does not give back."""
@@ -128,8 +145,9 @@ class DaskExecutor:
         workers = self._workers()
         return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
-    def _wait(self, future: Future, task: Task, futures: Sequence[Any], watch: Watch, tell: Tell) -> None:
+    def _wait(self, future: Future, task: Task, done: Callable[[], int], tell: Tell) -> None:
         """Until a future is done or lost; tells how many parts are done meanwhile."""
+        watch = Watch(self._client, self._patience)
         while not future.done():
             try:
                 with self._client.as_current():
@@ -138,7 +156,7 @@ class DaskExecutor:
                 watch.look()
             except Exception as error:
                 raise explained(error, task, None, {}, self._client) from error
-            tell(sum(f is None or f.done() for f in futures))
+            tell(done())
 
     def _result(self, future: Future, task: Task) -> Any:
         """Fetch a result; a worker that is lost with it is no reason to give up. Raises what the task raised."""

@@ -57,10 +57,14 @@ class Watch:
         if any(self._alive(worker) for worker in workers.values()):
             self._manned = self._answered
         elif self._answered - self._manned > self._patience:
+            if any(worker.get("status") == "paused" for worker in workers.values()):
+                raise full(self._patience)
             raise no_workers(self._patience, len(workers))
 
     def _alive(self, worker: Mapping[str, Any]) -> bool:
-        return time.time() - worker.get("last_seen", 0.0) < self._patience / 2
+        """A worker that is paused, because its memory is full, takes no work; it may never do so again."""
+        seen = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
+        return seen and worker.get("status", "running") == "running"
 
 
 def lost(client: Client) -> ClusterError:
@@ -73,6 +77,12 @@ def no_workers(seconds: float, silent: int) -> ClusterError:
     """Nobody is there to do the work."""
     who = f"none of {silent} workers has given a sign of life" if silent else "there was no worker"
     return ClusterError(f"{who} for {seconds:.0f} s", hint="start workers with: dask worker ADDRESS")
+
+
+def full(seconds: float) -> ClusterError:
+    """Dask pauses workers at four fifths of their memory."""
+    message = f"the memory of all workers has been full for {seconds:.0f} s"
+    return ClusterError(message, code="E-WORKER", hint="give the workers more memory or the job less (--memory)")
 
 
 def explained(

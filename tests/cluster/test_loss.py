@@ -17,7 +17,7 @@ from streamsvm.cluster import using
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.spread.executor import Here, Task
+from streamsvm.jobs.spread.executor import Here, Joins, Task
 from tests.cluster.processes import Processes
 
 pytestmark = pytest.mark.timeout(150)
@@ -99,3 +99,49 @@ def test_a_task_that_kills_its_workers_is_named(processes: Processes) -> None:
     assert caught.value.code == "E-WORKER"
     assert "task embed[0] failed on 4 workers (last: killed" in caught.value.message
     assert "needs ~400MiB" in caught.value.message
+
+
+def test_a_worker_whose_memory_is_full_is_no_worker(processes: Processes) -> None:
+    """Dask pauses it, and whoever waits for it waits for ever."""
+    processes.start_scheduler()
+    worker = processes.start_worker()
+    with Client(processes.address, set_as_default=False) as client:
+        client.wait_for_workers(1, timeout=60)
+        with using(client, patience=4) as executor:
+            client.run(pause)
+            with pytest.raises(ClusterError, match="memory of all workers") as caught:
+                list(executor.map(Task("fit", len), [[1]]))
+    assert caught.value.exit_code == 69
+    assert worker.poll() is None
+
+
+def pause(dask_worker: Any) -> None:
+    """What a worker does to itself at four fifths of its memory."""
+    from distributed.core import Status
+
+    dask_worker.memory_manager.memory_pause_fraction = False  # it would go on at once, as there is room
+    dask_worker.status = Status.paused
+
+
+def large(number: int) -> bytes:
+    return bytes(10 << 20)
+
+
+def longer(one: bytes, other: bytes) -> bytes:
+    time.sleep(0.2)
+    return one
+
+
+def test_what_is_joined_is_forgotten(processes: Processes) -> None:
+    """Of 24 results of 10 MB a worker never holds more than a few."""
+    processes.start_scheduler()
+    processes.start_worker()
+    most = []
+    with Client(processes.address, set_as_default=False) as client, using(client) as executor:
+
+        def look(done: int) -> None:
+            most.append(max(client.run(lambda dask_worker: len(dask_worker.data)).values()))
+
+        found = executor.reduce(Task("fit", large), list(range(24)), Joins(longer), (), look)
+        assert len(found) == 10 << 20
+    assert most[-1] <= 12
