@@ -119,7 +119,8 @@ def pause(dask_worker: Any) -> None:
     """What a worker does to itself at four fifths of its memory."""
     from distributed.core import Status
 
-    dask_worker.memory_manager.memory_pause_fraction = False  # it would go on at once, as there is room
+    unpaused = "memory_pause_fraction"
+    setattr(dask_worker.memory_manager, unpaused, False)  # it would go on at once, as there is room
     dask_worker.status = Status.paused
 
 
