@@ -14,6 +14,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cluster import using
+from streamsvm.cluster.watch import workers_of
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob
@@ -107,8 +108,10 @@ def test_a_worker_whose_memory_is_full_is_no_worker(processes: Processes) -> Non
     worker = processes.start_worker()
     with Client(processes.address, set_as_default=False) as client:
         client.wait_for_workers(1, timeout=60)
-        with using(client, patience=4) as executor:
+        with using(client, patience=8) as executor:
             client.run(pause)
+            while {known["status"] for known in workers_of(client).values()} != {"paused"}:
+                time.sleep(0.1)
             with pytest.raises(ClusterError, match="memory of all workers") as caught:
                 list(executor.map(Task("fit", len), [[1]]))
     assert caught.value.exit_code == 69
