@@ -7,9 +7,11 @@ is there and with the SEEDS here. What has a checksum is sealed after it was mut
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import pkgutil
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,6 +24,7 @@ import streamsvm.compute
 from streamsvm.errors import StreamSVMError
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="streamsvm-fuzz-"))
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "fault" / "corpus"
 
 
