@@ -22,6 +22,7 @@ exec sleep 60
 FIT = """#!/usr/bin/env bash
 echo "streamsvm $*" >> "$NOTES"
 trap 'sleep 0.2; echo "checkpoint" >> "$NOTES"; exit 75' TERM
+until [ "$(grep -c ^dask "$NOTES")" = 2 ]; do sleep 0.02; done  # as a fit waits for workers
 [ "$ENDS" = never ] || exit "$ENDS"
 while :; do sleep 0.05; done
 """

@@ -184,7 +184,7 @@ def test_pages_are_dropped_only_where_they_cannot_be_retained(depth: int) -> Non
         with open_stream(store, depth=depth, epochs=1, retain=retain) as stream:
             for _ in stream:
                 pass
-        assert store.all_asked("forget") == ([] if retain else store.all_asked("fetch"))
+        assert sorted(store.all_asked("forget")) == ([] if retain else list(range(len(ROWS))))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
