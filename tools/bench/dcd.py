@@ -14,6 +14,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,9 @@ import scipy.sparse as sp
 from datasets import Data, load, primal, stored
 from harness import Row, arguments, scratch, show
 
+from streamsvm.jobs.fit import _trainer
 from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer, Unkept
+from streamsvm.jobs.training import Trainer, Unkept
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent
@@ -66,8 +68,7 @@ def trainer_of(task: Task, tolerance: float, report: Any = silent, sweeps: int =
     job = FitJob(
         task.store.name, "unused", solver="dcd", options=settings, C=task.C, loss=task.loss, tolerance=tolerance
     )
-    plan = make_plan(job, task.store)
-    return Trainer(task.store, plan.solver, plan.problems, plan.features, Course(), report)
+    return _trainer(job, task.store, make_plan(job, task.store), Path(task.store.name).parent, report)
 
 
 class Watch:
