@@ -2,7 +2,8 @@
 
 Each run is a fit as a user starts it, within --memory, without writing a model, ended at the tolerance, at --passes or
 after --seconds. lambda = 1 / (C n): 1e-2, 1e-4, 1e-6 are C = 0.01, 1, 100 times 10^4 / n. CPU seconds are those of the
-whole process, reader included; the first run of each kind compiles and is not counted. "one optimum": whether the
+whole process, reader included; the first run of each kind compiles and is not counted. All solvers are compiled in one process, which
+a fit does not do: --memory 256 is enough for --solvers auto, not for all of them. "one optimum": whether the
 intervals [dual, primal] of all solvers of a problem have a point in common, as they must.
 """
 
@@ -89,7 +90,7 @@ def main() -> None:
     options = arguments(
         __doc__, sets="a9a,ijcnn1,covtype,imdb,flights,kdd99,susy", losses="hinge,squared_hinge",
         solvers="auto,dcd,sgd,pegasos,assg", lams="1e-2,1e-4,1e-6", tolerance=1e-3, passes=40, seconds=20.0,
-        rows=5_000_000, memory=256,
+        rows=5_000_000, memory=400,
     )  # fmt: skip
     rows: list[Row] = []
     with threadpool_limits(1):
