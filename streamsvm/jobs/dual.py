@@ -7,6 +7,7 @@ another reading of the store writes a_i = t C_i (-h'(m_i)).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from streamsvm.types import Block, Store
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
     """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,)."""
     problems, rows = len(training.runs), store.layout.rows
-    parts = (part for k in range(problems) for part in _parts(store, plan, training, k))
-    durable.write_npy(path, (rows,) if problems == 1 else (problems, rows), parts)
+    with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
+        durable.write_npy(path, (rows,) if problems == 1 else (problems, rows), parts)
 
 
 def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:

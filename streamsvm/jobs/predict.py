@@ -7,7 +7,7 @@ import io
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -99,7 +99,8 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
     counted = _Counted(rows, model, report)
     if executor is None:
-        _write(job, model, (encoded(job, model, decision) for decision in counted), counted)
+        with closing(encoded(job, model, decision) for decision in counted) as pieces:  # a full disk ends its reader
+            _write(job, model, pieces, counted)
     else:
         with scratch_beside(Path("predictions" if job.out == STDOUT else job.out)) as scratch:
             work, parts = work_of(job, asked, scratch), slices_of(job.data)
