@@ -23,6 +23,13 @@ from streamsvm.rows import Float32, Float64, Rows
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
+def dual_terms(loss: Any, a: float, C: float) -> tuple[float, float]:
+    """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own."""
+    first = loss.conjugate_slope(0.0, C)
+    return a - first * a, loss.conjugate(a, C) - first * a
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
 def certify_pass(
     X: Rows, y: Float32, s: Float32, w: Float64, C: float, loss: Any, smooth: Any, v: Float64
 ) -> tuple[float, float, float]:
@@ -41,9 +48,9 @@ def certify_pass(
         losses += C_i * loss.value(m)
         a = -C_i * smooth.slope(m)
         if a > 0.0:
-            first = loss.conjugate_slope(0.0, C_i)
-            linear += a - first * a
-            quadratic += loss.conjugate(a, C_i) - first * a
+            first, second = dual_terms(loss, a, C_i)
+            linear += first
+            quadratic += second
             X.axpy(i, a * y[i], v)
     return losses, linear, quadratic
 

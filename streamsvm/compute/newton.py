@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from streamsvm.compute.certificate import dual_terms
 from streamsvm.compute.records import FAST
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
@@ -45,9 +46,9 @@ def look_pass(
         smoothed += C_i * smooth.value(m)
         a = -C_i * smooth.slope(m)
         if a > 0.0:
-            first = loss.conjugate_slope(0.0, C_i)
-            linear += a - first * a
-            quadratic += loss.conjugate(a, C_i) - first * a
+            first, second = dual_terms(loss, a, C_i)
+            linear += first
+            quadratic += second
             X.axpy(i, a * y[i], v)
     return losses, smoothed, linear, quadratic
 
@@ -72,9 +73,9 @@ def slopes_pass(
         bends[i] = C_i * smooth.bend(m)
         a = -C_i * smooth.slope(m)
         if a > 0.0:
-            first = loss.conjugate_slope(0.0, C_i)
-            linear += a - first * a
-            quadratic += loss.conjugate(a, C_i) - first * a
+            first, second = dual_terms(loss, a, C_i)
+            linear += first
+            quadratic += second
             slopes[i] = a * y[i]
     return losses, smoothed, linear, quadratic
 
