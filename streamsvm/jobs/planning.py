@@ -1,25 +1,23 @@
-"""What a fit is asked for, and the plan made of it before anything is read: problems, solver, memory."""
+"""What a fit is asked for, and the plan made of it before anything is read: solver, features, memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardised, scaling_of
 from streamsvm.jobs import exact, nystrom
 from streamsvm.jobs.choice import linear_solver
 from streamsvm.jobs.embedding import FLY, Choice, choose_embedding
 from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.jobs.portions import held_terms
+from streamsvm.jobs.problems import problems_of
+from streamsvm.jobs.settings import build
 from streamsvm.jobs.warm import warm_started, warm_terms
-from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan, mib
 from streamsvm.solvers import SOLVERS
-from streamsvm.store.labels import REST
 from streamsvm.types import FeatureMap, Layout, Problem, Solver, Store, Term
 
 
@@ -214,21 +212,6 @@ def most_landmarks(
     return low
 
 
-def build(kind: Any, options: dict[str, Any], what: str) -> Any:
-    """Make a settings value from options given by name. Raises UsageError naming what there is."""
-    record = hasattr(kind, "_fields")
-    known = list(kind._fields) if record else [f.name for f in fields(kind)]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(known) or 'none'}")
-    try:
-        if record:  # records hold floats only; one of ints would be another type to the compiler
-            return kind(**msgspec.convert(options, dict[str, float], strict=False))
-        return msgspec.convert(options, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{what}: {error}", hint="see 'streamsvm fit --help'") from error
-
-
 def proving(solver: Solver[Any], name: str) -> Solver[Any]:
     """The solver, set to keep the dual variables it proves its bound with. Raises UsageError where it has none."""
     if any(state.name == "alpha" for state in solver.row_state):
@@ -259,77 +242,6 @@ def solver_for(name: str, loss: str) -> Any:
             hint=f"solvers that do: {', '.join(able) or 'none'}",
         )
     return kind
-
-
-def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
-    """One problem, or one per class against the rest; and the names of the outcomes."""
-    if len(layout.classes) < 2:
-        raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
-    loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
-    positives, names = targets(job, layout)
-    return [
-        Problem(loss, C, layout.rows, layout.columns, p, job.bias, factors(job, layout, p), job.tolerance)
-        for C in costs_of_loss(job, layout.rows)
-        for p in positives
-    ], names
-
-
-def costs_of_loss(job: FitJob, rows: int) -> list[float]:
-    """Every C, from C or lambda. Raises UsageError."""
-    if job.C is not None and job.lambda_ is not None:
-        raise UsageError("both C and lambda are given", hint="they are two spellings: C = 1 / (lambda n)")
-    if job.lambda_ is not None:
-        return [checked_cost(1.0 / (job.lambda_ * rows) if job.lambda_ > 0 else -1.0)]
-    given = job.C if isinstance(job.C, tuple) else (1.0 if job.C is None else job.C,)
-    if not given or len(set(given)) < len(given):
-        raise UsageError(f"C must be one number or different numbers, not {given}")
-    return [checked_cost(C) for C in given]
-
-
-def checked_cost(C: float) -> float:
-    """C as a float. Raises UsageError unless it is positive."""
-    if not 0.0 < C < float("inf"):
-        raise UsageError(f"C must be a positive number, not {C}", hint="lambda is positive too: C = 1 / (lambda n)")
-    return float(C)
-
-
-def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
-    """The classes taken as +1, and the names of the outcomes."""
-    classes = layout.classes
-    if job.positive is not None:
-        if job.positive not in classes:
-            raise UsageError(f"there is no class '{job.positive}'", hint=f"the classes are {', '.join(classes)}")
-        others = [c for c in classes if c != job.positive]
-        return [classes.index(job.positive)], (others[0] if len(others) == 1 else REST, job.positive)
-    if len(classes) == 2:
-        positive = max(range(2), key=lambda code: sort_key(classes[code]))
-        return [positive], (classes[1 - positive], classes[positive])
-    return list(range(len(classes))), classes
-
-
-def sort_key(label: str) -> tuple[int, float, str]:
-    """Numbers by value, before text by its letters; 'rest', which is what was not asked for, before all."""
-    if label == REST:
-        return -1, 0.0, label
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
-
-
-def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
-    """The weight of each class in the problem of class ``positive``."""
-    if job.class_weight is None:
-        return ()
-    if isinstance(job.class_weight, dict):
-        for name in job.class_weight:
-            if name not in layout.classes:
-                raise UsageError(f"there is no class '{name}' to weight", hint=f"there are {', '.join(layout.classes)}")
-        return tuple(job.class_weight.get(c, 1.0) for c in layout.classes)
-    if job.class_weight != "balanced":
-        raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
-    mine, rows = layout.counts[positive], layout.rows
-    return tuple(rows / (2 * (mine if c == positive else rows - mine)) for c in range(len(layout.classes)))
 
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardised:

@@ -29,7 +29,8 @@ from streamsvm.jobs import folds as folding
 from streamsvm.jobs.embedding import FLY
 from streamsvm.jobs.features import with_features
 from streamsvm.jobs.folds import Trial
-from streamsvm.jobs.planning import FitJob, Plan, checked_cost, make_plan, plan_memory
+from streamsvm.jobs.planning import FitJob, Plan, make_plan, plan_memory
+from streamsvm.jobs.problems import checked_cost
 from streamsvm.jobs.scores import TABLE, Score, best_of, write_results
 from streamsvm.jobs.spread.executor import Executor, Task, executor_for, task_limit
 from streamsvm.jobs.training import Course, Trainer
