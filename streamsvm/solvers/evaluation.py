@@ -105,8 +105,7 @@ def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) ->
 
 def slopes_at(problem: Problem, witness: Witness, block: Block) -> Float64:
     """The dual variables of a block's rows."""
-    smooth = rounded(problem.loss, witness.mu)
-    f, _ = look(problem, smooth, block, witness.w, np.zeros(len(witness.w)))
+    f = operators.margins(block.X, witness.w)
     slopes, bends = np.empty(len(f)), np.empty(len(f))
-    slopes_pass(block.y, block.s, f, problem.C, problem.loss, smooth, slopes, bends)
+    slopes_pass(block.y, block.s, f, problem.C, problem.loss, rounded(problem.loss, witness.mu), slopes, bends)
     return witness.t * slopes * block.y
