@@ -21,7 +21,7 @@ from streamsvm.errors import SecurityError
 KEEP_SECONDS = 30 * 24 * 3600
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The layers below compute/ (pyproject.toml, "Data flows one way") hold all that a pass can inline.
-_INLINED = ("rows.py", "types.py", "losses.py", "kernels.py")
+_INLINED = ("rows.py", "types/*.py", "losses.py", "kernels.py", "compute/**/*.py")
 
 
 def _root() -> Path:
@@ -31,9 +31,8 @@ def _root() -> Path:
 
 def source_hash() -> str:
     """Sixteen hexadecimal digits that change when the source of any pass changes."""
-    files = [*(_PACKAGE / name for name in _INLINED), *(_PACKAGE / "compute").rglob("*.py")]
     digest = hashlib.sha256()
-    for path in sorted(p for p in files if p.exists()):
+    for path in sorted(file for pattern in _INLINED for file in _PACKAGE.glob(pattern)):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -56,12 +56,12 @@ def test_directory_others_can_write_to_is_refused(home: Path) -> None:
         compute.use_cache()
 
 
-@pytest.mark.parametrize("name", ["types.py", "compute/__init__.py"])
+@pytest.mark.parametrize("name", ["rows.py", "types/data.py", "compute/__init__.py"])
 def test_edit_of_any_source_changes_the_name(
     name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "package"
-    (package / "compute").mkdir(parents=True)
+    (package / name).parent.mkdir(parents=True)
     (package / name).write_text("one")
     monkeypatch.setattr(compute, "_PACKAGE", package)
     before = compute.source_hash()

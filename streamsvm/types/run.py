@@ -1,0 +1,53 @@
+"""Memory and course of a run: what is planned, where it ends and what it tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Term(NamedTuple):
+    """One line of a memory plan."""
+
+    name: str
+    nbytes: int
+    why: str
+
+
+class Visit(NamedTuple):
+    """One chunk in one epoch; a pure function of layout, seed and epoch."""
+
+    epoch: int
+    chunk: int
+    seed: int
+    shuffled: bool
+    last: bool
+    """Whether this visit ends its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What a fit may cost at most; it ends earlier when every gap is small enough."""
+
+    max_passes: int = 1000
+    seconds: float = float("inf")
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    CONVERGED = "converged"
+    PASSES = "max passes"
+    TIME = "time limit"
+    PATIENCE = "patience"
+    """The error on held-out rows had not fallen for long."""
+
+
+Report: TypeAlias = Callable[[dict[str, Any]], None]
+"""Takes the events of a job; a progress bar is one, a log file another."""
+
+
+def silent(event: dict[str, Any]) -> None:
+    """The report nobody reads."""
