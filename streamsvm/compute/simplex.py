@@ -75,9 +75,11 @@ class Tangent(NamedTuple):
 
 
 def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float:
-    """m, exact along a~ - b within [-1, most]."""
+    """m, exact along a~ - b within [-1, most]; 0 where rounding leaves no curvature: a~ is the better point then."""
     curvature = 2.0 * (f_mid - A + tangent.before)
-    return min(max((A - 2.0 * f_mid) / max(curvature, FLAT), -1.0), most)
+    if curvature <= FLAT:
+        return 0.0
+    return min(max((A - 2.0 * f_mid) / curvature, -1.0), most)
 
 
 def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:

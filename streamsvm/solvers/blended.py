@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.solvers.pool import Pool, improve_until
-from streamsvm.solvers.simplex import OnSimplex, SimplexState
+from streamsvm.solvers.simplex import OnSimplex, Reached, SimplexState
 
 GROWING = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
@@ -35,10 +35,11 @@ class Blended(OnSimplex):
         drawn = np.random.default_rng(pool.size).permutation(pool.size)[: max(self.working // 2, 1)]
         self._spread(state, pool, drawn)
 
-    def improve(self, state: SimplexState, pool: Pool, target: float) -> None:
+    def improve(self, state: SimplexState, pool: Pool, target: float) -> Reached:
         state.iterations += improve_until(
             pool, state.form, self.working, target, lambda: gap_of(pool) <= target, growing=GROWING
         )
+        return Reached(gap_of(pool), -0.5 * float(pool.x @ pool.v))
 
 
 def gap_of(pool: Pool) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 from streamsvm.solvers.columns import Columns
 from streamsvm.solvers.pool import Pool
 from streamsvm.solvers.sampled import SampledWalk
-from streamsvm.solvers.simplex import OnSimplex, SimplexState
+from streamsvm.solvers.simplex import OnSimplex, Reached, SimplexState
 from streamsvm.solvers.walk import Walk
 from streamsvm.types import Block
 
@@ -58,13 +58,11 @@ class FrankWolfe(OnSimplex):
         draw = np.random.default_rng((block.seed, block.start, state.passes))
         return np.sort(draw.permutation(fresh)[:share])
 
-    def improve(self, state: SimplexState, pool: Pool, target: float) -> None:
-        if self.sample:
-            self._randomised(state, pool, target)
-        else:
-            self._deterministic(state, pool, target)
+    def improve(self, state: SimplexState, pool: Pool, target: float) -> Reached:
+        method = self._randomised if self.sample else self._deterministic
+        return method(state, pool, target)
 
-    def _deterministic(self, state: SimplexState, pool: Pool, target: float) -> None:
+    def _deterministic(self, state: SimplexState, pool: Pool, target: float) -> Reached:
         columns = Columns(pool, state.form, max(self.cache // (4 * pool.size), 2))
         walk = Walk(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
         noted = state.iterations * NOTES
@@ -78,11 +76,12 @@ class FrankWolfe(OnSimplex):
             walk.advance()
         state.iterations = walk.count
         pool.x[:], pool.v[:] = walk.a, -walk.g
+        return Reached(walk.gap(), 0.5 * float(walk.a @ walk.g))
 
-    def _randomised(self, state: SimplexState, pool: Pool, target: float) -> None:
+    def _randomised(self, state: SimplexState, pool: Pool, target: float) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
         walk = SampledWalk(pool, state.form, self.variant, self.step == "open", state.iterations)
-        noted, agreed = state.iterations * NOTES, 0
+        noted, agreed, gap = state.iterations * NOTES, 0, np.inf
         for _ in range(self.iterations):
             gap = walk.look(draw.integers(0, pool.size, self.sample), draw)
             if walk.count >= noted:
@@ -96,6 +95,7 @@ class FrankWolfe(OnSimplex):
                 walk.advance()
         state.iterations = walk.count
         walk.write(pool)
+        return Reached(gap, walk.f)
 
 
 @dataclass(frozen=True)

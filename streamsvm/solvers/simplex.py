@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,13 @@ from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState,
 
 LEAP = 0.1
 """Where the pool does not hold all rows, it is optimised to this part of the gap found over all of them."""
+
+
+class Reached(NamedTuple):
+    """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
+
+    gap: float
+    f: float
 
 
 @dataclass(slots=True)
@@ -55,6 +62,8 @@ class SimplexState:
     lowest: float = np.inf
     losses: Float64 = field(default_factory=lambda: np.zeros(1))
     gap: float = np.inf
+    seen: float = np.inf
+    """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
     foreseen: Float64 | None = None
     """What the support says of the rows that are visited next, without the constant, if it is known already."""
     certifying: bool = False
@@ -93,7 +102,7 @@ class OnSimplex(ABC):
         return False
 
     @abstractmethod
-    def improve(self, state: SimplexState, pool: Pool, target: float) -> None:
+    def improve(self, state: SimplexState, pool: Pool, target: float) -> Reached:
         """Lower f over the rows of the pool until its gap there is within ``target``. Changes x and v."""
 
     @abstractmethod
@@ -202,6 +211,7 @@ class OnSimplex(ABC):
         state.gap, state.f = gap, f
         facts: dict[str, Any] = {
             "simplex_gap": gap,
+            "seen_gap": state.seen,
             "f": f,
             "support": state.support.size,
             "iterations": state.iterations,
@@ -231,10 +241,10 @@ class OnSimplex(ABC):
         whole = pool.size >= state.problem.rows
         f = -0.5 * float(pool.x @ pool.v)
         goal = self.epsilon if self.epsilon > 0.0 else 0.5 * state.problem.tolerance * f
-        self.improve(state, pool, goal if whole else max(goal, LEAP * min(state.gap, 1.0)))
+        reached = self.improve(state, pool, goal if whole else max(goal, LEAP * min(state.gap, 1.0)))
         state.support = select(pool, np.flatnonzero(pool.x > 0.0))
-        state.f = -0.5 * float(pool.x @ pool.v)
-        state.note(2.0 * state.f + float(pool.v.max()), state.f, state.support.size)
+        state.seen, state.f = reached
+        state.note(state.seen, state.f, state.support.size)
 
     def begin(self, state: SimplexState, pool: Pool) -> None:
         """The first a: one row drawn at random has all the weight."""

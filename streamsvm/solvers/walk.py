@@ -25,7 +25,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.columns import Columns
 
 RESUM = 256
-"""Iterations after which f = 1/2 a'g is summed anew."""
+"""Iterations after which f = 1/2 a'g, and with PARTAN f(b) and b'Ka, are summed anew."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,13 @@ class Walk:
             self._toward()
         self.count += 1
         if self.count % RESUM == 0:
-            self.f = 0.5 * float(self.a @ self.g)
+            self._resum()
+
+    def _resum(self) -> None:
+        """All that recursions carry at once: f alone would not fit the tangent, whose differences are small."""
+        self.f = 0.5 * float(self.a @ self.g)
+        if self.tangent is not None:
+            self.tangent = Tangent(0.5 * float(self.before @ self.g_before), float(self.before @ self.g))
 
     def _toward(self) -> float:
         i, K_ii = self.i, self.columns.diagonal[self.i]

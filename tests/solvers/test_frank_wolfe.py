@@ -10,6 +10,7 @@ import pytest
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers import walk as walks
 from streamsvm.solvers.blended import Blended
 from streamsvm.solvers.columns import BATCH, Columns
 from streamsvm.solvers.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
@@ -50,6 +51,23 @@ def test_every_iteration_keeps_its_promises(method: Any) -> None:
         np.testing.assert_allclose(walk.g, K @ walk.a, atol=2e-6)
         assert walk.f == pytest.approx(0.5 * float(walk.a @ K @ walk.a), abs=1e-6)
         before = walk.f
+
+
+def test_all_that_partan_carries_is_summed_anew_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """f alone, summed anew, does not fit b'Ka and f(b), from which the small differences of a step are made."""
+    monkeypatch.setattr(walks, "RESUM", 8)
+    pool, form, K = pool_of()
+    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), "partan")
+    for _ in range(23):
+        walk.gap()
+        walk.advance()
+    assert walk.tangent is not None
+    walk.f += 1e-3  # what rounding has done meanwhile
+    walk.gap()
+    walk.advance()
+    assert walk.f == pytest.approx(0.5 * float(walk.a @ K @ walk.a), abs=1e-6)
+    assert walk.tangent.before == pytest.approx(0.5 * float(walk.before @ K @ walk.before), abs=1e-6)
+    assert pytest.approx(float(walk.before @ K @ walk.a), abs=1e-6) == walk.tangent.W
 
 
 @each_method
@@ -109,7 +127,24 @@ def test_the_gap_is_met_and_certified(method: Any, sample: int) -> None:
     assert facts["f"] >= best - 1e-7
     assert facts["f"] - best <= facts["simplex_gap"] + 1e-7
     assert facts["simplex_gap"] <= (1e-3 if sample == 0 else 1e-2)
+    assert facts["seen_gap"] <= 1e-3
     assert facts["support"] <= facts["iterations"] + 1
+
+
+@each_method
+@pytest.mark.parametrize("sample", [0, 194])
+def test_the_certificate_is_that_of_the_model(method: Any, sample: int) -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
+    solver = method(epsilon=1e-3, sample=sample)
+    state, _, found = solve(solver, problem, X, y)
+    solution = solver.solution(state)
+    K = gram64(X, X[solution.numbers], GAMMA) + 1.0
+    f = K @ solution.coefficients
+    primal = 0.5 * float(solution.coefficients @ f[solution.numbers]) + 2.0 * float(
+        np.square(np.maximum(0, 1 - y * f)).sum()
+    )
+    assert found[-1].primal == pytest.approx(primal, rel=1e-3)
 
 
 @each_method

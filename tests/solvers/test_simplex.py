@@ -111,6 +111,13 @@ def test_the_tangent_step(n: int, seed: int) -> None:
     assert (1 + m) * along_a - m * tangent.W == pytest.approx(float(a @ K @ end), rel=1e-8)
 
 
+def test_without_curvature_there_is_no_tangent_step() -> None:
+    """Rounding makes 2 f~ - 2 A + 2 f(b) vanish or worse near the optimum; going on from there would be going astray."""
+    tangent = simplex.Tangent(7.1115e-5, 1.4228e-4)
+    assert simplex.tangent_step(tangent, 7.1051e-5, 1.42182e-4, 1094.0) == 0.0
+    assert simplex.tangent_step(tangent, tangent.before, 2.0 * tangent.before, 3.0) == 0.0
+
+
 @given(st.integers(1, 400), seeds)
 def test_lowest_and_highest(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
