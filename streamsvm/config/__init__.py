@@ -43,7 +43,7 @@ STEPS = {
     ),
     "embed": Step("streamsvm.jobs.embed:EmbedJob", "streamsvm.jobs.embed:embed", ("store", "embedding")),
     "fit": Step("streamsvm.jobs.planning:FitJob", "streamsvm.jobs.fit:fit", ("store", "model")),
-    "tune": Step("streamsvm.jobs.tune:TuneJob", "streamsvm.jobs.tune:tune", ("store", "out")),
+    "tune": Step("streamsvm.jobs.grid:TuneJob", "streamsvm.jobs.tune:tune", ("store", "out")),
     "predict": Step("streamsvm.jobs.predict:PredictJob", "streamsvm.jobs.predict:predict", ("model", "data", "out")),
     "evaluate": Step("streamsvm.jobs.evaluate:EvaluateJob", "streamsvm.jobs.evaluate:evaluate", ("model", "data")),
 }

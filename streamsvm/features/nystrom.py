@@ -145,7 +145,7 @@ class Nystrom:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows that are features already, of a projection that is known: what ``jobs.embed`` wrote."""
+    """Rows that are features already, of a projection that is known: what ``jobs.embedder`` wrote."""
 
     projection: Projection
     bias: float

@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm.errors import UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Embedded
-from streamsvm.jobs.embed import Builder
+from streamsvm.jobs.embedder import Builder
 from streamsvm.jobs.embedding import DISK
 from streamsvm.jobs.nystrom import CHUNK_BYTES, make_map
 from streamsvm.jobs.planning import FitJob, Plan

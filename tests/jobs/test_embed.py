@@ -17,7 +17,7 @@ from streamsvm import model as models
 from streamsvm.errors import BudgetError, DataError, ExistsError, StorageError, UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
-from streamsvm.jobs import embed as module
+from streamsvm.jobs import embedder as module
 from streamsvm.jobs.embed import EmbedJob, embed
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob, make_plan

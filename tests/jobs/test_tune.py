@@ -12,11 +12,13 @@ import pytest
 from streamsvm.errors import BudgetError, ExistsError, UsageError
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs import tune as module
+from streamsvm.jobs.cell import planned
 from streamsvm.jobs.fit import fit
+from streamsvm.jobs.grid import TuneJob
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.scores import map_lines, picture_of
 from streamsvm.jobs.spread.executor import Here
-from streamsvm.jobs.tune import TuneJob, planned, tune
+from streamsvm.jobs.tune import tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of
@@ -101,7 +103,7 @@ def test_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_pa
 
 def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypatch):
     straight = tune(job(store, tmp_path / "a"))
-    original, calls = module._scored, []
+    original, calls = module.scored, []
 
     def stopping(*arguments):
         calls.append(arguments[2].job.landmarks)
@@ -109,7 +111,7 @@ def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypat
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(module, "_scored", stopping)
+    monkeypatch.setattr(module, "scored", stopping)
     with pytest.raises(KeyboardInterrupt):
         tune(job(store, tmp_path / "b"))
     with pytest.raises(ExistsError):

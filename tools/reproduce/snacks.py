@@ -23,9 +23,10 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.fit import fit
+from streamsvm.jobs.grid import TuneJob
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.scores import map_lines
-from streamsvm.jobs.tune import TuneJob, tune
+from streamsvm.jobs.tune import tune
 
 SETTINGS = {"a9a": (800, 0.01, 1e-5), "ijcnn1": (5000, 2.0, 1e-8), "mnist": (3000, 0.02, 1e-7)}
 """Landmarks, gamma, lambda of lambda ||w||^2 + mean loss; the paper prints the first only."""
