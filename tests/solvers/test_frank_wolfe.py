@@ -54,7 +54,7 @@ def test_every_iteration_keeps_its_promises(method: Any) -> None:
 
 
 def test_all_that_partan_carries_is_summed_anew_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f alone, summed anew, does not fit b'Ka and f(b), from which the small differences of a step are made."""
+    """Only f, summed anew, does not fit b'Ka and f(b), from which the small differences of a step are made."""
     monkeypatch.setattr(walks, "RESUM", 8)
     pool, form, K = pool_of()
     walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), "partan")
