@@ -140,6 +140,14 @@ class Newton:
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         state.sketch.add(block, self._scores(state, block, f))
 
+    def bound(self, state: NewtonState) -> float:
+        """Of the sample's keys."""
+        return state.sketch.bound()
+
+    def spare(self, state: NewtonState, bound: float) -> None:
+        """Rows of keys beyond the bound are not even taken up."""
+        state.sketch.threshold = min(state.sketch.threshold, bound)
+
     def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
         problem, factored = state.problem, isinstance(block.X, operators.Factored)
         if state.passes == 0:

@@ -3,7 +3,8 @@
 Priority sampling (Duffield, Lund, Thorup, J. ACM 2007): the rows of the ``limit`` smallest keys u_i / score_i stay. A
 row counts 1 / min(1, t score_i) times, t the next key after those: sums over the sample are unbiased, and a row of large
 score is certain to be there. The sample is a function of the rows alone, so two workers' samples join
-into what one worker would have found.
+into what one worker would have found. The t of some of the rows is never below that of all: a worker that knows it from
+one group of rows need not keep, of the next, what lies beyond.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class _Part(NamedTuple):
     """Global numbers."""
 
     def where(self, chosen: NDArray[np.bool_]) -> _Part:
+        if chosen.all():
+            return self
         y, s, keys, scores, row = self[1:]
         return _Part(operators.where(self.X, chosen), y[chosen], s[chosen], keys[chosen], scores[chosen], row[chosen])
 
@@ -65,6 +68,12 @@ class Sketch:
         """Begin a pass; its draws are independent of the last one's."""
         self.salt += 1
         self.threshold, self.held, self.parts = np.inf, 0, []
+
+    def bound(self) -> float:
+        """The key from which on no row of this pass can be in the sample, whatever the other rows are."""
+        if self.held > self.limit:
+            self._throw_out()
+        return self.threshold
 
     def add(self, block: Block, scores: Float64) -> None:
         """Offer the rows of a block."""

@@ -118,3 +118,19 @@ class Sharing(Protocol):
     def foresee(self, states: list[Any], X: Any) -> None:
         """Called with rows before the problems visit them one after the other. Changes the states."""
         ...
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """A solver that keeps a choice of the rows of a pass: rows of one group show that some of another cannot be in it.
+
+    What is known of other groups saves work and never changes what the joined pass comes to.
+    """
+
+    def bound(self, state: Any) -> Any:
+        """What the rows visited so far say about all others of this pass."""
+        ...
+
+    def spare(self, state: Any, bound: Any) -> None:
+        """Begin a pass over some rows knowing the ``bound`` of others. Changes the state."""
+        ...

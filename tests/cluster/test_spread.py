@@ -170,6 +170,20 @@ def test_a_task_that_runs_twice_counts_once(store: Path, tmp_path: Path, solver:
     np.testing.assert_array_equal(twice.model.weights, once.model.weights)
 
 
+class Strangers(Here):
+    """Does every task where nothing is known of any other, as on a worker each."""
+
+    def map(self, task: Task, parts: Any, shared: Any = (), tell: Any = unheard) -> Any:
+        return (task.function(part, *pickle.loads(pickle.dumps(shared))) for part in parts)
+
+
+def test_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp_path: Path) -> None:
+    job = job_of(store, tmp_path / "a", "newton", groups=6, tolerance=1e-9, max_passes=4, options={"sample": 500})
+    together = fit(job, executor=Here()).model.weights
+    apart = fit(replace(job, model=str(tmp_path / "b")), executor=Strangers()).model.weights
+    np.testing.assert_array_equal(apart, together)
+
+
 class Counts(Here):
     """Bytes that a cluster would send to the driver and from it."""
 

@@ -119,6 +119,22 @@ def test_sample_does_not_depend_on_how_rows_arrive() -> None:
         np.testing.assert_array_equal(sample.probability, one.probability)
 
 
+def test_what_one_group_shows_spares_another_rows_and_no_sample_anything() -> None:
+    scores = np.random.default_rng(1).random(ROWS)
+    whole, left, right = sketched(40, scores, [0, 1, 2]).sample(), sketched(40, scores, [1]), Sketch(40, 1)
+    right.threshold = left.bound()
+    for k in (0, 2):
+        block = in_order(0)[k]
+        right.add(block, scores[block.start : block.start + 100])
+    assert right.held < sketched(40, scores, [0, 2]).held
+    left.merge(right)
+    joined = left.sample()
+    assert whole is not None
+    assert joined is not None
+    np.testing.assert_array_equal(joined.X.values, whole.X.values)
+    np.testing.assert_array_equal(joined.probability, whole.probability)
+
+
 def test_weighted_sample_sums_are_unbiased() -> None:
     rng = np.random.default_rng(2)
     scores = rng.random(ROWS) ** 2 * rows_of()[2]

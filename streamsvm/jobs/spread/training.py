@@ -150,7 +150,7 @@ class SpreadTrainer:
         result, home = self.result, self._spread.work.home
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
         states = tuple((k, packed(home.without(run.state) if home else run.state)) for k, run in active)
-        begun = Round(result.passes, states, self._versions.version, self._versions.drop())
+        begun = Round(result.passes, states, self._versions.version, self._versions.drop(), bounds={})
         try:
             closed = self._closed(shared, begun, self._meanwhile(keeper))
         except ClusterError as error:

@@ -24,7 +24,7 @@ from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store import open_store
 from streamsvm.store.resident import Resident
 from streamsvm.store.section import Section
-from streamsvm.types import Block, FeatureMap, Problem, Sharing, Store, Visit
+from streamsvm.types import Block, FeatureMap, Problem, Selective, Sharing, Store, Visit
 
 STORES_KNOWN = 4
 """Manifests a worker remembers."""
@@ -57,6 +57,8 @@ class Round(NamedTuple):
     version: int = 0
     """Of what the last round has left on disk."""
     drop: tuple[int, ...] = ()
+    bounds: dict[int, Any] | None = None
+    """By problem, what tasks of this round in this process have shown so far (``types.Selective``); they fill it in."""
 
 
 class Partial(NamedTuple):
@@ -89,6 +91,8 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
     began = time.perf_counter()
     store = known_store(work.store, work.digest)
     states = {k: unpacked(state) for k, state in begun.states}
+    for k, bound in dict(begun.bounds or {}).items():
+        work.solver.spare(states[k], bound)
     rows = {car.state.name: car.load(group, begun.version) for car in work.sidecars}
     before = np.cumsum([0, *(store.layout.chunks[c] for c in group.chunks)]).tolist()
     visitor = _Visitor(work, states, rows, group, tuple(before))
@@ -96,6 +100,8 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
     with Stream(seen, visits, depth=work.depth, retain=work.retain) as stream:
         for loaded in stream:
             visitor.visit(loaded, features)
+    if begun.bounds is not None and isinstance(work.solver, Selective):
+        begun.bounds.update({k: work.solver.bound(state) for k, state in states.items()})
     for car in work.sidecars:
         car.save(group, begun.version + 1, rows[car.state.name], begun.drop)
     seconds = time.perf_counter() - began
