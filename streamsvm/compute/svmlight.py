@@ -1,8 +1,8 @@
 """The svmlight parser: one pass over a block of text that ends with a line feed.
 
 It accepts the strict grammar and nothing else; on the first line outside of it the pass stops and says where, and the
-source explains the line in words. A number is finished here when that gives the same float32 as rounding the exact
-value to double and then to float; the few others are left to Python's ``float`` (their places are returned).
+source explains the line in words. The few numbers that ``decimals`` leaves unfinished are for Python's ``float`` (their
+places are returned).
 """
 
 from __future__ import annotations
@@ -12,23 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from streamsvm.compute.decimals import BAD, OK, UNFINISHED, digit_at, number
 from streamsvm.rows import Float32, Float64, Int32, Int64
 
-TAB, NEWLINE, RETURN, SPACE, HASH, PLUS, MINUS, DOT, COLON = 9, 10, 13, 32, 35, 43, 45, 46, 58
-EXPONENT = 0x65
-UPPER_TO_LOWER = 0x20
-DIGITS = 18
-"""Significant digits that fit an int64; further ones only move the decimal point."""
-EXACT_MANTISSA = 2**53
-EXACT_POWER = 22
-"""10**22 is the largest power of ten that is exact in double: one multiplication or division rounds once."""
-POWERS = np.array([float(f"1e{k}") for k in range(-290, 291)])
-LARGEST_POWER = 290
-SLACK = 2.0**-50
-"""More than the relative error of mantissa * power: digits dropped, two roundings, one rounded power."""
+TAB, NEWLINE, RETURN, SPACE, HASH, COLON = 9, 10, 13, 32, 35, 58
 LARGEST_FLOAT32 = 3.4028235677973366e38
 """From here on a double rounds to an infinite float32."""
-OK, UNFINISHED, BAD = 0, 1, 2
 NO_INDEX = 2**62
 
 
@@ -71,104 +60,15 @@ def scratch(rows: int, entries: int) -> Scratch:
     )
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _digit(text, i):
-    return np.int64(text[i]) - 48
-
-
-@njit(cache=True, nogil=True)
-def _value(mantissa, exponent, dropped):
-    """The number mantissa * 10**exponent, and whether it is right: exactly, or after rounding to float32."""
-    if not dropped and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= exponent <= EXACT_POWER:
-        if exponent < 0:
-            return mantissa / POWERS[LARGEST_POWER - exponent], OK
-        return mantissa * POWERS[LARGEST_POWER + exponent], OK
-    return 0.0, UNFINISHED
-
-
-@njit(cache=True, nogil=True)
-def _value32(mantissa, exponent, dropped):
-    """As ``_value``; also right when all doubles near the product round to one float32."""
-    value, status = _value(mantissa, exponent, dropped)
-    if status == OK or exponent < -LARGEST_POWER or exponent > LARGEST_POWER:
-        return value, status
-    near = np.float64(mantissa) * POWERS[LARGEST_POWER + exponent]
-    low = np.float32(near * (1.0 - SLACK))
-    if near > 1e-300 and low == np.float32(near * (1.0 + SLACK)):
-        return np.float64(low), OK
-    return 0.0, UNFINISHED
-
-
-@njit(cache=True, nogil=True)
-def _mantissa(text, i):
-    """Digits with at most one point from ``i`` on: (mantissa, exponent, dropped, digits seen, next byte)."""
-    mantissa, exponent, significant, seen = np.int64(0), np.int64(0), 0, 0
-    dropped = False
-    point = False
-    while True:
-        digit = _digit(text, i)
-        if 0 <= digit <= 9:
-            seen += 1
-            if significant < DIGITS:
-                mantissa = mantissa * 10 + digit
-                significant += mantissa != 0
-                exponent -= point
-            else:
-                dropped = dropped or digit != 0
-                exponent += not point
-        elif digit == DOT - 48 and not point:
-            point = True
-        else:
-            return mantissa, exponent, dropped, seen, i
-        i += 1
-
-
-@njit(cache=True, nogil=True)
-def _exponent(text, i):
-    """The signed integer after an 'e': (value, digits seen, next byte)."""
-    negative = text[i] == MINUS
-    if negative or text[i] == PLUS:
-        i += 1
-    first, value = i, 0
-    while 0 <= _digit(text, i) <= 9:
-        if value < 100_000:
-            value = value * 10 + _digit(text, i)
-        i += 1
-    return -value if negative else value, i - first, i
-
-
-@njit(cache=True, nogil=True)
-def _number(text, i, single):
-    """A decimal number at ``i``: (value, status, next byte)."""
-    negative = text[i] == MINUS
-    if negative or text[i] == PLUS:
-        i += 1
-    mantissa, exponent, dropped, seen, i = _mantissa(text, i)
-    if seen == 0:
-        return 0.0, BAD, i
-    if text[i] | UPPER_TO_LOWER == EXPONENT:
-        power, digits, i = _exponent(text, i + 1)
-        exponent += power
-        if digits == 0:
-            return 0.0, BAD, i
-    if mantissa == 0:
-        value, status = 0.0, OK
-    elif single:
-        value, status = _value32(mantissa, exponent, dropped)
-    else:
-        value, status = _value(mantissa, exponent, dropped)
-    return -value if negative else value, status, i
-
-
 @njit(cache=True, nogil=True)
 def _index(text, i, top):
     """Digits without a leading zero, then a colon: (index, next byte); -1 when it is not that or beyond ``top``."""
-    index = _digit(text, i)
+    index = digit_at(text, i)
     if index < 0 or index > 9 or (index == 0 and text[i + 1] != COLON):
         return -1, i
     i += 1
-    while 0 <= _digit(text, i) <= 9 and index <= top:
-        index = index * 10 + _digit(text, i)
+    while 0 <= digit_at(text, i) <= 9 and index <= top:
+        index = index * 10 + digit_at(text, i)
         i += 1
     if index > top or text[i] != COLON:
         return -1, i
@@ -196,7 +96,7 @@ def _skip_spaces(text, i):
 @njit(cache=True, nogil=True)
 def _label(text, i, unlabelled):
     """The number a line begins with, (value, status, next byte); NaN if there is none and there need not be one."""
-    value, status, after = _number(text, i, False)
+    value, status, after = number(text, i, False)
     if unlabelled and text[after] == COLON:
         return np.nan, OK, i
     return value, status, after
@@ -214,7 +114,7 @@ def _entries(text, i, separated, base, top, entries, left, out):
         index, value_start = _index(text, start, top)
         if (start == i and not separated) or index <= previous:
             return entries, left, first, -1
-        value, status, i = _number(text, value_start, True)
+        value, status, i = number(text, value_start, True)
         if status == BAD or abs(value) >= LARGEST_FLOAT32:
             return entries, left, first, -1
         if status == UNFINISHED:
