@@ -6,85 +6,28 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense, Float32, Int32, Rows
 from streamsvm.store import manifest as manifests
 from streamsvm.store import packing, statistics
-from streamsvm.store.arrays import ArraySpec, entry_of, specs_of, values_of
+from streamsvm.store.arrays import entry_of, specs_of, values_of
 from streamsvm.store.chunker import Chunker, Piece
 from streamsvm.store.encoding import Encoding
 from streamsvm.store.journal import Journal
 from streamsvm.store.manifest import ChunkEntry, Manifest
+from streamsvm.store.medium import Medium
 
 MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
 SYNC_EVERY = 16
 """Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
-
-
-class Medium(Protocol):
-    """Where the arrays of a store are put while it is written: what a format is."""
-
-    name: str
-
-    def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
-        """Make room for arrays; nothing that is there already is removed."""
-        ...
-
-    def compress(self, packed: dict[str, str]) -> None:
-        """Use these codecs, by array; called before ``begin``. Raises UsageError where the format has none."""
-        ...
-
-    def turn(self, values: dict[str, NDArray[Any]]) -> bool:
-        """Whether everything so far was closed and made durable because the next chunk begins a new file."""
-        ...
-
-    def write(self, values: dict[str, NDArray[Any]]) -> None:
-        """Add what a chunk has of each array."""
-        ...
-
-    def sync(self) -> bool:
-        """Let the disk catch up; True when all so far is durable and could be gone on from."""
-        ...
-
-    def finish(self, columns: int) -> None:
-        """Complete the arrays and make them durable."""
-        ...
-
-    def described(self) -> dict[str, Any]:
-        """The fields of the manifest that are the format's own."""
-        ...
-
-    def progress(self) -> Any:
-        """What ``resume`` needs, as plain JSON."""
-        ...
-
-    def resume(self, saved: Any, rows: int) -> None:
-        """Go on after ``rows`` rows, of a dense store."""
-        ...
-
-    def known(self, notes: list[Any], *, repair: bool) -> None:
-        """What ``note`` told in an earlier build, or all a committed store has; of use where units can be left alone.
-
-        With ``repair`` units are read to see whether they are whole, and must come out as they are known.
-        """
-        ...
-
-    def note(self) -> Any:
-        """What has become durable since the last note, as plain JSON; asked for after ``sync``."""
-        ...
-
-    def abort(self) -> None:
-        """Close what is open."""
-        ...
 
 
 @dataclass(slots=True)
