@@ -6,41 +6,34 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.building import Opener, all_locked, journalled, repairing, require_space
+from streamsvm.jobs.building import Opener, all_locked, journalled, repairing
 from streamsvm.jobs.holdout import Stores
 from streamsvm.jobs.interruption import current, deferred
 from streamsvm.jobs.remarks import check_rows, drift_remark, said, write_rejects
-from streamsvm.jobs.shuffling import HELD
+from streamsvm.jobs.room import check_disk, memory_for_source
 from streamsvm.jobs.spread.executor import Executor, executor_for
 from streamsvm.jobs.spread.ingest import parts_beside, source_for
-from streamsvm.rows import CSR, row_count
-from streamsvm.schedule import budget
-from streamsvm.store.forms import DENSE_FROM, LAYOUTS, density, in_layout
-from streamsvm.store.labels import Labels, added, check_codings, few_labels, label_coder
+from streamsvm.jobs.tally import Tally
+from streamsvm.store.forms import DENSE_FROM, LAYOUTS, density
+from streamsvm.store.labels import check_codings, label_coder
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.keyed import size_of
 from streamsvm.store.sources.options import UNSTATED
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.types import Batch, Report, Term, silent
+from streamsvm.types import Batch, Report, silent
 
-REPORT_SECONDS = 0.2
 ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
 """Fields that say nothing of what the store will hold."""
-SOURCE_BYTES = 64 << 20
-"""Parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with pyarrow)."""
-CHUNKS_HELD = 3
-"""By a writer: the chunk that fills, the rows it is joined from, the unit on its way to disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,20 +137,6 @@ class IngestResult:
     notices: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Rows written so far and their labels."""
-
-    coder: Labels
-    rows: int = 0
-    test_rows: int = 0
-    counts: list[int] = field(default_factory=list)
-    labels: dict[int, set[str]] = field(default_factory=dict)
-    """Those of each file, by its position; as long as there are no more than two."""
-    began: float = field(default_factory=time.monotonic)
-    reported: float = 0.0
-
-
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
     """Read the sources once and commit the store (and the test store), or leave nothing that could be taken for one.
 
@@ -166,7 +145,8 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     ConfigError when another job was stopped there, InterruptedRun.
     """
     job = replace(job, sources=expand(job.sources))
-    room = _check_memory(job)
+    stores = len(job.targets())
+    room = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
     form = {"store_format": job.store_format, "compression": job.compression}
     with executor_for(job, executor) as found, all_locked(job.targets()), parts_beside(job.store, found) as parts:
         options = replace(job.options(), room=room)
@@ -191,54 +171,26 @@ def _made_with(job: IngestJob) -> dict[str, Any]:
 
 
 def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
-    tally = _Tally(label_coder(job.positive, job.label_threshold))
+    tally, total = Tally(label_coder(job.positive, job.label_threshold)), sum(map(size_of, job.sources))
     columns = source.columns  # asked before the thread begins, which may learn more at any time
     with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _nothing(job, first)
         sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
-        _check_space(job, source, first[1], columns, sparse)
+        check_disk(job.store, total, source, first[1], None if sparse else columns)
         held = job.seed, job.test_fraction
         stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, held, shuffle=job.shuffle)
         on_failure.push(stores.given_up)
         for file, batch in chain((first,), batches):
             if current.name:
                 raise current.error("ingest is stopped")
-            _store(batch, file, stores, columns, tally)
-            _tell(report, job, source, tally)
+            tally.store(batch, file, stores, columns)
+            tally.tell(report, sum(f.read for f in source.sources), total)
         remarks = _commit(job, source, tally, stores, rejects.count) + _rejected(job, rejects)
         on_failure.pop_all()
-    _tell(report, job, source, tally, last=True)
+    tally.tell(report, sum(f.read for f in source.sources), total, last=True)
     return _result(job, source, tally, sparse, remarks)
-
-
-def _check_memory(job: IngestJob) -> int:
-    """Refuse what does not fit; returns the bytes a source may take. Raises BudgetError."""
-    held = CHUNKS_HELD * job.chunk_bytes * len(job.targets())
-    terms = (
-        *budget.base_terms(),
-        Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
-        Term("chunks", held, f"{CHUNKS_HELD} of {budget.mib(job.chunk_bytes)} for each store"),
-        *([Term("shuffle", HELD * len(job.targets()), "a run or a bucket of rows")] if job.shuffle else []),
-    )
-    limit = budget.memory_limit(job.memory)
-    plan = budget.MemoryPlan(terms, limit, resident=True, kept=False, retain=True)
-    plan.check(", or smaller chunks: --chunk-bytes")
-    return limit - plan.total + SOURCE_BYTES
-
-
-def _check_space(job: IngestJob, source: Source, first: Batch, columns: int | None, sparse: bool) -> None:
-    """Refuse what the disk has no room for, judging by the first rows. Raises StorageError E-NOSPACE."""
-    rows = row_count(first.X)
-    held = first.X.data if isinstance(first.X, CSR) else first.X.values
-    entries = 8 * np.count_nonzero(held) / rows if sparse or not columns else 4 * columns
-    per_row = entries + 4 + 8 * sparse + 4 * (first.weight is not None)
-    read = sum(file.read for file in source.sources)
-    known = sum(file.rows for file in source.sources)
-    total = sum(map(size_of, job.sources))
-    if read and known:
-        require_space(job.store, per_row * known / read * total)
 
 
 def _with_file(source: Source) -> Iterator[tuple[int, Batch]]:
@@ -261,19 +213,7 @@ def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> 
     return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
 
 
-def _store(batch: Batch, file: int, stores: Stores, columns: int | None, tally: _Tally) -> None:
-    rows = row_count(batch.X)
-    if len(batch.labels) != rows:
-        raise DataError(f"{rows} rows have {len(batch.labels)} labels", code="E-ROWS", hint="check the label source")
-    codes = tally.coder.codes(batch.labels)
-    X = in_layout(batch.X, sparse=stores.sparse, columns=columns)
-    tally.test_rows += stores.append(X, codes, batch.weight, tally.rows)
-    tally.rows += rows
-    tally.counts = added(tally.counts, codes)
-    few_labels(batch.labels, tally.labels.setdefault(file, set()))
-
-
-def _commit(job: IngestJob, source: Source, tally: _Tally, stores: Stores, rejected: int) -> list[str]:
+def _commit(job: IngestJob, source: Source, tally: Tally, stores: Stores, rejected: int) -> list[str]:
     """Returns what there is to say of the rows."""
     check_rows(tally.rows, job.expect_rows)
     check_codings({source.sources[file].name: found for file, found in tally.labels.items()})
@@ -304,17 +244,7 @@ def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
     return [f"{rejects.count} lines could not be read and were left out: see {path}"]
 
 
-def _tell(report: Report, job: IngestJob, source: Source, tally: _Tally, *, last: bool = False) -> None:
-    now = time.monotonic()
-    if last or now - tally.reported >= REPORT_SECONDS:
-        tally.reported = now
-        total = sum(map(size_of, job.sources))
-        read, seconds = sum(f.read for f in source.sources), now - tally.began
-        event = {"event": "ingest", "rows": tally.rows, "bytes": read, "seconds": seconds}
-        report(event | {"total_bytes": total, "done": last})
-
-
-def _result(job: IngestJob, source: Source, tally: _Tally, sparse: bool, remarks: list[str]) -> IngestResult:
+def _result(job: IngestJob, source: Source, tally: Tally, sparse: bool, remarks: list[str]) -> IngestResult:
     assert source.columns is not None
     return IngestResult(
         store=job.store,

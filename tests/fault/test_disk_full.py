@@ -124,7 +124,7 @@ def test_synth_is_refused_before_the_first_write(disk: Disk) -> None:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_the_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     asked = []
-    monkeypatch.setattr("streamsvm.jobs.ingest.require_space", lambda _, nbytes: asked.append(nbytes))
+    monkeypatch.setattr("streamsvm.jobs.room.require_space", lambda _, nbytes: asked.append(nbytes))
     write_table(tmp_path, rows=20_000, columns=8)
     store = ingested(tmp_path, layout=layout, chunk_bytes=1 << 16)
     real = sum(p.stat().st_size for p in store.rglob("*") if p.is_file())

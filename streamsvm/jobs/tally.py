@@ -1,0 +1,52 @@
+"""Rows on their way into the stores: counted, their labels looked at, told of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from streamsvm.errors import DataError
+from streamsvm.jobs.holdout import Stores
+from streamsvm.rows import row_count
+from streamsvm.store.forms import in_layout
+from streamsvm.store.labels import Labels, added, few_labels
+from streamsvm.types import Batch, Report
+
+REPORT_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Tally:
+    """Rows written so far and their labels."""
+
+    coder: Labels
+    rows: int = 0
+    test_rows: int = 0
+    counts: list[int] = field(default_factory=list)
+    """Rows of each class."""
+    labels: dict[int, set[str]] = field(default_factory=dict)
+    """Those of each file, by its position; as long as there are no more than two."""
+    began: float = field(default_factory=time.monotonic)
+    reported: float = 0.0
+
+    def store(self, batch: Batch, file: int, stores: Stores, columns: int | None) -> None:
+        """Append a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
+        rows = row_count(batch.X)
+        if len(batch.labels) != rows:
+            raise DataError(
+                f"{rows} rows have {len(batch.labels)} labels", code="E-ROWS", hint="check the label source"
+            )
+        codes = self.coder.codes(batch.labels)
+        X = in_layout(batch.X, sparse=stores.sparse, columns=columns)
+        self.test_rows += stores.append(X, codes, batch.weight, self.rows)
+        self.rows += rows
+        self.counts = added(self.counts, codes)
+        few_labels(batch.labels, self.labels.setdefault(file, set()))
+
+    def tell(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
+        """Report ``read`` of ``total`` bytes, not too often."""
+        now = time.monotonic()
+        if last or now - self.reported >= REPORT_SECONDS:
+            self.reported = now
+            event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": now - self.began}
+            report(event | {"total_bytes": total, "done": last})
