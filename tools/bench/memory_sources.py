@@ -29,8 +29,8 @@ from memory import limited
 COLUMNS = 40
 BLOCK = 4096
 """Rows drawn once and written again and again: memory does not depend on what the numbers are."""
-PASSES = 8
-"""Of a fit: few enough to wait for, enough to see whether memory rises."""
+ENOUGH = 6 << 30
+"""Bytes a fit reads at least, in as many passes as that takes: enough to see whether memory rises."""
 MOST_RISE = 1.0
 """MiB of anonymous memory for each GiB read."""
 Make = Callable[[Path, int], tuple[Path, list[str], int]]
@@ -195,16 +195,24 @@ def uncached(directory: Path) -> None:
             os.close(descriptor)
 
 
-def commands(name: str, source: Path, options: list[str], directory: Path) -> Iterator[tuple[str, list[object], int]]:
-    """What is run on a source: its name, the arguments, and how often everything is read."""
+def size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def commands(
+    name: str, source: Path, nbytes: int, options: list[str], directory: Path
+) -> Iterator[tuple[str, list[object], int]]:
+    """What is run on a source of ``nbytes``: its name, the arguments, and the bytes it reads."""
     suffix = "h5" if name in ("hdf5", "idx", "tsv") else "zarr"
     store, model = directory / f"s.{suffix}", directory / "m.ssvm"
-    yield "ingest", ["ingest", source, store, *options], 1
-    fit = ["--loss", "hinge", "--solver", "dcd", "--max-passes", PASSES, "--tolerance", "1e-12"]
-    yield "fit", ["fit", store, model, *fit], PASSES
-    yield "predict", ["predict", model, source, directory / "p.npy", "--output", "decision"], 1
+    yield "ingest", ["ingest", source, store, *options], nbytes
+    stored = size(store)
+    passes = max(3, -(-ENOUGH // stored))
+    fit = ["--loss", "hinge", "--solver", "dcd", "--max-passes", passes, "--tolerance", "1e-12"]
+    yield "fit", ["fit", store, model, *fit], passes * stored
+    yield "predict", ["predict", model, source, directory / "p.npy", "--output", "decision"], nbytes
     if name in ("hdf5", "zarr"):
-        yield "fit in place", ["fit", source, directory / "n.ssvm", *fit], PASSES + 1
+        yield "fit in place", ["fit", source, directory / "n.ssvm", *fit], (passes + 1) * nbytes
 
 
 def tried(name: str, factor: int, options: argparse.Namespace) -> Iterator[Row]:
@@ -213,13 +221,13 @@ def tried(name: str, factor: int, options: argparse.Namespace) -> Iterator[Row]:
         directory = Path(made)
         source, needed, nbytes = SOURCES[name](directory, factor * options.limit_mib << 20)
         memory = ["--memory", f"{options.memory_mib}MiB"]
-        for job, arguments, reads in commands(name, source, needed, directory):
+        for job, arguments, read in commands(name, source, nbytes, needed, directory):
             uncached(directory)
             row = limited([sys.executable, "-m", "streamsvm", "-q", *map(str, arguments), *memory], options.limit_mib)
-            rise = row["rise MiB"] / (reads * nbytes / 2**30)
+            rise = row["rise MiB"] / (read / 2**30)
             kept = row["rc"] == 0 and row["peak anon MiB"] <= options.memory_mib and rise < MOST_RISE
             yield {
-                "source": name, "times the limit": factor, "job": job, "GiB": round(nbytes / 2**30, 2),
+                "source": name, "times the limit": factor, "job": job, "GiB read": round(read / 2**30, 2),
                 "seconds": row["seconds"], "peak anon MiB": row["peak anon MiB"], "promised": options.memory_mib,
                 "MiB a GiB": round(rise, 2), "oom kills": row["oom kills"], "kept": "yes" if kept else "NO",
             }  # fmt: skip
@@ -233,7 +241,7 @@ def main() -> int:
     parser.add_argument("--sources", default=",".join(SOURCES))
     parser.add_argument("--factors", default="4,10")
     parser.add_argument("--limit-mib", type=int, default=256)
-    parser.add_argument("--memory-mib", type=int, default=248)
+    parser.add_argument("--memory-mib", type=int, default=252)
     parser.add_argument("--directory", help="where the data is put [the system's place for temporary files]")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
