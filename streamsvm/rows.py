@@ -82,6 +82,16 @@ class CSR(NamedTuple):
 Rows: TypeAlias = Dense | CSR
 
 
+class Labelled(NamedTuple):
+    """Rows with what a linear problem knows of each: what most passes are given."""
+
+    X: Rows
+    y: Float32
+    """(n,) +1 or -1."""
+    s: Float32
+    """(n,) weights; multiply C."""
+
+
 def row_count(X: Rows) -> int:
     """How many rows a record holds."""
     return len(X.values) if isinstance(X, Dense) else len(X.indptr) - 1

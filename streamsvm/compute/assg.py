@@ -16,41 +16,53 @@ u the pass follows ||u||^2 and u.centre, which a projection needs; they are comp
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from streamsvm.compute.certificate import dual_terms
 from streamsvm.compute.records import FAST
-from streamsvm.rows import Float32, Float64, Int32, Rows
+from streamsvm.compute.steps import Batches, Objective
+from streamsvm.rows import Float64, Labelled
+
+
+class Stage(NamedTuple):
+    """What stays as it is through a stage: the ball, and the length of a step."""
+
+    centre: Float64
+    radius: float
+    eta: float
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _projected(scale: float, part: float, products: tuple[float, float, float], radius: float) -> tuple[float, float]:
+    """Scale and part of w = scale u + part c after P; products: ||u||^2, u.c, ||c||^2."""
+    (uu, uc, cc), off = products, part - 1.0
+    square = scale * scale * uu + 2.0 * scale * off * uc + off * off * cc
+    if square <= radius * radius:
+        return scale, part
+    shrink = radius / sqrt(square)
+    return scale * shrink, 1.0 + shrink * off
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def assg_pass(
-    X: Rows,
-    y: Float32,
-    s: Float32,
-    w: Float64,
-    centre: Float64,
-    total: Float64,
-    v: Float64,
-    order: Int32,
-    lam: float,
-    eta: float,
-    radius: float,
-    batch: int,
-    every: int,
-    loss: Any,
+    given: Labelled, batches: Batches, objective: Objective, stage: Stage, w: Float64, total: Float64, v: Float64
 ) -> tuple[float, float, float, float]:
     """Steps through the rows of ``order`` in batches.
 
-    Given: X, y, s, centre, order, lambda, eta, radius, loss. eta lambda < 1.
+    Given: X, y, s; order, size, every; lambda, loss; centre, radius, eta. eta lambda < 1.
     Changed: w; total, to which w is added after every ``every``-th batch; v, to which sum b_i y_i x_i is added.
     Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) less its linear part:
         C v, C linear and C quadratic of complete epochs are a dual point and its value; sum s_i l(m_i) as met on the
         way; the number of samples in ``total``.
     """
-    first, linear, quadratic, losses, samples = loss.conjugate_slope(0.0, 1.0), 0.0, 0.0, 0.0, 0.0
+    X, y, s = given
+    order, batch, every = batches
+    lam, loss = objective
+    centre, radius, eta = stage
+    linear, quadratic, losses, samples = 0.0, 0.0, 0.0, 0.0
     scale, part, added = 1.0, 0.0, 0.0
     uu, uc, cc = np.dot(w, w), np.dot(w, centre), np.dot(centre, centre)
     b = np.empty(batch)
@@ -62,8 +74,9 @@ def assg_pass(
             weight, share = np.float64(s[i]), -loss.slope(m)
             losses += weight * loss.value(m)
             b[k] = weight * share
-            linear += b[k] * (1.0 - first)
-            quadratic += weight * (loss.conjugate(share, 1.0) - first * share)
+            first, second = dual_terms(loss, share, 1.0)
+            linear += weight * first
+            quadratic += weight * second
         decay = 1.0 - eta * lam * rows.size / batch  # a batch cut short is a shorter step
         scale, part = scale * decay, part * decay
         for k in range(rows.size):
@@ -74,11 +87,7 @@ def assg_pass(
                 uc += step * X.dot(i, centre)
                 X.axpy(i, step, w)
                 X.axpy(i, c, v)
-        off = part - 1.0
-        square = scale * scale * uu + 2.0 * scale * off * uc + off * off * cc
-        if square > radius * radius:
-            shrink = radius / sqrt(square)
-            scale, part = scale * shrink, 1.0 + shrink * off
+        scale, part = _projected(scale, part, (uu, uc, cc), radius)
         if (start // batch) % every == 0:
             for j in range(w.size):
                 total[j] += scale * w[j]

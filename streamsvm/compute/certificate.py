@@ -13,13 +13,22 @@ two sides; the slopes of a smoothed loss, still between them, come closer. They 
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.rows import Float32, Float64, Rows
+from streamsvm.rows import Float64, Labelled
+
+
+class RowLoss(NamedTuple):
+    """What a row of weight s costs, C s loss(m), and the loss whose slopes are taken for dual variables."""
+
+    C: float
+    loss: Any
+    smooth: Any
+    """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -30,15 +39,15 @@ def dual_terms(loss: Any, a: float, C: float) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def certify_pass(
-    X: Rows, y: Float32, s: Float32, w: Float64, C: float, loss: Any, smooth: Any, v: Float64
-) -> tuple[float, float, float]:
+def certify_pass(given: Labelled, w: Float64, cost: RowLoss, v: Float64) -> tuple[float, float, float]:
     """The three sums over a block that P(w) and D(t a) for every t follow from, a_i = -C s_i smooth'(m_i).
 
-    Given: X, y, s, w, C; loss; smooth, a loss whose slopes are slopes of dual feasible points: loss itself will do.
+    Given: X, y, s; w; C, l = loss, smooth.
     Changed: v, to which sum a_i y_i x_i is added.
     Returned: sum C s_i l(m_i); and linear, quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic.
     """
+    X, y, s = given
+    C, loss, smooth = cost
     losses, linear, quadratic = 0.0, 0.0, 0.0
     for i in range(y.size):
         C_i = C * np.float64(s[i])  # a float64 also where the pass is not compiled

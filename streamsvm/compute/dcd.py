@@ -14,32 +14,32 @@ Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each v
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import njit
 
 from streamsvm.compute.records import FAST, touch_row, touch_start
 from streamsvm.compute.touch import touch
-from streamsvm.rows import Float32, Float64, Int32, Rows
+from streamsvm.rows import Float64, Int32, Labelled
 
 AHEAD = 4
 """Visits between asking for a row and needing it."""
 
 
+class Box(NamedTuple):
+    """What the dual of one row is: conjugate and bound of its loss, and the factor of the quadratic form."""
+
+    C: float
+    loss: Any
+    sigma: float = 1.0
+
+
 @njit(cache=True, nogil=True, fastmath=FAST)
 def dcd_sweep(
-    X: Rows,
-    y: Float32,
-    s: Float32,
-    alpha: Float64,
-    w: Float64,
-    order: Int32,
-    count: int,
-    C: float,
-    loss: Any,
-    slack: float,
-    sigma: float = 1.0,
+    given: Labelled, order: Int32, count: int, box: Box, slack: float, alpha: Float64, w: Float64
 ) -> tuple[int, float]:
+    X, y, s = given
+    C, loss, sigma = box
     left, losses = 0, 0.0
     for t in range(count):
         i = order[t]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamsvm.compute.certificate import dual_terms
+from streamsvm.compute.certificate import RowLoss, dual_terms
 from streamsvm.compute.records import FAST
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labelled, Rows, row_count
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -28,13 +28,13 @@ FAR = 0.01
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def look_pass(
-    X: Rows, y: Float32, s: Float32, w: Float64, C: float, loss: Any, smooth: Any, f: Float64, v: Float64
-) -> tuple[float, float, float, float]:
+def look_pass(given: Labelled, w: Float64, cost: RowLoss, f: Float64, v: Float64) -> tuple[float, float, float, float]:
     """The sums of ``slopes_pass`` and X' slopes, each row read once. Given: X, y, s, w, C, l = loss, h = smooth.
 
     Changed: f (n,) = X w; v, to which X' slopes is added.
     """
+    X, y, s = given
+    C, loss, smooth = cost
     losses, smoothed, linear, quadratic = 0.0, 0.0, 0.0, 0.0
     for i in range(y.size):
         f[i] = X.dot(i, w)
@@ -55,12 +55,13 @@ def look_pass(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def slopes_pass(
-    y: Float32, s: Float32 | Float64, f: Float64, C: float, loss: Any, smooth: Any, slopes: Float64, bends: Float64
+    y: Float32, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, bends: Float64
 ) -> tuple[float, float, float, float]:
     """Given: y, s, f, C, l = loss, h = smooth. Changed: slopes, bends (n,).
 
     Returned: sum C_i l(m_i), sum C_i h(m_i), and linear, quadratic of the dual as ``certify_pass`` has them.
     """
+    C, loss, smooth = cost
     losses, smoothed, linear, quadratic = 0.0, 0.0, 0.0, 0.0
     for i in range(y.size):
         slopes[i], bends[i] = 0.0, 0.0
@@ -82,20 +83,15 @@ def slopes_pass(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def trial_pass(
-    y: Float32,
-    s: Float32 | Float64,
-    f: Float64,
-    df: Float64,
-    C: float,
-    smooth: Any,
-    steps: Float64,
-    values: Float64,
-) -> None:
-    """Adds to values[k] sum_i C_i h(y_i (f_i + steps_k df_i)): several step lengths on one reading."""
+    y: Float32, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, steps: Float64
+) -> Float64:
+    """sum_i C_i h(y_i (f_i + steps_k df_i)) for every k: several step lengths on one reading."""
+    values = np.zeros(steps.size)
     for i in range(y.size):
         C_i = C * s[i]
         for k in range(steps.size):
             values[k] += C_i * smooth.value(y[i] * (f[i] + steps[k] * df[i]))
+    return values
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

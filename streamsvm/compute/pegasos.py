@@ -21,36 +21,30 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from streamsvm.compute.certificate import dual_terms
 from streamsvm.compute.records import FAST
-from streamsvm.rows import Float32, Float64, Int32, Rows
+from streamsvm.compute.steps import Batches, Objective
+from streamsvm.rows import Float64, Int32, Labelled
 
 _SMALLEST = 1e-100
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def pegasos_pass(
-    X: Rows,
-    y: Float32,
-    s: Float32,
-    a: Float64,
-    total: Float64,
-    order: Int32,
-    t: float,
-    lam: float,
-    radius: float,
-    batch: int,
-    every: int,
-    loss: Any,
+    given: Labelled, batches: Batches, objective: Objective, radius: float, t: float, a: Float64, total: Float64
 ) -> tuple[float, float, float, float, float]:
     """Steps through the rows of ``order`` in batches; a is kept as scale * a, so that a projection is one product.
 
-    Given: X, y, s, order, the rows presented before and the offset (t), lambda, radius of the ball (inf: none), loss.
+    Given: X, y, s; order, size, every; lambda, loss; radius of the ball (inf: none); rows presented before + offset: t.
     Changed: a; total, to which w is added after every ``every``-th batch.
     Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) less its linear part;
         the product of all projections, by which what was there before has shrunk; sum s_i l(m_i) as met on the way;
         the number of samples in ``total``.
     """
-    first, linear, quadratic, losses, samples = loss.conjugate_slope(0.0, 1.0), 0.0, 0.0, 0.0, 0.0
+    X, y, s = given
+    order, batch, every = batches
+    lam, loss = objective
+    linear, quadratic, losses, samples = 0.0, 0.0, 0.0, 0.0
     scale, shrunk, square = 1.0, 1.0, np.dot(a, a)
     b = np.empty(batch)
     for start in range(0, order.size, batch):
@@ -62,8 +56,9 @@ def pegasos_pass(
             losses += weight * loss.value(m)
             share = -loss.slope(m)
             b[k] = weight * share
-            linear += b[k] * (1.0 - first)
-            quadratic += weight * (loss.conjugate(share, 1.0) - first * share)
+            first, second = dual_terms(loss, share, 1.0)
+            linear += weight * first
+            quadratic += weight * second
         for k in range(rows.size):
             if b[k] > 0.0:
                 i, c = rows[k], b[k] * y[rows[k]] / scale
@@ -89,14 +84,13 @@ def pegasos_pass(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def gradient_moments(
-    X: Rows, y: Float32, s: Float32, order: Int32, loss: Any, gradient: Float64
-) -> tuple[float, float]:
+def gradient_moments(given: Labelled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
     """How long the steps of the rows in ``order`` are at w = 0, where b_i = -s_i l'(0).
 
     Given: X, y, s, order, loss. Changed: gradient, to which sum b_i y_i x_i is added.
     Returned: sum ||b_i x_i||^2; max s_i ||x_i||^2.
     """
+    X, y, s = given
     squares, largest, share = 0.0, 0.0, -loss.slope(0.0)
     for i in order:
         b, square = share * np.float64(s[i]), X.sqnorm(i)

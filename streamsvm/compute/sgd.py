@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.records import FAST
-from streamsvm.rows import Float32, Float64, Int32, Rows
+from streamsvm.rows import Float64, Int32, Labelled
 
 
 @njit(cache=True, nogil=True)
@@ -41,13 +41,14 @@ def updates(excess: float, growth: float, square: float, times: int) -> int:
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def sgd_pass(
-    X: Rows, y: Float32, s: Float32, a: Float64, order: Int32, t: int, times: int, lam: float, margin: float
+    given: Labelled, order: Int32, times: int, lam: float, margin: float, t: int, a: Float64
 ) -> tuple[float, float]:
     """Presents the rows of ``order``, each ``times`` times in succession, the first one as presentation t + 1.
 
-    Given: X, y, s, order, t, times, lambda, margin. Changed: a.
+    Given: X, y, s; order, times; lambda, margin; t. Changed: a.
     Returned: sum s_i updates_i; sum s_i l(y_i w.x_i) with w as it was when the row's turn came.
     """
+    X, y, s = given
     updated, losses, growth = 0.0, 0.0, lam * margin
     for i in order:
         weight, at = np.float64(s[i]), y[i] * X.dot(i, a)

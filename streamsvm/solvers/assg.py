@@ -33,10 +33,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.compute.assg import assg_pass
-from streamsvm.compute.dcd import dcd_sweep
+from streamsvm.compute.assg import Stage, assg_pass
+from streamsvm.compute.dcd import Box, dcd_sweep
 from streamsvm.compute.order import shuffle
 from streamsvm.compute.pegasos import gradient_moments
+from streamsvm.compute.steps import Batches, Objective
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evidence import Evidence, certificate_of, evaluate, evidence_for, merged, take_pass
 from streamsvm.solvers.pegasos import sampling
@@ -140,12 +141,12 @@ class ASSG:
         C = p.C * p.rows / len(order)
         for sweep in range(SWEEPS):
             shuffle(order, len(order), block.seed + sweep)
-            dcd_sweep(block.X, block.y, block.s, alpha, state.w, order.copy(), len(order), C, p.loss, 0.0)
+            dcd_sweep(block.labelled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
 
     def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
         """The step that minimises the bound on a stage's error, short enough to be stable."""
         loss, mean = state.problem.loss, np.zeros_like(state.w)
-        squares, largest = gradient_moments(block.X, block.y, block.s, order, loss, mean)
+        squares, largest = gradient_moments(block.labelled, order, loss, mean)
         mean /= len(order)
         drift, scatter = float(mean @ mean), squares / len(order)
         G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
@@ -157,10 +158,10 @@ class ASSG:
     # -- stages --------------------------------------------------------------------------------------------------------
 
     def _steps(self, state: ASSGState, block: Block, order: Int32) -> None:
-        p = state.problem
+        p, batches = state.problem, Batches(order, self.batch, sampling(state.problem.columns, self.batch))
+        stage = Stage(state.centre, state.radius, state.step)
         linear, quadratic, losses, samples = assg_pass(
-            *(block.X, block.y, block.s, state.w, state.centre, state.total, state.v, order),
-            *(state.lam, state.step, state.radius, self.batch, sampling(p.columns, self.batch), p.loss),
+            block.labelled, batches, Objective(state.lam, p.loss), stage, state.w, state.total, state.v
         )
         state.linear += linear
         state.quadratic += quadratic

@@ -24,8 +24,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.compute.certificate import best_scale
-from streamsvm.compute.dcd import dcd_sweep
+from streamsvm.compute.certificate import RowLoss, best_scale
+from streamsvm.compute.dcd import Box, dcd_sweep
 from streamsvm.compute.losses import dual_sum, loss_sum
 from streamsvm.compute.newton import slopes_pass
 from streamsvm.compute.order import shuffle
@@ -124,7 +124,7 @@ class DCD:
         p, slopes, bends = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
         smooth = rounded(p.loss)
         f = warming.add(p, smooth, block, state.w)
-        slopes_pass(block.y, block.s, f, p.C, p.loss, smooth, slopes, bends)
+        slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, bends)
         block.rows["alpha"][:] = slopes * block.y
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
@@ -149,13 +149,10 @@ class DCD:
     def _sweep(self, state: DCDState, block: Block, active: np.ndarray) -> tuple[int, float]:
         """One sweep in slices; gathers the rows still active at the front of ``active`` and counts them."""
         p, left, losses = state.problem, 0, 0.0
-        sigma = 1.0 if state.joint is None else state.joint.sigma
+        box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
         for start in range(0, len(active), SLICE):
             part = active[start : start + SLICE]
-            kept, met = dcd_sweep(
-                *(block.X, block.y, block.s, block.rows["alpha"], state.w, part, len(part), p.C, p.loss, 0.0),
-                sigma,
-            )
+            kept, met = dcd_sweep(block.labelled, part, len(part), box, 0.0, block.rows["alpha"], state.w)
             active[left : left + kept] = part[:kept]
             left, losses = left + kept, losses + met
             state.mean += state.w

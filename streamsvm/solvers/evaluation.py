@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute import operators
-from streamsvm.compute.certificate import best_scale, scaled_dual
+from streamsvm.compute.certificate import RowLoss, best_scale
 from streamsvm.compute.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
@@ -85,27 +85,28 @@ class Evaluation:
         half, square, gradient = 0.5 * float(w @ w), float(self.v @ self.v), w - self.v
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
-        dual = scaled_dual(problem.loss, linear, quadratic, square)
         scale = best_scale(problem.loss, linear, quadratic, square)
+        dual = scale * linear - scale * scale * (quadratic + 0.5 * square)
         return Found(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
 
 
 def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) -> tuple[Float64, tuple[float, ...]]:
     """X w, and the sums; X' slopes is added to v. A factored block goes through the operators."""
-    X, y, s = block.X, block.y, block.s
+    X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
     if isinstance(X, operators.Factored):
         f = operators.margins(X, w)
         slopes, bends = np.empty(len(f)), np.empty(len(f))
-        sums = slopes_pass(y, s, f, problem.C, problem.loss, smooth, slopes, bends)
+        sums = slopes_pass(block.y, block.s, f, cost, slopes, bends)
         v += operators.adjoint(X, slopes, problem.columns)
         return f, sums
-    f = np.empty(len(y))
-    return f, look_pass(X, y, s, w, problem.C, problem.loss, smooth, f, v)
+    f = np.empty(len(block.y))
+    return f, look_pass(block.labelled, w, cost, f, v)
 
 
 def slopes_at(problem: Problem, witness: Witness, block: Block) -> Float64:
     """The dual variables of a block's rows."""
     f = operators.margins(block.X, witness.w)
     slopes, bends = np.empty(len(f)), np.empty(len(f))
-    slopes_pass(block.y, block.s, f, problem.C, problem.loss, rounded(problem.loss, witness.mu), slopes, bends)
+    cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, witness.mu))
+    slopes_pass(block.y, block.s, f, cost, slopes, bends)
     return witness.t * slopes * block.y

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.certificate import certify_pass, scaled_dual
+from streamsvm.compute.certificate import RowLoss, certify_pass, scaled_dual
 from streamsvm.compute.losses import loss_sum
 from streamsvm.losses import Huber
 from streamsvm.rows import Float64
@@ -88,8 +88,8 @@ def evaluate_slopes(evidence: Evidence, block: Block) -> None:
     if not evidence.certifying:
         return
     p = evidence.problem
-    X, y, s, w = block.X, block.y, block.s, evidence.candidate
-    losses, linear, quadratic = certify_pass(X, y, s, w, p.C, p.loss, rounded(p.loss), evidence.v)
+    cost = RowLoss(p.C, p.loss, rounded(p.loss))
+    losses, linear, quadratic = certify_pass(block.labelled, evidence.candidate, cost, evidence.v)
     evidence.losses += losses
     evidence.linear += linear
     evidence.quadratic += quadratic

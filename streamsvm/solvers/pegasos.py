@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.pegasos import gradient_moments, pegasos_pass
+from streamsvm.compute.steps import Batches, Objective
 from streamsvm.rows import Float64
 from streamsvm.solvers.evidence import (
     Evidence,
@@ -104,10 +105,10 @@ class Pegasos:
         state.met += rows
         if state.t == 0:
             self._begin(state, block)
-        radius = self._radius(state)
+        radius, batches = self._radius(state), Batches(block.order, self.batch, sampling(p.columns, self.batch))
         linear, quadratic, shrunk, losses, samples = pegasos_pass(
-            *(block.X, block.y, block.s, state.a, state.total, block.order),
-            *(state.offset + state.t, state.lam, radius, self.batch, sampling(p.columns, self.batch), p.loss),
+            *(block.labelled, batches, Objective(state.lam, p.loss), radius),
+            *(state.offset + state.t, state.a, state.total),
         )
         self._shrink(state, shrunk)
         state.t += rows
@@ -129,7 +130,7 @@ class Pegasos:
         loss = state.problem.loss
         if isfinite(loss.upper(1.0)):
             return 0.0
-        _, largest = gradient_moments(block.X, block.y, block.s, block.order, loss, np.zeros_like(state.a))
+        _, largest = gradient_moments(block.labelled, block.order, loss, np.zeros_like(state.a))
         return float(largest / (loss.curvature(1.0) * state.lam))
 
     def _radius(self, state: PegasosState) -> float:

@@ -110,7 +110,7 @@ class SGD:
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1
         lam, margin = state.lam, state.problem.loss.margin
-        updated, losses = sgd_pass(block.X, block.y, block.s, state.a, order, state.t, times, lam, margin)
+        updated, losses = sgd_pass(block.labelled, order, times, lam, margin, state.t, state.a)
         state.t += times * len(order)
         state.updated += updated
         state.losses += losses

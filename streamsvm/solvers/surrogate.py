@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 
 from streamsvm.compute import operators
-from streamsvm.compute.certificate import scaled_dual
+from streamsvm.compute.certificate import RowLoss, scaled_dual
 from streamsvm.compute.newton import slopes_pass, squares, trial_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Dense, Float64, Rows, row_where
@@ -69,7 +69,7 @@ class Model:
     def look(self, smooth: Any, w: Float64) -> Look:
         problem, f = self.problem, operators.margins(self.sample.X, w)
         slopes, bends = np.empty(len(f)), np.empty(len(f))
-        sums = slopes_pass(self.sample.y, self.factor, f, problem.C, problem.loss, smooth, slopes, bends)
+        sums = slopes_pass(self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, bends)
         return Look(Sums(*sums), slopes, bends, f)
 
     def pull(self, look: Look) -> Float64:
@@ -155,8 +155,7 @@ def _length(model: Model, smooth: Any, here: Look, w: Float64, step: Float64) ->
     least, best = here.sums.smoothed + model.outer(w), 0.0
     for start in range(0, len(LENGTHS), TRIED):
         lengths = LENGTHS[start : start + TRIED]
-        values = np.zeros(len(lengths))
-        trial_pass(y, model.factor, here.f, df, C, smooth, lengths, values)
+        values = trial_pass(y, model.factor, here.f, df, C, smooth, lengths)
         for length, rows in zip(lengths.tolist(), values.tolist(), strict=True):
             value = rows + model.outer(w + length * step)
             if value < least:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.rows import Float32, Float64, Int32
+from streamsvm.rows import Float32, Float64, Int32, Labelled
 
 
 class Loss(Protocol):
@@ -79,6 +79,11 @@ class Block:
     """Whether all blocks stay in memory, so that coming back costs no reading."""
     rows: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per-row state of the solver, by the names it declared; changed in place."""
+
+    @property
+    def labelled(self) -> Labelled:
+        """What compiled passes are given of it."""
+        return Labelled(self.X, self.y, self.s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import pytest
 from numba import njit
 
 from streamsvm.compute import dcd
-from streamsvm.compute.dcd import dcd_sweep
+from streamsvm.compute.dcd import Box, dcd_sweep
 from streamsvm.compute.records import FAST
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Labelled
 from tests.arrays import csr_of, sparse_values
 
 N, D = 60, 7
@@ -64,7 +64,7 @@ def swept(
     """Sweeps in sequence over what each one leaves, from alpha = 0."""
     alpha, w, order, left, losses = np.zeros(N), np.zeros(D + 1), given.order.copy(), N, 0.0
     for _ in range(sweeps):
-        left, losses = run(X, given.y, given.s, alpha, w, order, left, C, loss, slack, parts)
+        left, losses = run(Labelled(X, given.y, given.s), order, left, Box(C, loss, parts), slack, alpha, w)
     return Swept(left, losses, order[:left].copy(), alpha, w)
 
 
@@ -150,7 +150,7 @@ def test_an_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) 
 def test_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
     given, alpha, w = case(), np.zeros(N), np.zeros(D + 1)
     order = given.order.copy()
-    dcd_sweep(given.rows("dense"), given.y, given.s, alpha, w, order, 10, C, loss, 0.0)
+    dcd_sweep(Labelled(given.rows("dense"), given.y, given.s), order, 10, Box(C, loss), 0.0, alpha, w)
     assert not np.delete(alpha, given.order[:10]).any()
     np.testing.assert_array_equal(order[10:], given.order[10:])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamsvm.compute.certificate import certify_pass
+from streamsvm.compute.certificate import RowLoss, certify_pass
 from streamsvm.compute.losses import dual_sum, loss_sum
 from streamsvm.compute.margins import decision_values
 from streamsvm.compute.records import touch_row, touch_start
@@ -16,7 +16,7 @@ from streamsvm.compute.scaling import scale_dense, scale_sparse
 from streamsvm.compute.statistics import dense_moments, sparse_moments
 from streamsvm.compute.touch import LINE, touch
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Labelled
 from tests.arrays import csr_of, sparse_values
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
@@ -87,7 +87,7 @@ def test_certify_pass_in_both_forms(loss: Any, smooth: Any, values: Any, y: Any,
     for run in both(certify_pass):
         for rows in both_forms(values):
             v = np.ones(D + 1)
-            losses, linear, quadratic = run(rows, y, s, w, C, loss, smooth, v)
+            losses, linear, quadratic = run(Labelled(rows, y, s), w, RowLoss(C, loss, smooth), v)
             np.testing.assert_allclose(v, 1.0 + (a * y) @ X, atol=1e-12)
             assert linear - quadratic == pytest.approx(dual, rel=1e-12)
             assert losses == pytest.approx(sum(c * loss.value(u) for c, u in zip(weights, m, strict=True)), rel=1e-12)

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.assg import assg_pass
-from streamsvm.compute.certificate import certify_pass, scaled_dual
+from streamsvm.compute.assg import Stage, assg_pass
+from streamsvm.compute.certificate import RowLoss, certify_pass, scaled_dual
 from streamsvm.compute.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.sgd import sgd_pass, updates
+from streamsvm.compute.steps import Batches, Objective
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Labelled
 from tests.arrays import csr_of, sparse_values
 
 LAM = 0.03125
@@ -68,8 +69,8 @@ def test_multiple_update_is_the_row_shown_so_often(times: int, start: int) -> No
     once, often = np.zeros(7), np.zeros(7)
     for k in range(3):
         t = start + k * times * len(order)
-        updated, _ = sgd_pass(X, y, s, once, order, t, times, LAM, 1.0)
-        literally, _ = sgd_pass(X, y, s, often, np.repeat(order, times), t, 1, LAM, 1.0)
+        updated, _ = sgd_pass(Labelled(X, y, s), order, times, LAM, 1.0, t, once)
+        literally, _ = sgd_pass(Labelled(X, y, s), np.repeat(order, times), 1, LAM, 1.0, t, often)
         assert updated == literally
         np.testing.assert_array_equal(once, often)
     assert once.any()
@@ -87,7 +88,7 @@ def test_sgd_pass_as_compiled(times: int) -> None:
     for run in (sgd_pass, sgd_pass.py_func):
         for X in both_forms(values):
             a = np.linspace(-1.0, 1.0, 7)
-            results.append((*run(X, y, s, a, order, 11, times, LAM, 1.0), a))
+            results.append((*run(Labelled(X, y, s), order, times, LAM, 1.0, 11, a), a))
     for found in results[1:]:
         assert found[:2] == pytest.approx(results[0][:2], rel=1e-9)
         np.testing.assert_allclose(found[2], results[0][2], rtol=1e-9, atol=1e-12)
@@ -103,7 +104,7 @@ def test_pegasos_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: 
     for run in (pegasos_pass, pegasos_pass.py_func):
         for X in both_forms(values):
             a, total = np.zeros(7), np.zeros(7)
-            numbers = run(X, y, s, a, total, order, 3.0, LAM, radius, batch, 1, loss)
+            numbers = run(Labelled(X, y, s), Batches(order, batch), Objective(LAM, loss), radius, 3.0, a, total)
             np.testing.assert_allclose(a, defined[0], rtol=1e-7, atol=1e-8)
             np.testing.assert_allclose(total, defined[1], rtol=1e-7, atol=1e-8)
             np.testing.assert_allclose(numbers[3:], defined[2], rtol=1e-7)
@@ -135,7 +136,8 @@ def test_assg_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: flo
     for run in (assg_pass, assg_pass.py_func):
         for X in both_forms(values):
             w, centre, total, v = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7)
-            numbers = run(X, y, s, w, centre, total, v, order, LAM, 0.05, radius, batch, 1, loss)
+            stage, batches = Stage(centre, radius, 0.05), Batches(order, batch)
+            numbers = run(Labelled(X, y, s), batches, Objective(LAM, loss), stage, w, total, v)
             for found, right in zip((w, total, v, numbers[2:]), defined, strict=True):
                 np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-12)
 
@@ -168,7 +170,7 @@ def test_certificate_is_the_explicit_one(loss: Any) -> None:
     terms = sum(x - loss.conjugate(x, C * float(c)) for x, c in zip(a, s, strict=True) if c > 0)
     for run in (certify_pass, certify_pass.py_func):
         v = np.zeros(7)
-        losses, linear, quadratic = run(X, y, s, w, C, loss, loss, v)
+        losses, linear, quadratic = run(Labelled(X, y, s), w, RowLoss(C, loss, loss), v)
         np.testing.assert_allclose(v, (a * y) @ rows)
         assert linear - quadratic == pytest.approx(terms)
         assert losses == pytest.approx(sum(C * float(c) * loss.value(u) for c, u in zip(s, m, strict=True)))
@@ -191,7 +193,7 @@ def test_gradient_moments() -> None:
     rows = np.hstack([values.astype(np.float64), np.full((40, 1), 0.5)])
     for X in both_forms(values):
         gradient = np.zeros(7)
-        squares, largest = gradient_moments(X, y, s, order, SquaredHinge(), gradient)
+        squares, largest = gradient_moments(Labelled(X, y, s), order, SquaredHinge(), gradient)
         b = 2.0 * s.astype(np.float64)
         norms = (rows * rows).sum(1)
         assert squares == pytest.approx(float(b * b @ norms))
