@@ -1,29 +1,55 @@
-"""Reads that fail for a moment: a disk or a network that answers EIO is asked again, three times."""
+"""Reads that fail for a moment: a disk or a network that answers EIO is asked again, three times.
+
+A network file system whose server was restarted answers ESTALE to a file that is open, and to nothing else: such a file
+is opened again, as often. Whoever reads from it checks its size and content as if it were the first time.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 PAUSES = [0.1, 1.0, 5.0]
 """Seconds before the second, third and last try."""
 TRIES = len(PAUSES) + 1
+PASSING = (errno.EIO, errno.ESTALE)
+"""What is tried again."""
 _seen = 0
 
 
 def preadv(descriptor: int, views: list[Any], offset: int) -> int:
     """``os.preadv``; raises OSError when it fails four times."""
+    return _tried(errno.EIO, lambda: os.preadv(descriptor, views, offset))
+
+
+def opened(path: Path | str, read: Callable[[int], None]) -> None:
+    """Call ``read`` with a descriptor of the file. Raises OSError when it was stale four times."""
+
+    def once() -> int:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            read(descriptor)
+        finally:
+            os.close(descriptor)
+        return 0
+
+    _tried(errno.ESTALE, once)
+
+
+def _tried(passing: int, once: Callable[[], int]) -> int:
     for pause in PAUSES:
         try:
-            return os.preadv(descriptor, views, offset)
+            return once()
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno != passing:
                 raise
             _count()
             time.sleep(pause)
-    return os.preadv(descriptor, views, offset)
+    return once()
 
 
 def _count() -> None:

@@ -9,7 +9,6 @@ Zarr chunk file), a range that ends it compares that too: over a whole pass ever
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.errors import DataError, StorageError
 from streamsvm.store.arrays import ArraySpec
-from streamsvm.store.retry import TRIES, preadv
+from streamsvm.store.retry import PASSING, TRIES, opened, preadv
 
 CRC_BYTES = 4
 HINT = "restore the file, or ingest again"
@@ -86,15 +85,16 @@ def read_range(array: UnitArray, start: int, stop: int, into: memoryview) -> Non
 
 def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> None:
     """Read from byte ``offset`` of a unit on; ``tail``, if not empty, is its crc and is compared."""
-    descriptor = _open(place.path)
-    try:
+    views = [into, tail] if tail else [into]
+
+    def read(descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
         if size != place.file_bytes:
             found = f"{place.path} has {size} bytes, expected {place.file_bytes}"
             raise DataError(found, code="E-CHUNKS", hint=f"the file was cut or replaced: {HINT}")
-        _read_fully(descriptor, [into, tail] if tail else [into], place.offset + offset, place.path)
-    finally:
-        os.close(descriptor)
+        _read_fully(descriptor, views, place.offset + offset, place.path)
+
+    _read_from(place.path, read)
     if tail and int.from_bytes(tail, "little") != place.crc:
         found = f"{place.path} ends with crc32c {tail[::-1].hex()}, expected {place.crc:08x}"
         raise DataError(found, code="E-CRC", hint=f"the file was damaged or replaced: {HINT}")
@@ -103,33 +103,26 @@ def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> 
 def read_bytes(path: Path | str, offset: int, nbytes: int) -> bytes:
     """Some bytes of a file. Raises DataError E-CHUNKS, StorageError."""
     into = bytearray(nbytes)
-    descriptor = _open(path)
-    try:
-        _read_fully(descriptor, [into], offset, path)
-    finally:
-        os.close(descriptor)
+    _read_from(path, lambda descriptor: _read_fully(descriptor, [into], offset, path))
     return bytes(into)
 
 
-def _open(path: Path | str) -> int:
+def _read_from(path: Path | str, read: Callable[[int], None]) -> None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        opened(path, read)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing", code="E-CHUNKS", hint=HINT) from error
     except OSError as error:
-        raise StorageError(f"opening {path} failed: {error.strerror}", hint="see the system log of the disk") from error
+        tries = f" after {TRIES} tries" if error.errno in PASSING else ""
+        said = f"reading {path} failed{tries}: {error.strerror}"
+        raise StorageError(said, hint="see the system log of the disk") from error
 
 
 def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path | str) -> None:
     wanted = sum(len(view) for view in views)
-    try:
-        got = preadv(descriptor, views, offset)
-        while got < wanted:  # short reads are rare and legal; finish them view by view
-            got += _read_rest(descriptor, views, offset, got, path)
-    except OSError as error:
-        tries = f" after {TRIES} tries" if error.errno == errno.EIO else ""
-        said = f"reading {path} failed{tries}: {error.strerror}"
-        raise StorageError(said, hint="see the system log of the disk") from error
+    got = preadv(descriptor, views, offset)
+    while got < wanted:  # short reads are rare and legal; finish them view by view
+        got += _read_rest(descriptor, views, offset, got, path)
 
 
 def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: Path | str) -> int:
