@@ -144,6 +144,61 @@ def test_anndata_matrices(tmp_path: Path, kind: str) -> None:
     assert code_of(lambda: read(path)) == ("E-USAGE", 2)
 
 
+@pytest.mark.parametrize("harm", ["falls", "falls between pieces", "ends early", "begins late", "short"])
+def test_matrices_whose_parts_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:
+    """The indptr is looked at in pieces, and never held as a whole."""
+    monkeypatch.setattr("streamsvm.store.foreign.arrays.INDPTR_ROWS", 64)
+    monkeypatch.setattr("streamsvm.store.foreign.arrays.SLICE_BYTES", 512)
+    path, harmed = tmp_path / "a.h5", SPARSE.indptr.copy()
+    match harm:
+        case "falls":
+            harmed[500] = harmed[501] + 1
+        case "falls between pieces":
+            piece = 64 - 64 % int(64 * ROWS / SPARSE.nnz)
+            harmed[piece] = harmed[piece - 1] - 1
+        case "ends early":
+            harmed[-1] -= 1
+        case "begins late":
+            harmed[0] = 1
+        case _:
+            harmed = harmed[:-1]
+    store = open_store_of_csr(path)
+    chunks = [read_chunk(store, k, store.buffers()).X.data for k in range(len(store.layout.chunks))]
+    assert np.array_equal(np.concatenate(chunks), SPARSE.data)
+    assert store.layout.nonzeros == tuple(map(len, chunks))
+    assert len(chunks) > 5
+    store._foreign.close()
+    with h5py.File(path, "r+") as file:
+        del file["X/indptr"]
+        file["X/indptr"] = harmed
+    with pytest.raises(DataError) as caught:
+        open_store(path)
+    assert caught.value.code == "E-SHAPE"
+
+
+def open_store_of_csr(path: Path) -> Any:
+    if not path.exists():
+        with h5py.File(path, "w") as file:
+            csr(file, lambda group, name, data: group.create_dataset(name, data=data))
+            file["y"] = Y
+    return open_store(path)
+
+
+@pytest.mark.parametrize("classes", [2, 256, 300])
+def test_labels_are_held_in_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
+    """Of a file of more rows than there is memory for: a byte a row."""
+    monkeypatch.setattr("streamsvm.store.foreign.store.LABEL_ROWS", 130)
+    path, labels = tmp_path / "a.h5", np.arange(ROWS) * 7 % classes
+    with h5py.File(path, "w") as file:
+        file["X"], file["y"] = X, labels
+    store = open_store(path)
+    assert store._codes.nbytes == ROWS * (1 if classes <= 256 else 4)
+    found = read_chunk(store, 0, store.buffers()).codes
+    assert found.dtype == np.int32
+    assert [store.layout.classes[code] for code in found] == [str(label) for label in labels]
+    assert store.layout.counts == tuple(np.bincount(labels)[[int(c) for c in store.layout.classes]])
+
+
 def test_names_of_arrays(tmp_path: Path) -> None:
     path = h5(tmp_path / "a.h5")
     assert code_of(lambda: read(path, features_key="Z")) == ("E-SCHEMA", 65)

@@ -15,6 +15,7 @@ from streamsvm.store.sources.arrays import KINDS, as_float32
 
 SLICE_BYTES = 4 << 20
 """Of rows that are read at a time where the chunks do not say it."""
+INDPTR_ROWS = 1 << 18
 LARGEST_INDEX = 2**31 - 1
 
 
@@ -54,8 +55,8 @@ class Features(Protocol):
     chunk_bytes: int
     """Memory a chunk takes while it is read."""
 
-    def entries(self, starts: list[int]) -> tuple[int, ...] | None:
-        """Stored entries between rows ``starts[k]`` and ``starts[k + 1]``; None when dense."""
+    def entries(self) -> tuple[int, ...] | None:
+        """Stored entries of each ``step`` rows; None when dense."""
         ...
 
     def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
@@ -87,7 +88,7 @@ class DenseRows:
         row_bytes = array.dtype.itemsize * self.columns
         self.chunk_bytes = self.step * row_bytes if array.sliced else 3 * array.chunk[0] * row_bytes
 
-    def entries(self, starts: list[int]) -> tuple[int, ...] | None:
+    def entries(self) -> tuple[int, ...] | None:
         return None
 
     def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
@@ -95,40 +96,58 @@ class DenseRows:
 
 
 class SparseRows:
-    """A group of ``data``, ``indices`` and ``indptr``, as AnnData writes it. The indptr (8 bytes a row) is kept."""
+    """A group of ``data``, ``indices`` and ``indptr``, as AnnData writes it. Every ``step``-th indptr is kept."""
 
     sparse = True
 
     def __init__(self, name: str, parts: tuple[RowArray, RowArray, RowArray], shape: tuple[int, int]) -> None:
-        self._data, self._indices, indptr = parts
+        self._data, self._indices, self._indptr = parts
         for part in parts:
             check_numbers(part, dimensions=1)
         self.rows, self.columns = shape
         self.name = name
-        self._indptr: Int64 = indptr.read(0, indptr.shape[0]).astype(np.int64)
         entries = self._data.shape[0]
-        steps = np.diff(self._indptr)
-        whole = len(self._indptr) == self.rows + 1 and self._indptr[0] == 0 and self._indptr[-1] == entries
-        if not whole or (steps < 0).any() or self._indices.shape != (entries,) or self.columns > LARGEST_INDEX:
-            found = f"{name}: data, indices and indptr do not fit together"
-            raise DataError(found, code="E-SHAPE", hint="write the matrix again")
+        whole = self._indptr.shape == (self.rows + 1,) and self._indices.shape == (entries,)
+        if not whole or self.columns > LARGEST_INDEX:
+            raise self._unfit()
         self.step = max(1, int(SLICE_BYTES / 8 / max(1.0, entries / self.rows)))
         chunk = 0 if self._data.sliced else self._data.chunk[0] * self._data.dtype.itemsize
         self.chunk_bytes = 2 * SLICE_BYTES + 3 * chunk
+        self._starts = self._checked(entries)
 
-    def entries(self, starts: list[int]) -> tuple[int, ...] | None:
-        return tuple(np.diff(self._indptr[starts]).tolist())
+    def entries(self) -> tuple[int, ...] | None:
+        return tuple(np.diff(self._starts).tolist())
 
     def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
-        low, high = self._indptr[start], self._indptr[stop]
+        indptr = self._indptr.read(start, stop + 1).astype(np.int64)
+        low, high = int(indptr[0]), int(indptr[-1])
+        if low < 0 or high > self._data.shape[0] or (np.diff(indptr) < 0).any():  # it was not so when it was checked
+            raise self._unfit()
         indices = self._indices.read(low, high)
         if len(indices) and not (0 <= indices.min() and indices.max() < self.columns):
-            row = start + int(np.searchsorted(self._indptr[start : stop + 1], low + indices.argmax(), side="right"))
+            row = start + int(np.searchsorted(indptr, low + indices.argmax(), side="right"))
             found = f"{self.name} row {row}: an index is not below {self.columns}"
             raise DataError(found, code="E-INDEX", hint="write the matrix again")
-        values = as_float32(self._data.read(low, high).reshape(-1, 1), self.name, int(low), missing=missing)
-        indptr = self._indptr[start : stop + 1] - low
-        return _sorted_rows(CSR(values.ravel(), indices.astype(np.int32), indptr))
+        values = as_float32(self._data.read(low, high).reshape(-1, 1), self.name, low, missing=missing)
+        return _sorted_rows(CSR(values.ravel(), indices.astype(np.int32), indptr - low))
+
+    def _checked(self, entries: int) -> Int64:
+        """The indptr of every ``step``-th row and of the end. Raises DataError E-SHAPE where it falls."""
+        starts, last = [], 0
+        piece = self.step * max(1, INDPTR_ROWS // self.step)
+        for start in range(0, self.rows, piece):
+            indptr = self._indptr.read(start, min(start + piece, self.rows)).astype(np.int64)
+            if indptr[0] < last or (start == 0 and indptr[0] != 0) or (np.diff(indptr) < 0).any():
+                raise self._unfit()
+            starts.append(indptr[:: self.step])
+            last = indptr[-1]
+        if self._indptr.read(self.rows, self.rows + 1)[0] != entries or last > entries:
+            raise self._unfit()
+        return np.concatenate([*starts, [entries]])
+
+    def _unfit(self) -> DataError:
+        found = f"{self.name}: data, indices and indptr do not fit together"
+        return DataError(found, code="E-SHAPE", hint="write the matrix again")
 
 
 def _sorted_rows(X: CSR) -> CSR:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
+from numpy.typing import NDArray
 
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Int32, Rows, row_count
+from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, Keys, foreign_format, open_foreign
 from streamsvm.store.foreign.arrays import RowArray
 from streamsvm.store.labels import Census
@@ -33,7 +34,7 @@ class Taken:
 
 
 class ForeignStore:
-    """See ``types.Store``. Labels are read once and kept, 4 bytes a row; features in every pass."""
+    """See ``types.Store``. Labels are read once and kept, a byte a row up to 256 classes; features in every pass."""
 
     def __init__(self, path: Path, keys: Keys, memory: int | None = None) -> None:
         kind = foreign_format(path)
@@ -45,11 +46,10 @@ class ForeignStore:
         assert labels is not None
         check_chunk(features, memory)
         self.name = str(path)
-        self._codes, classes = codes_of(labels)
+        self._codes, census = codes_of(labels)
         self._features, self._step = features, features.step
-        counts = np.bincount(self._codes, minlength=len(classes)).tolist()
         chunks, nonzeros = self._sizes()
-        self.layout = Layout(features.columns, chunks, nonzeros, classes, tuple(counts))
+        self.layout = Layout(features.columns, chunks, nonzeros, census.table(), tuple(census.counts))
         self._crcs: list[int] = []
         named = {"features_key": keys.features, "labels_key": keys.labels}
         encoding = {"format": kind, "options": named, "columns": features.columns}
@@ -74,7 +74,10 @@ class ForeignStore:
         """Takes a pass, the same one as the statistics: others left no checksums. From here on chunks must be these."""
         moments = self._moments
         facts = f"{self.layout.columns} {self.layout.classes} {self.layout.chunks} {moments.rows} {self._crcs}"
-        return hashlib.sha256(facts.encode() + self._codes.tobytes()).hexdigest()
+        sha256 = hashlib.sha256(facts.encode())
+        for start in range(0, len(self._codes), LABEL_ROWS):
+            sha256.update(self._codes[start : start + LABEL_ROWS].astype("<i4").data)
+        return sha256.hexdigest()
 
     @cached_property
     def _moments(self) -> Moments:
@@ -106,7 +109,7 @@ class ForeignStore:
             rows = f"rows {start}-{start + row_count(into.X) - 1}"
             hint = "run the job again; nothing may write to it meanwhile. A store of ours keeps its own checksums: ingest it"
             raise DataError(f"{rows} of {self.name} are not what was read before", code="E-CHANGED", hint=hint)
-        return Chunk(_writable(into.X), self._codes[start : start + row_count(into.X)].copy(), None)
+        return Chunk(_writable(into.X), self._codes[start : start + row_count(into.X)].astype(np.int32), None)
 
     def expect(self, chunk: int) -> None:
         """The libraries read ahead as they see fit."""
@@ -121,19 +124,20 @@ class ForeignStore:
     def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Rows and, of CSR, entries of each chunk."""
         starts = [*range(0, self._features.rows, self._step), self._features.rows]
-        rows = tuple(np.diff(starts).tolist())
-        entries = self._features.entries(starts)
-        return rows, entries
+        return tuple(np.diff(starts).tolist()), self._features.entries()
 
 
-def codes_of(labels: RowArray) -> tuple[Int32, tuple[str, ...]]:
-    """Class codes of all rows and what they stand for. Raises DataError E-LABEL."""
+def codes_of(labels: RowArray) -> tuple[NDArray[Any], Census]:
+    """Class codes of all rows, in as few bytes as they fit, and what they stand for. Raises DataError E-LABEL."""
     census, rows = Census(), labels.shape[0]
-    parts = [
-        census.codes(as_labels(labels.read(a, min(a + LABEL_ROWS, rows)), labels.name))
-        for a in range(0, rows, LABEL_ROWS)
-    ]
-    return np.concatenate(parts), census.table()
+    found: NDArray[Any] = np.empty(rows, np.uint8)
+    for start in range(0, rows, LABEL_ROWS):
+        stop = min(start + LABEL_ROWS, rows)
+        codes = census.codes(as_labels(labels.read(start, stop), labels.name))
+        if len(census.classes) - 1 > np.iinfo(found.dtype).max:
+            found = found.astype(np.int32)
+        found[start:stop] = codes
+    return found, census
 
 
 def _crc(X: Rows) -> int:
