@@ -4,11 +4,9 @@
 
 A pass gives P, the gradient and a sample of rows (``solvers.sketch``) in which every row whose loss may bend nearby, and
 every row that is much of its columns, has a large share. A model made of the sample and the exact gradient
-(``solvers.surrogate``) is minimised in memory; where it ends the next pass looks. The decrease it promises is compared
-with the decrease found: a model that is off is braked, a step that made things worse is taken again, shorter.
-
-A hinge is rounded over a width 2 mu (``losses.Huber``), and mu falls from pass to pass along the path of optima, by the
-model, so that the rows in the corner stay in it. The a_i of the rounded loss are a feasible dual point, and
+(``solvers.surrogate``) is minimised in memory; where it ends the next pass looks. How far it is trusted, and how the
+corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is ``solvers.guide``. The a_i of the
+rounded loss are a feasible dual point, and
 
     P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i.
 
@@ -31,15 +29,11 @@ from streamsvm.errors import UsageError
 from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Evaluation, Found, Witness
+from streamsvm.solvers.guide import Guide, first_brake, first_mu
 from streamsvm.solvers.sketch import Sample, Sketch
-from streamsvm.solvers.surrogate import Model, follow, minimise, most_explicit, polished_dual
+from streamsvm.solvers.surrogate import Model, most_explicit, polished_dual
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
-WIDEST, WIDE = 1.5, 0.5
-"""mu of the first model, whose rows all bend at w = 0, and of the point it ends at."""
-AIM = 0.3
-"""The part of the tolerance that smoothing may take."""
-NARROWEST = 1e-6
 NARROW = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
 BEND = 0.5
@@ -50,15 +44,6 @@ LARGEST, FEWEST = 64 << 20, 20_000
 """... up to so many bytes, were they dense, but not fewer than these ..."""
 LEAST, LEAST_PER_COMPONENT = 2_000, 20
 """... unless memory is short."""
-THIN, THIN_PER_COMPONENT = 2_000, 40
-"""The first model, which begins far from its minimum, is solved on every k-th row before: so many, at least."""
-BRAKE = 4.0
-"""At first, in units of components / sampled rows."""
-GOOD, POOR = 0.9, 0.4
-"""Of the promised decrease: from here on the brake is eased, below it is tightened."""
-EASE, TIGHTEN = 0.3, 4.0
-NEGLIGIBLE = 1e-5
-"""Decreases below this share of the objective say nothing about the model."""
 
 
 @dataclass(slots=True)
@@ -73,16 +58,8 @@ class NewtonState:
     squares: Float64
     """sum_i s_i x_ij^2 (columns + 1,)."""
     best: Float64
-    model: Model | None = None
-    """The one that led to ``point``."""
-    model_mu: float = 0.0
-    """mu at its centre."""
-    model_value: float = 0.0
-    """The rounded objective there."""
-    reference: float = 0.0
-    """The same, rounded as it is at ``point``; estimated."""
-    promised: float = 0.0
-    brake: float = 0.0
+    guide: Guide | None = None
+    """What led to ``point``."""
     primal: float = np.inf
     dual: float = -np.inf
     passes: int = 0
@@ -103,7 +80,7 @@ class Newton:
     narrowing: float = 0.24
     polish: bool = True
     """Whether the dual point may be bettered in memory; without, it stays a function of some weights: its witness."""
-    at_home: ClassVar[tuple[str, ...]] = ("model", "witness")
+    at_home: ClassVar[tuple[str, ...]] = ("guide", "witness")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
@@ -171,7 +148,7 @@ class Newton:
             state.primal, state.best = found.primal, state.point
         if found.dual > state.dual:
             state.dual, state.witness = found.dual, Witness(state.point, state.mu, found.scale)
-        facts = {"mu": state.mu, "brake": state.brake}
+        facts = {"mu": state.mu, "brake": state.guide.brake if state.guide else 0.0}
         if not self._done(state):
             self._advance(state, found)
         state.evaluation.clear()
@@ -183,70 +160,37 @@ class Newton:
 
     def _advance(self, state: NewtonState, found: Found) -> None:
         """Judge the model that led here, make a better one, and go where it says."""
-        if state.model is not None and not self._judge(state, found):
-            self._go(state)
+        if state.guide is not None and not state.guide.judge(found):
+            self._go(state, state.guide)
             return
         sample = state.sketch.sample()
         if sample is None:
             return
-        self._remodel(state, found, sample)
-        assert state.model is not None
+        state.guide = self._guide(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
         if self.polish and near and not sample.complete:
             state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
             if self._done(state):
                 return
-        self._go(state)
+        self._go(state, state.guide)
 
-    def _judge(self, state: NewtonState, found: Found) -> bool:
-        """Whether the step was worth taking; sets the brake by what it was worth."""
-        if state.promised <= NEGLIGIBLE * abs(found.value):
-            return True
-        ratio = (state.reference - found.value) / state.promised
-        if ratio < 0.0:
-            state.brake *= TIGHTEN * TIGHTEN
-        elif ratio < POOR:
-            state.brake *= TIGHTEN
-        elif ratio > GOOD:
-            state.brake *= EASE
-        return ratio >= 0.0
-
-    def _remodel(self, state: NewtonState, found: Found, sample: Sample) -> None:
-        problem, w = state.problem, state.point
-        factor = sample.s / sample.probability
+    def _guide(self, state: NewtonState, found: Found, sample: Sample) -> Guide:
+        """A model around the point that was just looked at."""
+        problem, w, factor = state.problem, state.point, sample.s / sample.probability
         zero = np.zeros_like(w)
         model = Model(problem, sample, factor, w, zero, zero)
-        if state.passes == 1:
-            state.brake = 0.0 if sample.complete else BRAKE * len(w) / len(sample.y)
-            if not state.squares.any():  # the blocks are factored
-                state.squares = squares(sample.X, factor, problem.columns)
+        if not state.squares.any():  # the blocks are factored
+            state.squares = squares(sample.X, factor, problem.columns)
         if state.passes > 1 or problem.warm is not None:
             model.shift = model.pull(model.look(state.smooth, w)) - found.v
-        state.model, state.model_mu, state.model_value = model, state.mu, found.value
+        brake = state.guide.brake if state.guide else first_brake(sample, len(w))
+        return Guide(model, state.mu, found.value, brake)
 
-    def _go(self, state: NewtonState) -> None:
-        """Minimise the model, narrowing the corner on the way."""
-        model, problem = state.model, state.problem
-        assert model is not None
-        first = state.passes == 1 and problem.warm is None
-        model.brake = np.zeros_like(model.center) if first else state.brake * problem.C * self._unsure(state, model)
-        floor = NARROWEST if model.sample.complete else WIDE if first else self.narrowing * state.model_mu
-        w, mu, goal = model.center, state.model_mu, AIM * problem.tolerance * state.primal
-        step = len(model.factor) // max(THIN, THIN_PER_COMPONENT * len(w)) if first else 0
-        if step > 1:
-            w, mu = follow(model.thinned(step), w, mu, floor, goal)
-        w, mu = follow(model, w, mu, floor, goal)
-        smooth = rounded(problem.loss, mu)
-        w, _ = minimise(model, smooth, w)
-        start, before = (model.value(h, model.center) for h in (smooth, rounded(problem.loss, state.model_mu)))
-        state.reference = state.model_value + start - before
-        state.promised = start - model.value(smooth, w)
-        state.point, state.mu = w, mu
-
-    def _unsure(self, state: NewtonState, model: Model) -> Float64:
-        """sum_i s_i x_ij^2 over the rows that were not certain to be in the sample."""
-        sure = (model.sample.probability >= 1.0).astype(np.float64)
-        return np.maximum(state.squares - squares(model.sample.X, sure * model.sample.s, state.problem.columns), 0.0)
+    def _go(self, state: NewtonState, guide: Guide) -> None:
+        if state.passes == 1 and state.problem.warm is None:
+            state.point, state.mu = guide.begin(state.primal)
+        else:
+            state.point, state.mu = guide.lead(state.primal, self.narrowing, state.squares)
 
     def certify(self, state: NewtonState) -> None:
         """Every pass is an exact evaluation."""
@@ -272,13 +216,6 @@ class Newton:
 
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)
-
-
-def first_mu(problem: Problem) -> float:
-    """Of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
-    if not isinstance(problem.loss, Hinge):
-        return 0.0
-    return WIDEST if problem.warm is None else float(np.sqrt(AIM * problem.tolerance))
 
 
 def least_rows(problem: Problem) -> int:
