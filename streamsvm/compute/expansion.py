@@ -10,30 +10,40 @@ from numba import njit
 
 from streamsvm.compute.gram import kernel_block, points_of
 from streamsvm.compute.records import FAST
+from streamsvm.compute.strips import MOST_THREADS, in_strips
 from streamsvm.compute.subset import matrix_of
 from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_slice
 
-TILE_ROWS = 256
-TILE_POINTS = 2048
-DENSE_BYTES = 32 << 20
-"""How much of the points is made dense at a time."""
-SCRATCH = 2 * DENSE_BYTES + 4 * TILE_ROWS * TILE_POINTS
+TILE_ROWS = 512
+TILE_POINTS = 512
+"""A tile of kernel values stays in the second-level cache while it is made, finished and weighed."""
+DENSE_BYTES = 8 << 20
+"""How much of the points a thread makes dense at a time."""
+SCRATCH = MOST_THREADS * (2 * DENSE_BYTES + 4 * TILE_ROWS * TILE_POINTS)
 """Bytes an expansion needs beside its arguments, at most."""
 
 
 def expand(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, out: Float64) -> None:
     """out[i] += sum_j coefficients[j] k(x_i, z_j). Given: X (n), Z (m) rows. Changed: out (n,)."""
-    for rows, points, tile in tiles(X, Z, kernel, columns):
-        weigh(tile, coefficients[points], out[rows])
+
+    def strip(start: int, stop: int) -> None:
+        for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns):
+            weigh(tile, coefficients[points], out[start:stop][rows])
+
+    in_strips(strip, len(out), TILE_ROWS)
 
 
 def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int) -> Float64:
     """sum_j coefficients[k, j] k(x_i, z_j), (problems, n): the kernel is evaluated once for all k."""
     out = np.zeros((len(coefficients), row_count(X)))
-    for rows, points, tile in tiles(X, Z, kernel, columns):
-        for k, part in enumerate(coefficients[:, points]):
-            there = np.flatnonzero(part)
-            weigh_some(tile, there, part[there], out[k, rows])
+
+    def strip(start: int, stop: int) -> None:
+        for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns):
+            for k, part in enumerate(coefficients[:, points]):
+                there = np.flatnonzero(part)
+                weigh_some(tile, there, part[there], out[k, start:stop][rows])
+
+    in_strips(strip, row_count(X), TILE_ROWS)
     return out
 
 
@@ -55,7 +65,12 @@ def gram(Z: Rows, kernel: Any, columns: int) -> Float32:
     """k(z_i, z_j), (m, m)."""
     m = row_count(Z)
     out = np.empty((m, m), np.float32)
-    kernel_block(Z, points_of(matrix_of(Z, columns)), kernel, out)
+    points = points_of(matrix_of(Z, columns))
+
+    def strip(start: int, stop: int) -> None:
+        kernel_block(row_slice(Z, start, stop), points, kernel, out[start:stop])
+
+    in_strips(strip, m, TILE_ROWS)
     return out
 
 

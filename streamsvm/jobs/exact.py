@@ -65,6 +65,16 @@ def smaller(solver: Any) -> Any:
     return replace(solver, pool=solver.pool // 2) if solver.pool >= 2 * LEAST_POOL else None
 
 
+def options_of(job: Any) -> dict[str, Any]:
+    """The solver's settings, what has an option of its own among them."""
+    return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
+
+
+def remedy(solver: Any) -> str:
+    """What would help a solver with a kernel that does not fit."""
+    return ", or a shorter model, --max-support 1000" if getattr(solver, "max_support", 1) == 0 else ""
+
+
 def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSolution]) -> tuple[Float64, Expansion]:
     """Weights (problems, points + 1) and the points all problems share: each support row once."""
     index = np.unique(np.concatenate([s.numbers for s in solutions]))
@@ -73,9 +83,10 @@ def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSol
     for k, s in enumerate(solutions):
         weights[k, np.searchsorted(index, s.numbers)] = s.coefficients
         weights[k, -1] = s.intercept
-        rows.append(take(s.points, np.flatnonzero(~np.isin(s.numbers, known))))
-        known = np.concatenate([known, np.setdiff1d(s.numbers, known)])
-    points = take(row_stack(rows), np.argsort(known))
+        fresh = np.flatnonzero(~np.isin(s.numbers, known))
+        rows.append(take(s.points, fresh) if len(fresh) < len(s.numbers) else s.points)
+        known = np.concatenate([known, s.numbers[fresh]])
+    points = take(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
     parameters = {field: float(value) for field, value in kernel._asdict().items()}
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardised) else (None, None)
     points = points._replace(bias=0.0)

@@ -57,6 +57,8 @@ class FitJob:
     """Keep the features on 'disk', make them on the 'fly' in every pass, or whichever is estimated to be faster."""
     embedding_dtype: str = "float32"
     """Of features on disk: float32, float16 or int8 (with a scale a column)."""
+    max_support: int | None = None
+    """Of a kernel solved exactly: at most so many rows in the model. The gap then includes what that cost."""
     positive: str | None = None
     class_weight: str | dict[str, float] | None = None
     """"balanced", or a factor per class; classes not named have 1."""
@@ -158,7 +160,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = build(solver_for(solver_name, job.loss), job.options, f"solver '{solver_name}'")
+    solver = build(solver_for(solver_name, job.loss), exact.options_of(job), f"solver '{solver_name}'")
     if job.dual:
         solver = proving(solver, solver_name)
     features = features_of(job, store)
@@ -184,7 +186,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
         solver, memory = less, plan_memory(job, store, less, problems, request)
     if kernel is None and getattr(solver, "sample", None) != getattr(asked, "sample", None):
         why += f"; memory is short: {solver.sample} rows in its model"
-    remedy = remedy_for(layout, job)
+    remedy = remedy_for(layout, job) + exact.remedy(solver)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
     return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)

@@ -4,7 +4,7 @@
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
 rows that moved since the last one and offers the block's worst violators to the pool, which is then optimised in memory
-(``pool.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
+(``levels.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
 moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
 the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
 
@@ -26,37 +26,31 @@ from streamsvm.compute.losses import dual_sum
 from streamsvm.compute.subset import bytes_per_row, members, take
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Float64, Rows
+from streamsvm.solvers.levels import CROWD, SHALLOW, WORST, improve_on_levels
 from streamsvm.solvers.pool import (
     ROW_BYTES,
     Form,
     Pool,
-    carrying,
     depth,
     extremes,
-    improve,
     in_order,
     select,
     unite,
     worst,
 )
-from streamsvm.solvers.shorten import short_values, shortened
+from streamsvm.solvers.shorten import SAMPLE, bytes_for, drawn, short_values, shortened
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
-CROWD = 2.5
-"""Where there are more violators than this many pools full, the pool is a random sample of them. The worst alone are a
-biased lot: solved by themselves they upset all others, and passes undo each other (covtype 50,000 rows, pool 8192: more
-than 700 passes against 40)."""
 FIRST = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
 is work for an x that is soon another."""
 KEEP = 0.25
 """The most of a new pool that is taken from the last one: rows still between their bounds."""
-SHALLOW = 0.05
-"""Rows that violate by less than this part of the violation of all are not counted among the violators."""
-WORST = 16
-"""Of the worst rows, so many are offered whatever is drawn."""
 SHIFTS = 64
 """Intercepts tried on either side of the last estimate."""
+ROUNDS = 4
+"""Subsets of a pool on levels that are solved before the next pass: a pass costs little beside them, and it brings a
+certificate, a checkpoint, a look at the time limit."""
 LEAP = 0.1
 """The pool is solved until its violation is this part of what the pass found over all rows."""
 
@@ -73,7 +67,12 @@ class DecompositionState:
     moved: Rows | None = None
     weights: Float64 = field(default_factory=lambda: np.empty(0))
     support: Pool | None = None
-    """Every row with a_i > 0."""
+    """The rows with a_i > 0 at the end of the last pass; where fewer are allowed, a draw of those."""
+    met: list[Pool] = field(default_factory=list)
+    met_rows: int = 0
+    """The same of the pass under way, and how many there are in truth."""
+    carrying: int = 0
+    """How many there were in the last pass."""
     offers: list[Pool] = field(default_factory=list)
     rate: float = 1.0
     """The share of violators that is offered."""
@@ -84,7 +83,7 @@ class DecompositionState:
     """How far from ``intercept`` the best one is looked for."""
     certifying: bool = False
     short: Pool | None = None
-    """The shortened model, when it is the one whose primal is summed."""
+    """The shortened model, while its primal is summed and after."""
     short_square: float = 0.0
     dual: float = 0.0
     square: float = 0.0
@@ -103,10 +102,10 @@ class Decomposition:
     pool: int = 32768
     """Rows held in memory."""
     max_support: int = 0
-    """At most so many rows in the model, which is then a projection (``shorten.py``); 0: all. A last pass says its gap."""
+    """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
-    share: ClassVar[float] = 1.0 / 3.0
-    """Of all rows: a pool of so many is worth its memory. All of them would be slower, for want of the second level."""
+    share: ClassVar[float] = 1.0
+    """Of all rows: a pool of so many is worth its memory; fewer only cost more readings."""
     shuffled: ClassVar[bool] = False
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
 
@@ -114,8 +113,9 @@ class Decomposition:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         held = 3 * min(self.pool, layout.rows) * row
         gram = 4 * min(self.working, layout.rows) ** 2
-        short = 24 * min(self.max_support, layout.rows) ** 2
-        return Cost(fixed=held + gram + SCRATCH + layout.rows * row + short, per_row=16, per_block_row=2 * ROW_BYTES)
+        support = 2 * min(2 * SAMPLE * self.max_support or layout.rows, layout.rows) * row
+        short = bytes_for(min(self.max_support, layout.rows))
+        return Cost(fixed=held + gram + SCRATCH + support + short, per_row=16, per_block_row=2 * ROW_BYTES)
 
     def start(self, problem: Problem) -> DecompositionState:
         room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST)
@@ -126,7 +126,10 @@ class Decomposition:
         self._catch_up(state, block)
         rows = self._derive(state, block)
         self._measure(state, block, rows)
-        if not state.certifying and state.short is None:
+        if state.short is not None:
+            return
+        self._meet(state, rows)
+        if not state.certifying:
             self._offer(state, rows, block.seed)
 
     def _catch_up(self, state: DecompositionState, block: Block) -> None:
@@ -169,6 +172,17 @@ class Decomposition:
     def _shifts(self, state: DecompositionState) -> Float64:
         return state.intercept + np.linspace(-state.reach, state.reach, 2 * SHIFTS + 1)
 
+    def _meet(self, state: DecompositionState, rows: Pool) -> None:
+        """Keep the block's support rows for the model."""
+        found = np.flatnonzero(rows.x)
+        state.met_rows += len(found)
+        state.met.append(select(rows, found))
+        if self.max_support and sum(part.size for part in state.met) > 2 * SAMPLE * self.max_support:
+            state.met = [self._drawn(unite(state.met))]
+
+    def _drawn(self, rows: Pool) -> Pool:
+        return select(rows, drawn(rows.index, rows.x, SAMPLE * self.max_support)) if self.max_support else rows
+
     def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
         """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
         if state.problem.rows <= state.room:
@@ -195,31 +209,36 @@ class Decomposition:
 
     def finish(self, state: DecompositionState) -> Certificate:
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
-        short, full = state.short, state.support
+        short = state.short
+        if short is None:
+            state.support, state.carrying = in_order(self._drawn(unite(state.met))), state.met_rows
         square = state.square if short is None else state.short_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
-        facts = {"violation": violation, "support": full.size if full else 0, "points": short.size if short else None}
+        facts = {"violation": violation, "support": state.carrying, "points": short.size if short else None}
         state.intercept, state.reach = float(self._shifts(state)[best]), max(violation, 1e-6)
         good = primal - dual <= state.problem.tolerance * abs(primal)
         last = good or state.certifying or short is not None
         if not last:
             self._optimise(state, violation)
         else:
-            state.moved = None
+            state.moved = state.pool = None
         more = last and short is None and self._shorten(state)
         self._reset(state)
         return Certificate(primal, dual, exact=not more, final=short is not None, facts=facts)
 
     def _shorten(self, state: DecompositionState) -> bool:
         """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
-        if state.support is None or not 0 < self.max_support < state.support.size:
+        support = state.support
+        if support is None or not 0 < self.max_support < state.carrying:
             return False
-        state.short = shortened(state.support, state.support.x, state.form, self.max_support)
+        values = support.p - support.v - support.ridge * support.x
+        importance = state.problem.C * state.carrying / support.size
+        state.short = shortened(support, values, state.form, self.max_support, importance)
         state.reach = 1.0
         return True
 
     def _reset(self, state: DecompositionState) -> None:
-        state.certifying, state.offers = False, []
+        state.certifying, state.offers, state.met, state.met_rows = False, [], [], 0
         state.dual = state.square = state.short_square = 0.0
         state.losses[:], state.top, state.bottom, state.crowd = 0.0, -np.inf, np.inf, 0
 
@@ -229,11 +248,10 @@ class Decomposition:
         state.room = min(2 * state.room, self.pool)
         state.rate = 1.0 if state.crowd <= CROWD * state.room else state.room / state.crowd
         old = pool.x.copy()
-        improve(pool, state.form, self.working, LEAP * violation)
+        improve_on_levels(pool, state.form, self.working, LEAP * violation, ROUNDS)
         moved = np.flatnonzero(pool.x != old)
         state.moved, state.weights = take(pool.X, moved), (pool.x - old)[moved]
         state.pool = pool
-        state.support = in_order(carrying(pool, state.support))
 
     def _pool_of(self, state: DecompositionState) -> Pool:
         """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
@@ -255,6 +273,8 @@ class Decomposition:
         first = states[0]
         for other in states[1:]:
             first.offers += other.offers
+            first.met += other.met
+            first.met_rows += other.met_rows
             first.dual += other.dual
             first.square += other.square
             first.short_square += other.short_square
@@ -265,6 +285,6 @@ class Decomposition:
 
     def solution(self, state: DecompositionState) -> SupportSolution:
         support = state.short or state.support
-        if support is None:
+        if support is None or support.size == 0:
             raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
         return SupportSolution(support.X, support.index, support.x, state.intercept)

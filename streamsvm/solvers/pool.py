@@ -80,14 +80,6 @@ def in_order(pool: Pool) -> Pool:
     return pool if np.array_equal(order, np.arange(len(order))) else select(pool, order)
 
 
-def carrying(pool: Pool, before: Pool | None) -> Pool:
-    """All rows with x != 0: those of the pool, and those of ``before`` that are not in it."""
-    parts = [select(pool, np.flatnonzero(pool.x))]
-    if before is not None:
-        parts.append(select(before, np.flatnonzero(~np.isin(before.index, pool.index))))
-    return unite(parts)
-
-
 def extremes(pool: Pool) -> tuple[float, float]:
     """Max v over the x that may grow, min v over those that may shrink; optimal where the first is not larger."""
     top = np.max(pool.v, where=pool.x < pool.high, initial=-np.inf)

@@ -31,7 +31,7 @@ from streamsvm.compute.subset import bytes_per_row, members
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Float64, Rows
 from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
-from streamsvm.solvers.shorten import short_values, shortened
+from streamsvm.solvers.shorten import bytes_for, short_values, shortened
 from streamsvm.solvers.together import values_of, worthwhile
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
@@ -91,7 +91,7 @@ class OnSimplex(ABC):
     pool: int = 65536
     """Rows offered to the method in memory, beside the support."""
     max_support: int = 0
-    """At most so many rows in the model, which is then a projection (``shorten.py``); 0: all. A last pass says its gap."""
+    """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
     share: ClassVar[float] = 1.0
     """Of all rows: a pool of so many is worth its memory."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
@@ -111,7 +111,7 @@ class OnSimplex(ABC):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        held, short = min(2 * self.pool, layout.rows), 24 * min(self.max_support, layout.rows) ** 2
+        held, short = min(2 * self.pool, layout.rows), bytes_for(min(self.max_support, layout.rows))
         return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH + short, per_block_row=ROW_BYTES + 8)
 
     def start(self, problem: Problem) -> SimplexState:
@@ -227,7 +227,8 @@ class OnSimplex(ABC):
         support = state.support
         if support is None or not 0 < self.max_support < support.size:
             return False
-        state.short = shortened(support, self._scale(state) * support.sign * support.x, state.form, self.max_support)
+        values = -self._scale(state) * support.sign * (support.v + support.ridge * support.x)
+        state.short = shortened(support, values, state.form, self.max_support, state.problem.C)
         return True
 
     def _work(self, state: SimplexState) -> None:

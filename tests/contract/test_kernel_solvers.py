@@ -184,6 +184,30 @@ def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> No
         plan.memory.check(plan.remedy)
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_short_model_is_short(loss: str, store: Callable[..., Path]) -> None:
+    wide = {"gamma": 0.2, "C": 1.0}  # of a narrow kernel 60 rows say nothing, whatever their coefficients
+    job = job_of(Case("decomposition", {"pool": 200}, loss), store(), max_support=60, **wide)
+    result = fit(job)
+    found = result.training.runs[0].certificate
+    assert result.model.weights.shape == (1, 61)
+    assert found is not None
+    assert found.exact
+    assert found.facts["points"] == 60 < found.facts["support"]
+    assert found.gap > 1e-3
+    assert accuracy(result, 2) > 0.7
+
+
+def test_a_short_model_needs_no_room_for_all_rows(store: Callable[..., Path]) -> None:
+    opened = open_store(str(store()))
+    case = Case("decomposition", {"pool": 100, "working": 64}, "hinge")
+    tight = make_plan(job_of(case, store(), memory=1), opened)
+    short = make_plan(job_of(case, store(), memory=1, max_support=5), opened)
+    assert short.memory.total < tight.memory.total
+    with pytest.raises(BudgetError, match="--max-support"):
+        tight.memory.check(tight.remedy)
+
+
 def test_what_does_not_go_together_is_refused(store: Callable[..., Path]) -> None:
     path = store()
     opened = open_store(str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.rows import Dense
+from streamsvm.solvers import levels
 from streamsvm.solvers import pool as pools
 from streamsvm.solvers.decomposition import Decomposition
+from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -105,6 +109,27 @@ def test_many_violators_are_sampled_and_the_optimum_is_the_same() -> None:
     assert few[-1].dual == pytest.approx(all_at_once[-1].dual, rel=2e-4)
 
 
+@pytest.mark.parametrize("ratio", [2, 4])
+def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = noisy_rows(1200)
+    problem = problem_of(X, Hinge(), C, GAMMA, 1e-5)
+    flat = solve(Decomposition(working=64), problem, X, y)[2]
+    monkeypatch.setattr(levels, "RATIO", ratio)
+    assert levels.size_below(1200, 64) > 64
+    found = solve(Decomposition(working=64), problem, X, y)[2]
+    assert found[-1].gap <= 1e-5
+    assert found[-1].dual == pytest.approx(flat[-1].dual, rel=2e-5)
+
+
+@pytest.mark.parametrize("size", [10, 64, 65, 1000, 10**6])
+def test_levels_lead_down_to_the_working_set(size: int) -> None:
+    sizes = [size]
+    while sizes[-1] > 64:
+        sizes.append(levels.size_below(sizes[-1], 64))
+        assert 64 <= sizes[-1] < sizes[-2]
+        assert sizes[-2] <= (levels.RATIO + 1) * sizes[-1]
+
+
 def test_a_short_model_says_its_gap() -> None:
     X, y = noisy_rows()
     solver = Decomposition(max_support=50)
@@ -129,24 +154,26 @@ def test_the_last_pass_allowed_makes_the_short_model_too() -> None:
 
 
 def test_workers_together_find_what_one_finds() -> None:
-    from tests.solvers.kernel_problems import Block, Dense
-
     X, y = noisy_rows()
-    problem, solver = problem_of(X, Hinge(), C, GAMMA), Decomposition()
-    states = [solver.start(problem) for _ in range(3)]
-    for k, state in enumerate([states[1], states[2], states[2], states[0]]):
-        part = slice(100 * k, 100 * k + 100)
-        kept = {"alpha": np.zeros(100), "f": np.zeros(100)}
-        order = np.arange(100, dtype=np.int32)
-        ones = np.ones(100, np.float32)
-        solver.visit(state, Block(Dense(X[part]), y[part], ones, k, 100 * k, order, k, rows=kept))
-    merged = solver.merge(states[1:])
-    merged = solver.merge([merged, states[0]])
-    together = solver.finish(merged)
-    alone, _, found = solve(solver, problem, X, y, passes=2)
-    assert together.primal == pytest.approx(found[0].primal)
-    assert merged.support is not None
-    np.testing.assert_array_equal(merged.support.index, alone.support.index)
+    problem, solver = problem_of(X, Hinge(), C, GAMMA, 1e-9), Decomposition(pool=100, working=32)
+    kept = {name: np.zeros(len(y)) for name in ("alpha", "f")}
+    state, found = solver.start(problem), []
+    for number in range(3):
+        if number == 2:
+            solver.certify(state)
+        workers = [deepcopy(state) for _ in range(3)]
+        for k, worker in enumerate([workers[1], workers[2], workers[2], workers[0]]):
+            part = slice(100 * k, 100 * k + 100)
+            rows = {name: array[part] for name, array in kept.items()}
+            order, ones = np.arange(100, dtype=np.int32), np.ones(100, np.float32)
+            solver.visit(worker, Block(Dense(X[part]), y[part], ones, k, 100 * k, order, 1000 * number + k, rows=rows))
+        state = solver.merge([solver.merge(workers[1:]), workers[0]])
+        found.append(solver.finish(state))
+    alone, _, expected = solve(solver, problem, X, y, passes=3)
+    assert [c.primal for c in found] == pytest.approx([c.primal for c in expected])
+    together, single = solver.solution(state), solver.solution(alone)
+    np.testing.assert_array_equal(together.numbers, single.numbers)
+    np.testing.assert_allclose(together.coefficients, single.coefficients)
 
 
 def test_no_pass_no_model() -> None:

@@ -28,15 +28,17 @@ class Data(NamedTuple):
         return len(self.y)
 
 
-def covtype(directory: Path) -> Data:
-    """80 % of the rows (464,809 x 54) standardised; class 2 against the rest."""
+def covtype(directory: Path, *, test: bool = False) -> Data:
+    """80 % of the rows (464,809 x 54) standardised, or the others on the same scale; class 2 against the rest."""
     from pyarrow import csv
 
     table = csv.read_csv(unpacked("covtype.csv.gz", directory))
     values = np.column_stack([column.to_numpy() for column in table.columns]).astype(np.float32)
-    values = values[np.random.default_rng(0).permutation(len(values))[: int(0.8 * len(values))]]
-    X, y = values[:, :-1], np.where(values[:, -1] == 2, 1.0, -1.0)
-    X = (X - X.mean(0, dtype=np.float64)) / X.std(0, dtype=np.float64)
+    order = np.random.default_rng(0).permutation(len(values))
+    train, others = (values[part] for part in np.split(order, [int(0.8 * len(values))]))
+    mean, deviation = train[:, :-1].mean(0, dtype=np.float64), train[:, :-1].std(0, dtype=np.float64)
+    chosen = others if test else train
+    X, y = (chosen[:, :-1] - mean) / deviation, np.where(chosen[:, -1] == 2, 1.0, -1.0)
     return Data("covtype", np.ascontiguousarray(X, np.float32), y)
 
 

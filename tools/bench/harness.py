@@ -138,15 +138,22 @@ def unpacked(name: str, directory: Path) -> Path:
     return target
 
 
-def in_child(script: str, *arguments: str) -> Row:
-    """Run Python code in a process of its own; it prints JSON last. Adds its peak anonymous memory in MiB."""
+def in_child(script: str, *arguments: str, limit: float = float("inf")) -> Row:
+    """Run Python code in a process of its own; it prints JSON last. Adds its peak anonymous memory in MiB.
+
+    After ``limit`` seconds it is ended, and the row says so in place of figures.
+    """
     command = [sys.executable, "-c", script, *arguments]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    peak = 0
+    peak, began = 0, time.monotonic()
     while child.poll() is None:
         peak = max(peak, anonymous_bytes(child.pid))
         time.sleep(SAMPLE_SECONDS)
+        if time.monotonic() - began > limit:
+            child.kill()
+            child.wait()
+            return {"ended": f"after {limit:g} s", "peak MiB": round(peak / 2**20)}
     printed = child.stdout.read() if child.stdout else ""
     if child.returncode:
         sys.exit(f"the process of a contestant failed with {child.returncode}")
