@@ -29,11 +29,13 @@ from streamsvm.errors import ClusterError
 from streamsvm.jobs.embed import EmbedJob, embed
 from streamsvm.jobs.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.fit import fit
+from streamsvm.jobs.grid import TuneJob
 from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.predict import PredictJob, predict
 from streamsvm.jobs.spread.executor import Here
 from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.jobs.tune import tune
 from streamsvm.store import open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -46,9 +48,9 @@ Phase = Callable[[Path, Any], str]
 """Does a job in a folder, through an executor; returns what stands for all bits of its result."""
 
 
-def fitted(solver: str, **more: Any) -> Phase:
+def fitted(solver: str, store: str = "rows.zarr", **more: Any) -> Phase:
     def phase(folder: Path, executor: Any) -> str:
-        job = FitJob(str(folder.parent / "rows.zarr"), str(folder / "m"), solver=solver, C=0.01, groups=4, **more)
+        job = FitJob(str(folder.parent / store), str(folder / "m"), solver=solver, C=0.01, groups=4, **more)
         return hashlib.sha256(fit(job, executor=executor).model.weights.tobytes()).hexdigest()
 
     return phase
@@ -76,14 +78,25 @@ def evaluated(folder: Path, executor: Any) -> str:
     return repr((found.evaluation.confusion, found.evaluation.AUC))
 
 
+def tuned(folder: Path, executor: Any) -> str:
+    few = str(folder.parent / "few.zarr")
+    job = TuneJob(few, str(folder / "t"), C=(0.01, 0.1), kernel="rbf", landmarks=(20, 40, 60, 80), folds=3)
+    return repr(tune(job, executor=executor).scores)
+
+
 PHASES: dict[str, Phase] = {
     "newton": fitted("newton", tolerance=1e-7),
     "nystrom": fitted("newton", kernel="rbf", landmarks=100, embedding="fly", max_passes=4),
     "dcd": fitted("dcd", tolerance=1e-9, max_passes=6),
+    "sgd": fitted("sgd", loss="hinge", tolerance=1e-9, max_passes=6),
+    "assg": fitted("assg", loss="hinge", tolerance=1e-9, max_passes=6),
+    "blended": fitted("blended", "few.zarr", kernel="rbf", gamma=0.05, tolerance=1e-6, max_passes=4),
+    "validation": fitted("newton", validation=0.1, patience=3, tolerance=1e-7),
     "embed": embedded,
     "ingest": ingested,
     "predict": predicted,
     "evaluate": evaluated,
+    "tune": tuned,
 }
 
 
@@ -187,7 +200,7 @@ def trials(name: str, place: Path, seeds: int) -> Counter[str]:
                 died = "killed" if time.monotonic() - began > moment else "spared"
                 found = SAME if found == expected else found
                 ends[found if died == "killed" else f"{found}, over before the death"] += 1
-                print(f"{name:9} seed {seed}: {died} at {moment:.2f} of {whole:.2f} s, {found}", flush=True)
+                print(f"{name:10} seed {seed}: {died} at {moment:.2f} of {whole:.2f} s, {found}", flush=True)
                 death.join()
                 time.sleep(AGAIN_SECONDS)
     finally:
@@ -198,6 +211,7 @@ def trials(name: str, place: Path, seeds: int) -> Counter[str]:
 def prepared(place: Path, rows: int) -> None:
     """The inputs of all phases."""
     synth(SynthJob("susy", str(place / "rows.zarr"), rows=rows, chunk_bytes=1 << 18))
+    synth(SynthJob("susy", str(place / "few.zarr"), rows=rows // 20, chunk_bytes=1 << 15))
     fit(FitJob(str(place / "rows.zarr"), str(place / "model"), solver="newton"))
     for k in range(4):
         rng = random.Random(k)
@@ -216,7 +230,7 @@ def main() -> int:
         prepared(place, options.rows)
         for phase in options.phases.split(","):
             ends = trials(phase, place, options.seeds)
-            print(f"{phase:9} " + ", ".join(f"{count} {what}" for what, count in ends.items()), flush=True)
+            print(f"{phase:10} " + ", ".join(f"{count} {what}" for what, count in ends.items()), flush=True)
             wrong += sum(count for what, count in ends.items() if not what.startswith((SAME, CLEAN)))
     print(f"{wrong} of the trials went wrong" if wrong else "all trials ended as they should")
     return bool(wrong)

@@ -18,7 +18,7 @@ from distributed import Client, Future, wait
 
 from streamsvm import __version__
 from streamsvm.cluster.remote import held, run
-from streamsvm.cluster.watch import PATIENCE, Watch, explained, lost, no_workers, workers_of
+from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, Watch, explained, lost, no_workers, workers_of
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.spread.executor import Joins, Task, Tell, unheard
 from streamsvm.jobs.spread.groups import folded
@@ -114,8 +114,9 @@ class DaskExecutor:
         """Nothing is held that the client does not give back."""
 
     def _workers(self) -> Any:
+        """A scheduler that is slow to answer is not lost yet."""
         try:
-            return workers_of(self._client)
+            return workers_of(self._client, LOST_SECONDS)
         except (OSError, TimeoutError) as error:
             raise lost(self._client) from error
 

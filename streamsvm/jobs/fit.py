@@ -14,7 +14,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
-from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.jobs import interruption, resume
 from streamsvm.jobs.checkpoint import Generations, Saved
@@ -60,8 +59,6 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
 
 def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
     (store, held), target = opened(job), Path(job.model)
-    if executor is not None and job.validation is not None:
-        raise UsageError("--validation does not run on a cluster", hint="leave out one of the two")
     generations = Generations(target.with_name(target.name + ".run") / "checkpoint")
     saved = generations.read() if job.resume else []
     plan = resume.plan_again(job, store, saved)
@@ -89,7 +86,7 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
         seen, plan = with_features(job, store, plan, run, tell, executor)
         keeper = resume.keeper_for(job, store, plan, generations, saved=saved, report=tell)
-        judge = judge_of(job, plan, held, tell)
+        judge = judge_of(job, plan, held, tell, executor)
         plan, training = stack.enter_context(_trained(job, seen, plan, keeper, tell, executor, judge))
         provenance = _provenance(job, store, training)
         weights, expansion = _function(plan, training)
@@ -127,11 +124,10 @@ def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
         trainer = SpreadTrainer(spread_of(job, plan, store, directory), executor, report)
     with closing(trainer):
         limit = float("inf") if job.at_limit == resume.STOP else job.time_limit
-        if isinstance(trainer, Trainer):
-            trainer.judge = judge
+        trainer.judge = judge
         with interruption.deferred():
             training = trainer.train(Stop(job.max_passes, limit), keeper)
-            if judge is not None and isinstance(trainer, Trainer):
+            if judge is not None:
                 plan, training = judge.chosen(plan, training, trainer)
         yield plan, training
 

@@ -42,7 +42,8 @@ FEATURES = "features"
 def settings_of(job: FitJob) -> dict[str, Any]:
     """The settings that shape the result, as plain JSON."""
     plain: dict[str, Any] = msgspec.to_builtins(job)
-    return {name: value for name, value in plain.items() if name not in FREE}
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+    return {name: value for name, value in lists.items() if name not in FREE}
 
 
 def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:

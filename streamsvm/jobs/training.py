@@ -69,6 +69,16 @@ class Training:
     held: dict[str, Any] = field(default_factory=dict)
     """What a judge remembers, plain values and arrays."""
 
+    def end(self) -> Status:
+        """How a training ended all runs of which are done."""
+        stopped = any(known["stopped"] for known in self.held.values())
+        return Status.PATIENCE if stopped else Status.CONVERGED
+
+    def count_on(self, before: Training) -> None:
+        """Begin with what was spent before."""
+        for name in ("passes", "seconds", "waited", "bytes_read", "peak"):
+            setattr(self, name, getattr(before, name))
+
 
 class Keeper(Protocol):
     """What is done between two visits for the sake of a later resume."""
@@ -104,6 +114,10 @@ class Judge(Protocol):
 
     def look(self, training: Training) -> None:
         """Called after every pass, when certificates are known; may end runs, and remembers in ``training.held``."""
+        ...
+
+    def behind(self, training: Training) -> bool:
+        """Whether a run was stopped between its last pass and the look."""
         ...
 
 
@@ -147,8 +161,7 @@ class Trainer:
                 spent = time.perf_counter() - self._began
                 result.seconds, result.waited = before + spent, waited + stream.waited
                 if all(run.done for run in result.runs):
-                    stopped = any(known["stopped"] for known in result.held.values())
-                    result.status = Status.PATIENCE if stopped else Status.CONVERGED
+                    result.status = result.end()
                     return result
                 if result.ending:
                     return result
@@ -160,8 +173,7 @@ class Trainer:
     def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
         """Another one for the same rows, which stay where they are; it counts on from what was spent ``before``."""
         other = Trainer(self._store, solver, problems, self._features, self._course, self._report)
-        for name in ("passes", "seconds", "waited", "bytes_read", "peak"):
-            setattr(other._result, name, getattr(before, name))
+        other._result.count_on(before)
         return other
 
     def close(self) -> None:

@@ -6,7 +6,9 @@ labels, are those of the whole store). Every value of C is judged, and stopped, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,12 @@ import numpy as np
 
 from streamsvm.errors import UsageError
 from streamsvm.jobs import nystrom
+from streamsvm.jobs.mistakes import Mistakes, mistakes
 from streamsvm.jobs.planning import FitJob, Plan
 from streamsvm.jobs.portions import Portions, portions
+from streamsvm.jobs.spread.executor import Executor
+from streamsvm.jobs.spread.held import SpreadMistakes
+from streamsvm.jobs.spread.training import SpreadTrainer
 from streamsvm.jobs.training import Trainer, Training
 from streamsvm.model import Model
 from streamsvm.rows import Float64
@@ -77,7 +83,8 @@ class Judge:
     """Looks at a training after each pass. What it remembers is in ``Training.held``, by the text of each C."""
 
     plan: Plan
-    rows: Portions
+    count: Callable[[Model, int], Mistakes]
+    """See ``mistakes``: of so many models on the held-out rows."""
     patience: int | None
     report: Report
     _groups: dict[float, list[int]] = field(init=False)
@@ -97,11 +104,16 @@ class Judge:
             if known is None or error < known["error"] or (over and error == known["error"]):
                 known = {"error": error, "pass": training.passes, "weights": weights, "final": over}
             late = self.patience is not None and training.passes - known["pass"] >= self.patience
-            training.held[repr(C)] = known | {"over": over or late, "stopped": late and not over}
+            known |= {"over": over or late, "stopped": late and not over, "looked": training.passes}
+            training.held[repr(C)] = known
             for run in runs:
                 run.done = run.done or late
             best = {"best": known["error"], "best_pass": known["pass"]}
             self.report({"event": "validation", "pass": training.passes, "C": C, "error": error, **best})
+
+    def behind(self, training: Training) -> bool:
+        """Whether the last pass has not been looked at: a cluster may be lost in between."""
+        return max((known["looked"] for known in training.held.values()), default=0) < training.passes
 
     def _weights(self, training: Training, k: int) -> Float64:
         run, solver = training.runs[k], self.plan.solver
@@ -111,19 +123,14 @@ class Judge:
 
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
         """The share of held-out rows each group of weights is wrong about: one reading for all."""
-        plan, wrong, rows = self.plan, np.zeros(len(groups)), 0
+        plan = self.plan
         folded = [fold(plan, LinearSolution(w, plan.problems[0].bias)) for weights in groups for w in weights]
         if not folded:
             return []
         model = Model(np.array(folded), plan.class_names, {}, plan.features.expansion)
-        for portion in self.rows:
-            assert portion.truth is not None
-            parts = np.split(model.decision(portion.X), len(groups), axis=1)
-            wrong += [np.count_nonzero(model.codes(part) != portion.truth) for part in parts]
-            rows += len(portion.truth)
-        return (wrong / max(rows, 1)).tolist()
+        return self.count(model, len(groups)).shares
 
-    def chosen(self, plan: Plan, training: Training, trainer: Trainer) -> tuple[Plan, Training]:
+    def chosen(self, plan: Plan, training: Training, trainer: Trainer | SpreadTrainer) -> tuple[Plan, Training]:
         """The training with the best weights in place of the last ones, certified by one pass more if they differ."""
         held = training.held
         if all(known["final"] for known in held.values()):
@@ -141,7 +148,7 @@ class Judge:
         return replace(plan, solver=Appraisal()), appraised
 
 
-def judge_of(job: FitJob, plan: Plan, held: Any, report: Report) -> Judge | None:
+def judge_of(job: FitJob, plan: Plan, held: Any, report: Report, executor: Executor | None) -> Judge | None:
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
@@ -154,7 +161,9 @@ def judge_of(job: FitJob, plan: Plan, held: Any, report: Report) -> Judge | None
         rows = rows_of_store(job, plan)
     else:
         rows = Portions(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
-    return Judge(plan, rows, job.patience, report)
+    if executor is None:
+        return Judge(plan, partial(mistakes, rows), job.patience, report)
+    return Judge(plan, SpreadMistakes(held or open_store(str(job.validation)), executor), job.patience, report)
 
 
 def rows_of_store(job: FitJob, plan: Plan) -> Portions:

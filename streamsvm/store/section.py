@@ -16,11 +16,16 @@ class Section:
     """
 
     def __init__(self, store: Store, chunks: Sequence[int], counts: tuple[int, ...] | None = None) -> None:
-        self._store, self._chunks = store, chunks
+        self._store, self._chunks = store, tuple(chunks)
         self.name, self.digest = store.name, store.digest
         layout = store.layout if counts is None else replace(store.layout, counts=counts)
         nonzeros = None if layout.nonzeros is None else tuple(layout.nonzeros[c] for c in chunks)
         self.layout = replace(layout, chunks=tuple(layout.chunks[c] for c in chunks), nonzeros=nonzeros)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The numbers these chunks have in the other store."""
+        return self._chunks
 
     @property
     def facts(self) -> dict[str, Any]:

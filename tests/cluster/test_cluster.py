@@ -18,12 +18,15 @@ from distributed import Client
 from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.remote import run
 from streamsvm.errors import ClusterError, DataError, UsageError
+from streamsvm.jobs.embed import EmbedJob, embed
 from streamsvm.jobs.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.fit import fit
+from streamsvm.jobs.grid import TuneJob
 from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.predict import PredictJob, predict
 from streamsvm.jobs.spread.executor import Here
+from streamsvm.jobs.tune import tune
 from streamsvm.store import open_store
 from tests.cluster.conftest import rows_of
 from tests.cluster.processes import Processes, command, environment
@@ -67,6 +70,15 @@ def test_nystrom_on_the_fly_finds_the_same_bits(store: Path, tmp_path: Path, cli
     np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
 
 
+def test_held_out_rows_are_looked_at_by_the_workers(store: Path, tmp_path: Path, client: Client) -> None:
+    job = job_of(store, tmp_path / "a", "dcd", validation=0.2, patience=2, tolerance=1e-12, max_passes=9)
+    alone = fit(job, executor=Here())
+    with using(client) as executor:
+        spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
+    np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
+    assert spread.model.provenance["validation"] == alone.model.provenance["validation"]
+
+
 @pytest.mark.parametrize("kind", ["file", "tcp", "local"])
 def test_the_command_line_reaches_the_cluster(store: Path, tmp_path: Path, cluster: Processes, kind: str) -> None:
     there = {"file": f"scheduler-file:{cluster.file}", "tcp": cluster.address, "local": "local:1"}[kind]
@@ -83,6 +95,18 @@ def test_a_task_holds_its_share_of_a_worker(client: Client) -> None:
         assert executor.limit(None) == int(0.55 * (2 << 30))
         assert executor.limit(300 << 20) == 300 << 20
         assert executor.limit(3 << 30) == int(0.55 * (2 << 30))
+
+
+def test_an_embedding_and_a_search_are_the_same(store: Path, tmp_path: Path, client: Client) -> None:
+    made = EmbedJob(str(store), str(tmp_path / "a.zarr"), landmarks=20)
+    search = TuneJob(str(store), str(tmp_path / "a"), C=(0.1, 1.0), kernel="rbf", landmarks=(10, 20), folds=3)
+    embed(made)
+    tune(search)
+    with using(client) as executor:
+        embed(replace(made, embedding=str(tmp_path / "b.zarr")), executor=executor)
+        tune(replace(search, out=str(tmp_path / "b")), executor=executor)
+    assert open_store(tmp_path / "a.zarr").digest == open_store(tmp_path / "b.zarr").digest
+    assert (tmp_path / "a" / "table.csv").read_bytes() == (tmp_path / "b" / "table.csv").read_bytes()
 
 
 def test_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: Path, client: Client) -> None:

@@ -21,6 +21,9 @@ from streamsvm.jobs.spread.groups import dealt, folded, neighbours
 from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
 from streamsvm.jobs.spread.versions import Versions
 from streamsvm.jobs.training import Course, Trainer
+from streamsvm.jobs.validation import opened
+from streamsvm.model import load
+from streamsvm.rows import Dense
 from streamsvm.store import open_store
 from streamsvm.types import Layout, RowState, Stop
 from tests.cluster.conftest import rows_of
@@ -143,6 +146,46 @@ def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path, solver: str
     again = fit(replace(job, resume=True), executor=Here())
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
     assert again.training.passes == whole.training.passes == passes
+
+
+HELD = {"validation": 0.2, "patience": 3, "tolerance": 1e-12, "max_passes": 30, "C": (1e-4, 0.05)}
+
+
+@pytest.mark.parametrize("solver", ["dcd", "newton", "sgd"])
+def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: Path, solver: str) -> None:
+    job = replace(job_of(store, tmp_path / "m", solver, groups=3), **HELD)
+    said = fit(job, executor=Here()).model.provenance["validation"]
+    _, held = opened(job)
+    X, codes = rows_of(6_000)
+    starts = np.cumsum([0, *open_store(store).layout.chunks])
+    rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in held.chunks])
+    model = load(tmp_path / "m")
+    wrong = model.codes(model.decision(Dense(np.ascontiguousarray(X[rows])))) != codes[rows]
+    assert said["error"] == pytest.approx(wrong.mean(), abs=1e-12)
+
+
+def test_one_group_judges_as_the_run_without_a_cluster(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
+    job = replace(job_of(store, tmp_path / "a", "newton", groups=1), **HELD)
+    alone = fit(job)
+    spread = fit(replace(job, model=str(tmp_path / "b")), executor=Here())
+    np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
+    assert spread.model.provenance["validation"] == alone.model.provenance["validation"]
+    assert spread.training.status == alone.training.status
+
+
+@pytest.mark.parametrize("after", [3, 4, 5, 6])
+def test_a_cluster_lost_between_pass_and_look_is_gone_on_from(store: Path, tmp_path: Path, after: int) -> None:
+    job = replace(job_of(store, tmp_path / "m", "dcd", groups=2), **HELD)
+    whole = fit(replace(job, model=str(tmp_path / "whole")), executor=Here())
+    with pytest.raises(ClusterError, match="gone") as caught:
+        fit(job, executor=Fails(after))
+    assert "--resume" in caught.value.hint
+    again = fit(replace(job, resume=True), executor=Here())
+    np.testing.assert_array_equal(again.model.weights, whole.model.weights)
+    assert again.model.provenance["validation"] == whole.model.provenance["validation"]
 
 
 class Twice(Here):

@@ -156,7 +156,6 @@ def test_a_resumed_run_chooses_the_same(
         ({"validation": 0.2, "kernel": "rbf", "landmarks": 5}, "linear fits only"),
         ({"validation": 0.2, "solver": "dcd", "dual": "a.npy"}, "--dual"),
         ({"validation": "README.md"}, "no store"),
-        ({"validation": 0.2, "cluster": "local:1"}, "cluster"),
     ],
 )
 def test_what_cannot_be_is_refused(store: Path, tmp_path: Path, settings: dict[str, Any], text: str) -> None:

@@ -12,6 +12,8 @@ with per-row state is told how many copies there are (its setting ``parts``: CoC
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,11 @@ from streamsvm.jobs.spread.home import Home
 from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
 from streamsvm.jobs.spread.versions import Versions
 from streamsvm.jobs.spread.visit import Join, Partial, Round, Work, visit_group
-from streamsvm.jobs.training import REPORT_SECONDS, Keeper, Run, Training, Unkept
+from streamsvm.jobs.training import REPORT_SECONDS, Judge, Keeper, Run, Training, Unkept
 from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store
-from streamsvm.types import Layout, Report, Status, Stop, Store
+from streamsvm.types import Layout, Problem, Report, Status, Stop, Store
 
 TOGETHER_MOST = KEPT_MOST
 """Bytes of a group up to which its rows are visited as one block."""
@@ -71,6 +73,7 @@ def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
     work = Work(
         str(Path(store.name).resolve()), store.digest, solver, tuple(plan.problems), plan.features, job.seed,
         depth=1, retain=plan.memory.retain, together=_together(plan, layout, len(groups)), sidecars=sidecars,
+        chunks=getattr(store, "chunks", None),
         home=Home(directory.resolve(), solver.at_home) if getattr(solver, "at_home", ()) else None,
     )  # fmt: skip
     return Spread(work, groups, layout, plan.memory.total)
@@ -93,17 +96,12 @@ def _together(plan: Plan, layout: Layout, groups: int) -> bool:
     return wanted and fits and held <= TOGETHER_MOST
 
 
-def _resumable(error: ClusterError) -> ClusterError:
-    """The same error with what a user of a fit can do besides."""
-    hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
-    return ClusterError(error.message, hint=hint, code=error.code)
-
-
 class SpreadTrainer:
     """Like ``jobs.training.Trainer``, through an executor."""
 
     def __init__(self, spread: Spread, executor: Executor, report: Report) -> None:
         self._spread, self._executor, self._report = spread, executor, report
+        self.judge: Judge | None = None
         work = spread.work
         self._solver = work.solver
         self.result = Training([Run(p, self._solver.start(p)) for p in work.problems])
@@ -125,17 +123,28 @@ class SpreadTrainer:
         before, shared = result.seconds, self._executor.share(self._spread.work)
         while True:
             keeper.around()
-            self._announce_the_last(stop)
-            self._round(shared, keeper)
+            if self.judge is None or not self.judge.behind(result):
+                self._announce_the_last(stop)
+                self._round(shared, keeper)
+            if self.judge is not None:
+                with self._resumable(keeper):
+                    self.judge.look(result)
             result.seconds = before + time.perf_counter() - self._began
             if all(run.done for run in result.runs):
-                result.status = Status.CONVERGED
+                result.status = result.end()
                 return result
             if result.ending:
                 return result
             if result.seconds - before > stop.seconds:
                 result.status, result.ending = Status.TIME, True
             keeper.between(result)
+
+    def again(self, solver: Any, problems: list[Problem], before: Training) -> SpreadTrainer:
+        """Another one over the same groups; it counts on from what was spent ``before``."""
+        work = replace(self._spread.work, solver=solver, problems=tuple(problems), sidecars=(), home=None)
+        other = SpreadTrainer(replace(self._spread, work=work), self._executor, self._report)
+        other.result.count_on(before)
+        return other
 
     def _announce_the_last(self, stop: Stop) -> None:
         result = self.result
@@ -151,11 +160,8 @@ class SpreadTrainer:
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
         states = tuple((k, packed(home.without(run.state) if home else run.state)) for k, run in active)
         begun = Round(result.passes, states, self._versions.version, self._versions.drop(), bounds={})
-        try:
+        with self._resumable(keeper):
             closed = self._closed(shared, begun, self._meanwhile(keeper))
-        except ClusterError as error:
-            keeper.save(result)
-            raise _resumable(error) from error
         self._versions.advance()
         result.passes += 1
         result.bytes_read += self._spread.layout.bytes_per_pass
@@ -166,6 +172,16 @@ class SpreadTrainer:
             close = certificate.gap <= run.problem.tolerance
             run.done = certificate.exact and (close or certificate.final)
             self._tell_certificate(k, run)
+
+    @contextmanager
+    def _resumable(self, keeper: Keeper) -> Iterator[None]:
+        """Save what there is when the cluster is lost, and say what a user of a fit can do besides."""
+        try:
+            yield
+        except ClusterError as error:
+            keeper.save(self.result)
+            hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
+            raise ClusterError(error.message, hint=hint, code=error.code) from error
 
     def _closed(self, shared: Any, begun: Round, tell: Tell) -> Closed:
         """One pass over all groups. Nothing on the driver has changed if it fails."""

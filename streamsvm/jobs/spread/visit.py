@@ -45,6 +45,8 @@ class Work:
     together: bool = False
     """Whether the rows of a group are put together and visited as one block."""
     sidecars: tuple[Sidecar, ...] = ()
+    chunks: tuple[int, ...] | None = None
+    """Of the store, those that are trained on; None: all."""
     home: Home | None = None
     """Where that part of a state is kept which only the end of a pass looks at."""
 
@@ -89,7 +91,7 @@ class Join:
 def visit_group(group: Group, work: Work, begun: Round) -> Partial:
     """Visit the chunks of a group. Raises DataError, StorageError."""
     began = time.perf_counter()
-    store = known_store(work.store, work.digest)
+    store = known_part(work.store, work.digest, work.chunks)
     states = {k: unpacked(state) for k, state in begun.states}
     for k, bound in dict(begun.bounds or {}).items():
         work.solver.spare(states[k], bound)
@@ -116,6 +118,12 @@ def known_store(path: str, digest: str) -> Store:
         hint = "run the job again; nothing else may write to a store that is in use"
         raise DataError(f"store '{path}' is not the one the job began with", code="E-CHANGED", hint=hint)
     return store
+
+
+def known_part(path: str, digest: str, chunks: tuple[int, ...] | None) -> Store:
+    """Some chunks of an open store, or all of it. Raises what ``known_store`` raises."""
+    store = known_store(path, digest)
+    return store if chunks is None else Section(store, chunks)
 
 
 def _course(store: Store, group: Group, work: Work, number: int) -> tuple[Store, FeatureMap, Iterator[Visit]]:
