@@ -142,33 +142,43 @@ class Trainer:
 
     def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
         """Pass after pass until every certificate is exact and small enough, or ``stop`` says so."""
-        result, layout, keeper = self._result, self._store.layout, keeper or Unkept()
+        result, keeper = self._result, keeper or Unkept()
         keeper.resume(result)
-        order = visits(layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
-        before, waited, repeated = result.seconds, result.waited, retries()
+        order = visits(self._store.layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
+        before = result.seconds, result.waited, retries()
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
             while True:
                 keeper.around()
                 if result.index == 0:
                     self._begin(stop)
-                self._pass(stream, keeper)
+                self.one_pass(stream, keeper)
                 keeper.around()
                 if self.judge is not None:
                     self.judge.look(result)
-                if result.passes == 1 or not self._course.kept:
-                    result.bytes_read += layout.bytes_per_pass
-                result.reads_repeated = retries() - repeated
-                spent = time.perf_counter() - self._began
-                result.seconds, result.waited = before + spent, waited + stream.waited
-                if all(run.done for run in result.runs):
-                    result.status = result.end()
+                self._account(stream, *before)
+                if self._over(stop):
                     return result
-                if result.ending:
-                    return result
-                result.ending = spent > stop.seconds
-                if result.ending:
-                    result.status = Status.TIME
                 keeper.between(result)
+
+    def _account(self, stream: Stream, seconds: float, waited: float, repeated: int) -> None:
+        """What was spent so far, given what had been when the stream was opened."""
+        result = self._result
+        if result.passes == 1 or not self._course.kept:
+            result.bytes_read += self._store.layout.bytes_per_pass
+        result.reads_repeated = retries() - repeated
+        result.seconds, result.waited = seconds + time.perf_counter() - self._began, waited + stream.waited
+
+    def _over(self, stop: Stop) -> bool:
+        """Whether the pass was the last one; says why. When time is up another one certifies."""
+        result = self._result
+        if all(run.done for run in result.runs):
+            result.status = result.end()
+            return True
+        if result.ending:
+            return True
+        if time.perf_counter() - self._began > stop.seconds:
+            result.ending, result.status = True, Status.TIME
+        return False
 
     def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
         """Another one for the same rows, which stay where they are; it counts on from what was spent ``before``."""
@@ -192,7 +202,7 @@ class Trainer:
                 if not run.done:
                     self._solver.certify(run.state)
 
-    def _pass(self, stream: Stream, keeper: Keeper) -> None:
+    def one_pass(self, stream: Stream, keeper: Keeper) -> None:
         result = self._result
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
         rows = 0

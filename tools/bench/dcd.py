@@ -120,7 +120,7 @@ def _passes(trainer: Trainer, passes: int) -> None:
     """Not ``train``: its last pass is an evaluation, not a sweep."""
     with Stream(trainer._store, visits(trainer._store.layout, 0, True), depth=2) as stream:
         for _ in range(passes):
-            trainer._pass(stream, Unkept())
+            trainer.one_pass(stream, Unkept())
 
 
 # -- the others --------------------------------------------------------------------------------------------------------

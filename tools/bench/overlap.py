@@ -55,14 +55,14 @@ class Contest:
 
     def epoch(self) -> None:
         with Stream(self._store, visits(self._store.layout, 0, True), depth=2) as stream:
-            self._trainer._pass(stream, Unkept())
+            self._trainer.one_pass(stream, Unkept())
 
     def read(self) -> None:
         with Stream(self._store, epoch_visits(self._store.layout, 0, 0, True), depth=2) as stream:
             assert sum(len(loaded.chunk.codes) for loaded in stream) == self._store.layout.rows
 
     def compute(self) -> None:
-        self._trainer._pass(self.memory, Unkept())  # type: ignore[arg-type]
+        self._trainer.one_pass(self.memory, Unkept())  # type: ignore[arg-type]
 
 
 def main() -> None:
