@@ -7,7 +7,8 @@ import numpy as np
 from streamsvm.compute.subset import take
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
-from streamsvm.jobs.nystrom import NystromRequest, chosen
+from streamsvm.jobs.landmarks import chosen
+from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.rows import Float32, row_count
 from streamsvm.types import Store
 
@@ -23,9 +24,9 @@ def column_scale(projection: Projection, request: NystromRequest, store: Store) 
     """
     features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
-    for X, rows, _ in chosen(store, uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner):
+    for chunk, rows, _ in chosen(store, uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner):
         for start in range(0, len(rows), most):
-            part = take(X, rows[start : start + most])
+            part = take(chunk.X, rows[start : start + most])
             found = values[: row_count(part)]
             features.into(part, found)
             np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)

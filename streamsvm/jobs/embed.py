@@ -40,7 +40,7 @@ class EmbedJob:
     landmark_file: str | None = None
     """A .npy file of landmarks, rows as they are stored."""
     sampling: str = "uniform"
-    """How landmarks are drawn: 'uniform', 'leverage' (one pass more), or 'kmeans++' (far from each other)."""
+    """How landmarks are drawn: 'uniform', 'leverage' (one pass more), 'kmeans++' (far from each other), 'greedy' (by labels)."""
     standardize: bool = False
     dtype: str = "float32"
     """Of the features on disk: float32, float16, or int8 with a scale a column."""

@@ -25,7 +25,8 @@ from streamsvm.jobs.building import RESERVE
 from streamsvm.jobs.column_scale import column_scale
 from streamsvm.jobs.embedding import DTYPES
 from streamsvm.jobs.embedding_key import committed_key, key_of
-from streamsvm.jobs.nystrom import NystromRequest, draw_landmarks
+from streamsvm.jobs.landmarks import draw_landmarks
+from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.jobs.sink import JOURNAL, Sink
 from streamsvm.jobs.spread.embed import EmbedWork, features_of
 from streamsvm.jobs.spread.executor import Executor

@@ -11,7 +11,8 @@ from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Embedded
 from streamsvm.jobs.embedder import Builder
 from streamsvm.jobs.embedding import DISK
-from streamsvm.jobs.nystrom import CHUNK_BYTES, make_map
+from streamsvm.jobs.landmarks import make_map
+from streamsvm.jobs.nystrom import CHUNK_BYTES
 from streamsvm.jobs.planning import FitJob, Plan
 from streamsvm.jobs.spread.executor import Executor
 from streamsvm.schedule import budget

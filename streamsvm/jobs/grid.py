@@ -61,4 +61,6 @@ def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
         checked_cost(C)
     if job.kernel != "linear" and not job.landmarks:
         raise UsageError("how many landmarks?", hint="--landmarks 300,1000; exact kernel machines are not tuned")
+    if job.sampling == "greedy":
+        raise UsageError("sampling 'greedy' looks at labels, also of rows held out", hint="uniform, leverage, kmeans++")
     return [(m, gamma) for m in job.landmarks for gamma in job.gamma] or [(None, "scale")]

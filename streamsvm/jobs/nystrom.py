@@ -1,32 +1,24 @@
-"""From a request for kernel features to the map: resolve gamma, draw landmarks, factorise, all within the plan.
-
-Uniform landmarks cost one reading of the chunks they lie in, and so do landmarks far from each other, which are chosen
-from a uniform sample some times as large. Landmarks by leverage cost a first uniform sample and one full pass more.
-"""
+"""What kernel features are asked for, checked before anything is read: kernel and width, landmarks, memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
-from streamsvm.features.landmarks import leverage_sampler, sampler_bytes, spread_bytes, spread_rows, uniform_rows
-from streamsvm.features.nystrom import Nystrom, Projection, part_rows, projection_of, working_bytes
+from streamsvm.features.greedy import greedy_bytes
+from streamsvm.features.landmarks import sampler_bytes, spread_bytes
+from streamsvm.features.nystrom import part_rows, working_bytes
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS
-from streamsvm.rows import Dense, Float32, Int64, Rows
 from streamsvm.schedule.budget import mib
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Loaded, Stream
-from streamsvm.types import Layout, Report, Store, Term, Visit
+from streamsvm.types import Layout, Store, Term
 
-SAMPLINGS = ("uniform", "leverage", "kmeans++")
+SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
 THROUGH_OPERATORS = ("newton",)
 """Solvers that see a block through margins, adjoint and gram only, and so take it as a factored pair."""
 MOST_FOR_NEWTON = 4000
@@ -80,7 +72,7 @@ def request_of(job: Any, store: Store, inner: Raw | Standardised) -> NystromRequ
     if job.landmarks is not None and job.landmarks < 1:
         raise UsageError(f"{job.landmarks} landmarks: at least one is needed")
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
-    count = job.landmarks if job.landmark_file is None else len(_opened(Path(job.landmark_file)))
+    count = job.landmarks if job.landmark_file is None else len(landmark_file(Path(job.landmark_file)))
     count = min(count, store.layout.rows) if job.landmark_file is None else count
     bias = float(getattr(job, "bias", 0.0))
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed)
@@ -137,7 +129,9 @@ def memory_terms(request: NystromRequest, layout: Layout) -> list[Term]:
     if request.sampling == "leverage":
         making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)
     if request.sampling == "kmeans++":
-        making = max(making, spread_bytes(_candidates(m, layout.rows), layout.columns, m) + points)
+        making = max(making, spread_bytes(spread_candidates(m, layout.rows), layout.columns, m) + points)
+    if request.sampling == "greedy":
+        making = max(making, greedy_bytes(m, layout.rows, layout.columns) + points)
     disk = [Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written")]
     return [
         *(disk if request.on_disk else []),
@@ -148,88 +142,13 @@ def memory_terms(request: NystromRequest, layout: Layout) -> list[Term]:
     ]
 
 
-def make_map(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Nystrom:
-    """Draw the landmarks and factorise. Raises DataError, StorageError."""
-    projection = make_projection(request, store, report, depth)
-    return Nystrom(projection, request.bias, request.factored)
-
-
-def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:
-    """The landmarks and W."""
-    points = draw_landmarks(request, store, depth)
-    projection = projection_of(points, request.record, request.inner)
-    report({"event": "landmarks", **request.describe(), "drawn": points.size, "rank": projection.rank})
-    return projection
-
-
-def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Points:
-    """The landmarks, as the kernel sees them. Raises DataError, StorageError."""
-    if request.file is not None:
-        return points_of(_from_file(Path(request.file), store.layout.columns, request.inner))
-    return points_of(gather(store, _draw(request, store, depth), request.inner, depth))
-
-
-def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """The row numbers of the landmarks, rising."""
-    rows, count = store.layout.rows, request.landmarks
-    if request.sampling == "uniform" or count >= rows:
-        return uniform_rows(rows, count, request.seed)
-    if request.sampling == "kmeans++":
-        first = uniform_rows(rows, _candidates(count, rows), request.seed)
-        return first[spread_rows(gather(store, first, request.inner, depth), request.record, count, request.seed + 1)]
-    first = uniform_rows(rows, min(count, FIRST_SAMPLE), request.seed)
-    points: Points = points_of(gather(store, first, request.inner, depth))
-    sampler = leverage_sampler(points, request.record, count, request.seed)
-    for start, loaded in _read(store, range(len(store.layout.chunks)), depth):
-        sampler.offer(request.inner.apply(loaded.chunk.X), start)
-    return sampler.rows()
-
-
-def _candidates(landmarks: int, rows: int) -> int:
+def spread_candidates(landmarks: int, rows: int) -> int:
+    """Rows that landmarks far from each other are chosen from."""
     return min(rows, max(landmarks, min(CANDIDATES * landmarks, MOST_CANDIDATES)))
 
 
-def gather(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> Float32:
-    """Rows by number, rising, as the kernel sees them, (k, columns)."""
-    out = np.empty((len(rows), store.layout.columns), np.float32)
-    for X, here, place in chosen(store, rows, inner, depth):
-        out[place] = dense_rows(X, here, store.layout.columns)
-    return out
-
-
-def chosen(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> Iterator[tuple[Rows, Int64, slice]]:
-    """The chunks that hold rows of these rising numbers, as the kernel sees them: which of theirs, and which of ``rows``.
-
-    A chunk is valid until the next is asked for.
-    """
-    ends = np.cumsum(store.layout.chunks)
-    chunks = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
-    for start, loaded in _read(store, chunks, depth):
-        low, high = np.searchsorted(rows, [start, start + len(loaded.chunk.codes)]).tolist()
-        yield inner.apply(loaded.chunk.X), rows[low:high] - start, slice(low, high)
-
-
-def _read(store: Store, chunks: Any, depth: int) -> Iterator[tuple[int, Loaded]]:
-    """Chunks in rising order, each with the number of its first row."""
-    starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
-    wanted = set(chunks)
-    visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in wanted)
-    with Stream(store, visits, depth=depth) as stream:
-        for loaded in stream:
-            yield starts[loaded.visit.chunk], loaded
-
-
-def _from_file(path: Path, columns: int, inner: Raw | Standardised) -> Float32:
-    """Landmarks somebody chose. Raises MissingError, DataError."""
-    values = _opened(path)
-    if values.ndim != 2 or values.shape[1] != columns or not len(values) or not np.isfinite(values).all():
-        raise DataError(f"{path} holds an array {values.shape}; finite numbers (m, {columns}) are needed")
-    rows = inner.apply(Dense(np.array(values, np.float32, order="C")))
-    assert isinstance(rows, Dense)
-    return rows.values
-
-
-def _opened(path: Path) -> Any:
+def landmark_file(path: Path) -> Any:
+    """The array of a .npy file, not read yet. Raises MissingError, DataError."""
     if not path.is_file():
         raise MissingError(f"there is no file of landmarks at {path}", hint="a .npy array, one landmark a row")
     try:

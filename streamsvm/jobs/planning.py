@@ -52,7 +52,7 @@ class FitJob:
     landmark_file: str | None = None
     """A .npy file of landmarks, rows as they are stored."""
     sampling: str = "uniform"
-    """How landmarks are drawn: 'uniform', 'leverage' (one pass more), or 'kmeans++' (far from each other)."""
+    """How landmarks are drawn: 'uniform', 'leverage' (one pass more), 'kmeans++' (far from each other), 'greedy' (by labels)."""
     embedding: str = "auto"
     """Keep the features on 'disk', make them on the 'fly' in every pass, or whichever is estimated to be faster."""
     embedding_dtype: str = "float32"

@@ -238,7 +238,15 @@ def test_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_
 
 
 @pytest.mark.parametrize(
-    "settings", [{"solver": "dcd"}, {"sampling": "leverage"}, {"sampling": "kmeans++"}, {"standardize": True}], ids=str
+    "settings",
+    [
+        {"solver": "dcd"},
+        {"sampling": "leverage"},
+        {"sampling": "kmeans++"},
+        {"sampling": "greedy"},
+        {"standardize": True},
+    ],
+    ids=str,
 )
 def test_other_ways_to_the_same_end(settings, dense, tmp_path):
     _, y = moons()

@@ -145,6 +145,7 @@ def test_results_are_not_overwritten_unasked(store, tmp_path):
         {"folds": 1000},
         {"gamma": ("broad",)},
         {"solver": "fw", "landmarks": ()},
+        {"sampling": "greedy"},
     ],
     ids=str,
 )

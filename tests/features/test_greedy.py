@@ -1,0 +1,103 @@
+"""Landmarks by the labels: the choice is that of orthogonal least squares done plainly, and is worth its price."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamsvm.compute.gram import points_of
+from streamsvm.features.greedy import Greedy, candidates, greedy_bytes, pivots, targets_of
+from streamsvm.features.landmarks import uniform_rows
+from streamsvm.features.scaling import Raw
+from streamsvm.jobs.landmarks import draw_landmarks
+from streamsvm.jobs.nystrom import NystromRequest
+from streamsvm.kernels import RBF
+from streamsvm.rows import CSR, Dense
+from streamsvm.store import create, open_store
+from tests.arrays import csr_of
+
+
+def left(K, T, columns) -> float:
+    """The squared distance of T to the span of some columns."""
+    basis = K[:, columns]
+    return float(np.square(T - basis @ np.linalg.lstsq(basis, T, rcond=None)[0]).sum())
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_each_column_is_the_one_that_leaves_least(targets):
+    rng = np.random.default_rng(targets)
+    K, T = rng.normal(size=(60, 12)), rng.normal(size=(60, targets))
+    taken = pivots(K.T @ K, K.T @ T, 8, first=11).tolist()
+    assert taken[0] == 11
+    for step in range(1, 8):
+        rest = [j for j in range(12) if j not in taken[:step]]
+        assert taken[step] == min(rest, key=lambda j: left(K, T, [*taken[:step], j]))
+
+
+def test_columns_that_add_nothing_come_last():
+    rng = np.random.default_rng(0)
+    K = rng.normal(size=(50, 6))
+    K = np.concatenate([K, K[:, :3]], axis=1)
+    taken = pivots(K.T @ K, K.T @ rng.normal(size=(50, 1)), 9, first=5)
+    assert sorted(taken) == list(range(9))
+    assert {j % 6 for j in taken[:6]} == set(range(6))
+
+
+def test_the_sums_are_those_of_all_rows():
+    rng = np.random.default_rng(2)
+    X, Z = (rng.normal(size=(n, 3)).astype(np.float32) for n in (500, 20))
+    T = targets_of(rng.integers(0, 2, 500), 2)
+    chooser = Greedy(points_of(Z), RBF(0.4), 1)
+    for start in range(0, 500, 130):
+        chooser.add(X[start : start + 130], T[start : start + 130])
+    K = np.exp(-0.4 * np.square(X[:, None] - Z[None]).sum(2, dtype=np.float64))
+    K = np.concatenate([K, np.ones((500, 1))], axis=1)
+    np.testing.assert_allclose(chooser.gram, K.T @ K, rtol=1e-5)
+    np.testing.assert_allclose(chooser.products, K.T @ T, atol=1e-3)
+
+
+def test_targets_are_one_class_against_the_rest():
+    codes = np.array([0, 2, 1])
+    assert targets_of(codes, 2)[:, 0].tolist() == [-1, -1, 1]
+    assert np.array_equal(targets_of(codes, 3), [[1, -1, -1], [-1, -1, 1], [-1, 1, -1]])
+
+
+ROWS = 4000
+
+
+def bumps():
+    """One class in three small balls: most rows tell nothing about where they are."""
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-3, 3, size=(ROWS, 4)).astype(np.float32)
+    centres = rng.uniform(-2, 2, size=(3, 4))
+    near = np.square(X[:, None] - centres).sum(2).min(1) < 2.5
+    return X, near.astype(np.int32)
+
+
+def store_of(path, rows, codes, chunk_bytes):
+    writer = create(path, sparse=isinstance(rows, CSR), chunk_bytes=chunk_bytes)
+    writer.append(rows, codes, None)
+    writer.commit(("out", "in"), 4, {"names": None})
+    return open_store(path)
+
+
+@pytest.mark.parametrize("form", [Dense, csr_of])
+def test_the_landmarks_do_not_depend_on_the_chunks_and_explain_the_labels(form, tmp_path):
+    X, codes = bumps()
+    request = NystromRequest("rbf", RBF(0.5), 20, Raw(0.0), sampling="greedy", seed=3)
+    stores = [store_of(tmp_path / f"{size}.zarr", form(X), codes, size) for size in (1 << 20, 3000)]
+    drawn = [draw_landmarks(request, store) for store in stores]
+    assert np.array_equal(drawn[0].columns, drawn[1].columns)
+    T = targets_of(codes, 2)
+
+    def unexplained(Z) -> float:
+        K = np.exp(-0.5 * np.square(X[:, None] - Z[None]).sum(2))
+        return left(np.concatenate([K, np.ones((ROWS, 1))], axis=1), T, list(range(21)))
+
+    by_chance = min(unexplained(X[uniform_rows(ROWS, 20, seed)]) for seed in range(5))
+    assert unexplained(drawn[0].columns.T) < 0.8 * by_chance
+
+
+def test_there_are_more_candidates_than_landmarks_within_reason():
+    assert (candidates(300, 10_000), candidates(300, 500), candidates(3000, 10**6)) == (1200, 500, 5000)
+    assert greedy_bytes(300, 10_000, 18) < 64 << 20
