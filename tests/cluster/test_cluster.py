@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,34 @@ def test_fit_finds_the_bits_of_this_process_alone(store: Path, tmp_path: Path, c
     assert spread.training.runs[0].certificate == alone.training.runs[0].certificate
 
 
-def test_nystrom_on_the_fly_finds_the_same_bits(store: Path, tmp_path: Path, client: Client) -> None:
-    job = job_of(store, tmp_path / "a", "newton", kernel="rbf", landmarks=30, embedding="fly", max_passes=4)
-    alone = fit(job, executor=Here())
-    with using(client) as executor:
-        spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
-    np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
+BATCH: dict[str, dict[str, Any]] = {
+    "newton": {"tolerance": 1e-6},
+    "blended": {"kernel": "rbf", "gamma": 0.1, "max_passes": 3},
+    "nystrom": {"solver": "newton", "kernel": "rbf", "landmarks": 30, "embedding": "fly", "max_passes": 4},
+}
+
+
+def test_one_two_or_four_workers_find_the_same_bits(store: Path, tmp_path: Path, processes: Processes) -> None:
+    jobs = {kind: job_of(store, tmp_path / kind, **{"solver": kind} | more) for kind, more in BATCH.items()}
+    alone = {kind: fit(job, executor=Here()).model.weights for kind, job in jobs.items()}
+    processes.start_scheduler()
+    with Client(processes.address, set_as_default=False) as client:
+        for executor, workers in growing(client, processes):
+            assert executor.threads == workers
+            for kind, job in jobs.items():
+                found = fit(replace(job, overwrite=True), executor=executor).model.weights
+                np.testing.assert_array_equal(found, alone[kind], err_msg=f"{kind}, {workers} workers")
+
+
+def growing(client: Client, processes: Processes) -> Iterator[tuple[Any, int]]:
+    """An executor with one worker, with two, with four."""
+    for more in (1, 1, 2):
+        for _ in range(more):
+            processes.start_worker()
+        workers = len(processes.running) - 1
+        client.wait_for_workers(workers, timeout=90)
+        with using(client) as executor:
+            yield executor, workers
 
 
 def test_held_out_rows_are_looked_at_by_the_workers(store: Path, tmp_path: Path, client: Client) -> None:
