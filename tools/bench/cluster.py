@@ -3,7 +3,8 @@
 Scheduler and workers are processes of their own on the loopback address. "critical s" is what the fit phase takes where
 nobody else wants the processors: the processor seconds of the busiest worker and of the driver, added up. Traffic is
 counted where it passes: every message the scheduler gets and sends, heartbeats and all, and what workers send each other.
-Each setting is run several times in turn and the fastest counts: the machine may be shared.
+Each setting is run several times in turn and the fastest counts: the machine may be shared. With 0 among the workers the
+fit without a cluster is run beside the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from datasets import load, stored
 from distributed import Client
 from harness import REPOSITORY, Row, arguments, show
 
@@ -104,15 +106,34 @@ class Meter:
         return figures
 
 
+class Alone:
+    """Stands for the meter where there is no cluster."""
+
+    def start(self) -> None:
+        self._before = time.process_time()
+
+    def stop(self) -> dict[str, float]:
+        return {"://here": time.process_time() - self._before, "driver": 0.0}
+
+
+@contextmanager
+def executed(folder: Path, workers: int) -> Iterator[tuple[Any, Any]]:
+    """An executor on a fresh cluster and what measures it."""
+    if not workers:
+        yield None, Alone()
+        return
+    with cluster(folder, workers) as client, using(client) as executor:
+        yield executor, Meter(client)
+
+
 def measured(name: str, store: Path, workers: int, options: Namespace, folder: Path) -> Row:
     """One fit on a fresh cluster; workers have compiled and read everything once before."""
     settings = JOBS[name] | {"loss": options.loss, "C": options.C, "max_passes": options.passes}
     if name == "nystrom":
         settings["landmarks"] = options.landmarks
     if name == "dcd":
-        settings["groups"] = options.groups or workers
-    with cluster(folder, workers) as client, using(client) as executor:
-        meter = Meter(client)
+        settings["groups"] = options.groups or workers or None
+    with executed(folder, workers) as (executor, meter):
         fit(
             FitJob(str(store), str(folder / "warm"), overwrite=True, **(settings | {"max_passes": 1})),
             executor=executor,
@@ -129,20 +150,22 @@ def measured(name: str, store: Path, workers: int, options: Namespace, folder: P
     rounds, busiest = training.passes, max(seconds for who, seconds in used.items() if "://" in who)
     row: Row = {"fit": name, "workers": workers, "rounds": rounds, "fit s": training.seconds}
     row |= {"critical s": busiest + used["driver"], "driver s": used["driver"]}
-    row |= {f"{to} MB": used[what] / rounds / 1e6 for to, what in SEEN.items()}
+    row |= {f"{to} MB": used.get(what, 0.0) / rounds / 1e6 for to, what in SEEN.items()}
     row["w MB"] = result.model.weights.nbytes / 1e6
     return row | {"primal": certificate.primal, "dual": certificate.dual, "gap": certificate.gap}
 
 
 def main() -> None:
     options = arguments(
-        __doc__, store="", rows=5_000_000, fits="newton,nystrom", workers="1,2", repeats=3, landmarks=500,
+        __doc__, store="", data="susy", rows=5_000_000, fits="newton,nystrom", workers="1,2", repeats=3, landmarks=500,
         loss="squared_hinge", C=1.0, passes=1000, groups=0,
     )  # fmt: skip
     table: list[Row] = []
     with tempfile.TemporaryDirectory() as place:
-        store = Path(options.store or f"{place}/susy.zarr")
-        if not options.store:
+        store = Path(options.store or f"{place}/{options.data}.zarr")
+        if not options.store and options.data != "susy":
+            stored(load(options.data, Path(place)), store)
+        elif not options.store:
             synth(SynthJob("susy", str(store), rows=options.rows))
         for name in options.fits.split(","):
             best: dict[int, Row] = {}
@@ -158,7 +181,7 @@ def main() -> None:
                 row |= {of: first[key] / row[key] for of, key in (("speed-up", "fit s"), ("critical", "critical s"))}
                 row["same certificate"] = all(row[key] == first[key] for key in ("primal", "dual"))
             table += best.values()
-    show(f"{Path(options.store).name or options.rows}: fit phase by workers, best of {options.repeats}", table, options)
+    show(f"{store.name}: fit phase by workers, best of {options.repeats}", table, options)
 
 
 if __name__ == "__main__":
