@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from streamsvm.compute.records import FAST
@@ -46,6 +47,20 @@ def coordinates(
             else:
                 low[i] = -loss.upper(C_i)
         v[i] = p[i] - f[i] - ridge[i] * x[i]
+
+
+def ridges(s: Float32, C: float, loss: Any) -> Float64:
+    """The ridge of every row (n,); 0 for a row of weight 0."""
+    out = np.zeros(len(s))
+    _ridges(s, C, loss, out)
+    return out
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _ridges(s: Float32, C: float, loss: Any, out: Float64) -> None:
+    for i in range(s.size):
+        if s[i] > 0.0:
+            out[i] = loss.curvature(C * s[i])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

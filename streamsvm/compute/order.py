@@ -6,10 +6,13 @@ Fisher and Yates'. About 3 ns a row, so that an order is never what an epoch wai
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from streamsvm.rows import Int32
+from streamsvm.rows import Int32, Int64
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -35,3 +38,16 @@ def permutation(order: Int32, seed: int) -> None:
     for i in range(order.size):
         order[i] = i
     shuffle(order, order.size, seed)
+
+
+def lots(index: Int64, seed: int) -> NDArray[np.uint64]:
+    """A number for each row number: the rows with the smallest are a random sample, however they are dealt to blocks."""
+    z = (index.astype(np.uint64) + np.array(seed).astype(np.uint64) * _MIX1) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _MIX1
+    z = (z ^ (z >> np.uint64(27))) * _MIX2
+    return z ^ (z >> np.uint64(31))
+
+
+def smallest(keys: NDArray[Any], count: int) -> Int64:
+    """Places of the ``count`` smallest keys."""
+    return np.argpartition(keys, count - 1)[:count] if count < len(keys) else np.arange(len(keys))

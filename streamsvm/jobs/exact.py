@@ -58,11 +58,17 @@ def sized(solver: Any, rows: int, options: dict[str, Any]) -> Any:
 
 
 def smaller(solver: Any) -> Any:
-    """The same solver with less in memory: the cache of columns goes before rows do; None at the least."""
+    """The same solver with less in memory: the cache of columns goes before rows do; None at the least.
+
+    Where rows go, the support is bounded too, if the solver knows how: at twice the rows that come in at a time.
+    """
     cache = getattr(solver, "cache", 0)
     if cache >= 2 * LEAST_CACHE:
         return replace(solver, cache=cache // 2)
-    return replace(solver, pool=solver.pool // 2) if solver.pool >= 2 * LEAST_POOL else None
+    if solver.pool < 2 * LEAST_POOL:
+        return None
+    bound = {"keep": min(solver.keep or solver.pool, 2 * (solver.pool // 2))} if hasattr(solver, "keep") else {}
+    return replace(solver, pool=solver.pool // 2, **bound)
 
 
 def options_of(job: Any) -> dict[str, Any]:

@@ -19,12 +19,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.compute.order import lots, smallest
+from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.columns import Columns
 from streamsvm.solvers.pool import Pool
 from streamsvm.solvers.sampled import SampledWalk
-from streamsvm.solvers.simplex import OnSimplex, Reached, SimplexState
+from streamsvm.solvers.simplex import OnSimplex
+from streamsvm.solvers.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.walk import Walk
-from streamsvm.types import Block
 
 NOTES = 1.1
 """The trajectory is noted whenever the iterations have grown by this factor."""
@@ -50,19 +52,17 @@ class FrankWolfe(OnSimplex):
     def scratch(self, rows: int) -> int:
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
 
-    def choose(self, state: SimplexState, rows: Pool, fresh: Any, block: Block) -> Any:
-        """The smallest g, or in the randomised regime the block's share of a random pool."""
-        share = -(-self.pool * rows.size // state.problem.rows)
-        if self.sample == 0 or len(fresh) <= share:
-            return super().choose(state, rows, fresh, block)
-        draw = np.random.default_rng((block.seed, block.start, state.passes))
-        return np.sort(draw.permutation(fresh)[:share])
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
+        """The smallest g, or in the randomised regime any rows, others in every pass."""
+        if self.sample == 0:
+            return super().choose(state, index, v, count)
+        return smallest(lots(index, 1 + self.seed + state.passes), count)
 
-    def improve(self, state: SimplexState, pool: Pool, target: float) -> Reached:
+    def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         method = self._randomised if self.sample else self._deterministic
         return method(state, pool, target)
 
-    def _deterministic(self, state: SimplexState, pool: Pool, target: float) -> Reached:
+    def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         columns = Columns(pool, state.form, max(self.cache // (4 * pool.size), 2))
         walk = Walk(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
         noted = state.iterations * NOTES
@@ -71,14 +71,14 @@ class FrankWolfe(OnSimplex):
             if walk.count >= noted:
                 state.iterations, noted = walk.count, max(walk.count * NOTES, walk.count + 1)
                 state.note(gap, walk.f, int(np.count_nonzero(walk.a)))
-            if gap <= target:
+            if gap <= target.allowed(walk.f):
                 break
             walk.advance()
         state.iterations = walk.count
         pool.x[:], pool.v[:] = walk.a, -walk.g
         return Reached(walk.gap(), 0.5 * float(walk.a @ walk.g))
 
-    def _randomised(self, state: SimplexState, pool: Pool, target: float) -> Reached:
+    def _randomised(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
         walk = SampledWalk(pool, state.form, self.variant, self.step == "open", state.iterations)
         noted, agreed, gap = state.iterations * NOTES, 0, np.inf
@@ -87,7 +87,7 @@ class FrankWolfe(OnSimplex):
             if walk.count >= noted:
                 state.iterations, noted = walk.count, max(walk.count * NOTES, walk.count + 1)
                 state.note(gap, walk.f, walk.size)
-            agreed = agreed + 1 if gap <= target else 0
+            agreed = agreed + 1 if gap <= target.allowed(walk.f) else 0
             if agreed == AGREEMENTS:
                 state.stopped = True
                 break

@@ -107,16 +107,17 @@ def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
 
 def improve(pool: Pool, form: Form, working: int, tolerance: float) -> int:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the steps made."""
-    return improve_until(pool, form, working, tolerance, lambda: violation(pool) <= tolerance)
+    return improve_until(pool, form, working, lambda: tolerance if violation(pool) > tolerance else None)
 
 
 def improve_until(
-    pool: Pool, form: Form, working: int, tolerance: float, enough: Callable[[], bool], *, growing: float = 0.5
+    pool: Pool, form: Form, working: int, wanted: Callable[[], float | None], *, growing: float = 0.5
 ) -> int:
-    """The same with another criterion; the tolerance says how exact a working set must be solved at most."""
+    """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough."""
     steps, recent = 0, np.empty(0, np.int64)
     for _ in range(MOST_ROUNDS):
-        if enough():
+        tolerance = wanted()
+        if tolerance is None:
             break
         recent = working_set(pool, working, recent, growing)
         made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))

@@ -18,68 +18,30 @@ Every pass computes g of every row anew from the support, so that what is certif
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.coordinates import coordinates, shifted_losses
+from streamsvm.compute.coordinates import ridges, shifted_losses
 from streamsvm.compute.expansion import SCRATCH, expand
+from streamsvm.compute.order import lots, smallest
 from streamsvm.compute.subset import bytes_per_row, members
 from streamsvm.errors import StreamSVMError
-from streamsvm.rows import Float64, Rows
+from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.solvers.offers import Offers
 from streamsvm.solvers.pool import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
 from streamsvm.solvers.shorten import bytes_for, short_values, shortened
+from streamsvm.solvers.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.together import values_of, worthwhile
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 LEAP = 0.1
 """Where the pool does not hold all rows, it is optimised to this part of the gap found over all of them."""
-
-
-class Reached(NamedTuple):
-    """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
-
-    gap: float
-    f: float
-
-
-@dataclass(slots=True)
-class SimplexState:
-    """``support``: rows with a_i > 0, in order, v = -g; the sums are those of the pass under way."""
-
-    problem: Problem
-    form: Form
-    support: Pool | None = None
-    offers: list[Pool] = field(default_factory=list)
-    offered: int = 0
-    square: float = 0.0
-    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
-    ridge: float = 0.0
-    f: float = 0.0
-    lowest: float = np.inf
-    losses: Float64 = field(default_factory=lambda: np.zeros(1))
-    gap: float = np.inf
-    seen: float = np.inf
-    """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
-    foreseen: Float64 | None = None
-    """What the support says of the rows that are visited next, without the constant, if it is known already."""
-    certifying: bool = False
-    passes: int = 0
-    iterations: int = 0
-    short: Pool | None = None
-    """The shortened model, when it is the one whose primal is summed; x its coefficients."""
-    short_square: float = 0.0
-    stopped: bool = False
-    """The method in memory has met a criterion of its own; the next pass says what is true."""
-    began: float = field(default_factory=time.perf_counter)
-    trajectory: list[list[float]] = field(default_factory=list)
-    """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
-
-    def note(self, gap: float, f: float, support: int) -> None:
-        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
+STALLED = 0.99
+"""A pass in which rows of the support had to go, and f did not fall to this part of what it was, is the last."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +52,16 @@ class OnSimplex(ABC):
     """Absolute gap on the simplex at which the run ends; 0: only the relative gap counts."""
     pool: int = 65536
     """Rows offered to the method in memory, beside the support."""
+    keep: int = 0
+    """Rows of the support at most: those with the least weight go. 0: no bound."""
     max_support: int = 0
     """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
     share: ClassVar[float] = 1.0
     """Of all rows: a pool of so many is worth its memory."""
+    first: ClassVar[float] = np.inf
+    """Rows of the first pool; each next may have twice as many, up to ``pool``."""
+    fair: ClassVar[float] = np.inf
+    """The part of f to which a pool is optimised that does not hold all rows, if that is less than LEAP says."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
 
@@ -102,8 +70,8 @@ class OnSimplex(ABC):
         return False
 
     @abstractmethod
-    def improve(self, state: SimplexState, pool: Pool, target: float) -> Reached:
-        """Lower f over the rows of the pool until its gap there is within ``target``. Changes x and v."""
+    def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
+        """Lower f over the rows of the pool until its gap there is what ``target`` allows. Changes x and v."""
 
     @abstractmethod
     def scratch(self, rows: int) -> int:
@@ -111,11 +79,13 @@ class OnSimplex(ABC):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        held, short = min(2 * self.pool, layout.rows), bytes_for(min(self.max_support, layout.rows))
+        held = min(self.pool + (self.keep or layout.rows), layout.rows)
+        short = bytes_for(min(self.max_support, layout.rows))
         return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH + short, per_block_row=ROW_BYTES + 8)
 
     def start(self, problem: Problem) -> SimplexState:
-        return SimplexState(problem, Form(problem.kernel, problem.columns, problem.bias**2))
+        form = Form(problem.kernel, problem.columns, problem.bias**2)
+        return SimplexState(problem, form, Offers(int(min(self.pool, self.first))))
 
     def foresee(self, states: list[SimplexState], X: Rows) -> None:
         """Evaluate the kernel once for all problems that are about to visit the same rows."""
@@ -130,7 +100,8 @@ class OnSimplex(ABC):
         rows, f = self._derive(state, block)
         self._measure(state, block, rows, f)
         if not state.certifying and state.short is None:
-            self._offer(state, rows, block)
+            fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
+            state.offers.add(rows, fresh, partial(self.choose, state))
 
     def _derive(self, state: SimplexState, block: Block) -> tuple[Pool, Float64]:
         """The block's rows with a and g, and their decision values at a."""
@@ -146,9 +117,7 @@ class OnSimplex(ABC):
                 state.foreseen = None
             mine = members(support.index, block.start, n)
             a[support.index[mine] - block.start] = support.x[mine]
-        x, low, high, ridge, linear, v = (np.empty(n) for _ in range(6))
-        coordinates(block.y, block.s, a, f, p.C, p.loss, x, low, high, ridge, linear, v)
-        sign = block.y.astype(np.float64)
+        ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
         v = -(sign * f + ridge * a)
         if support is not None:
             support.v[mine] = v[support.index[mine] - block.start]
@@ -171,24 +140,9 @@ class OnSimplex(ABC):
         """The scale t = 1 / (2 f) of the dual."""
         return 0.5 / state.f if state.f > 0.0 else 0.0
 
-    def _offer(self, state: SimplexState, rows: Pool, block: Block) -> None:
-        fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
-        state.offers.append(select(rows, self.choose(state, rows, fresh, block)))
-        state.offered += state.offers[-1].size
-        if state.offered > 2 * self.pool:
-            self._trim(state)
-
-    def choose(self, state: SimplexState, rows: Pool, fresh: Any, block: Block) -> Any:
-        """Which rows of a block to offer: those with the smallest g; in the first pass, where there is none, any."""
-        if len(fresh) <= self.pool:
-            return fresh
-        return np.sort(fresh[np.argpartition(rows.v[fresh], -self.pool)[-self.pool :]])
-
-    def _trim(self, state: SimplexState) -> None:
-        every = unite(state.offers)
-        if every.size > self.pool:
-            every = select(every, np.sort(np.argpartition(every.v, -self.pool)[-self.pool :]))
-        state.offers, state.offered = [every], every.size
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
+        """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
+        return smallest(lots(index, 0) if state.support is None else -v, count)
 
     def finish(self, state: SimplexState) -> Certificate:
         state.passes += 1
@@ -198,7 +152,7 @@ class OnSimplex(ABC):
             self._work(state)
         elif state.short is None and self._shorten(state):
             certificate = replace(certificate, exact=False)
-        state.certifying, state.offers, state.offered = False, [], 0
+        state.certifying, state.offers.parts = False, []
         state.square = state.ridge = state.short_square = state.losses[0] = 0.0
         state.lowest = np.inf
         return certificate
@@ -233,19 +187,32 @@ class OnSimplex(ABC):
 
     def _work(self, state: SimplexState) -> None:
         """Make the pool of the support and of what was offered, improve it, keep what has weight."""
-        self._trim(state)
+        fresh = state.offers.taken(partial(self.choose, state))
+        pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
         if state.support is None:
-            pool = in_order(state.offers[0])
             self.begin(state, pool)
-        else:
-            pool = in_order(unite([state.support, *state.offers]))
-        whole = pool.size >= state.problem.rows
-        f = -0.5 * float(pool.x @ pool.v)
-        goal = self.epsilon if self.epsilon > 0.0 else 0.5 * state.problem.tolerance * f
-        reached = self.improve(state, pool, goal if whole else max(goal, LEAP * min(state.gap, 1.0)))
+        target, before = self._target(state, pool), state.f
+        state.seen, state.f = self.improve(state, pool, target)
+        if 0 < self.keep < np.count_nonzero(pool.x):
+            pool = self._lightened(state, pool)
+            state.seen, state.f = self.improve(state, pool, target)
+            state.stopped = 0.0 < STALLED * before <= state.f
         state.support = select(pool, np.flatnonzero(pool.x > 0.0))
-        state.seen, state.f = reached
+        state.offers.room = min(2 * state.offers.room, self.pool)
         state.note(state.seen, state.f, state.support.size)
+
+    def _target(self, state: SimplexState, pool: Pool) -> Target:
+        relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
+        if pool.size >= state.problem.rows:
+            return Target(self.epsilon, relative)
+        return Target(self.epsilon, relative, LEAP * min(state.gap, 1.0), self.fair)
+
+    def _lightened(self, state: SimplexState, pool: Pool) -> Pool:
+        """The ``keep`` rows with the most weight, which sums to 1 again."""
+        pool = select(pool, np.sort(smallest(-pool.x, self.keep)))
+        pool.x /= pool.x.sum()
+        refresh(pool, state.form)
+        return pool
 
     def begin(self, state: SimplexState, pool: Pool) -> None:
         """The first a: one row drawn at random has all the weight."""
@@ -265,8 +232,7 @@ class OnSimplex(ABC):
         """Add up what each worker found; their rows are disjoint and their a is the same."""
         first = states[0]
         for other in states[1:]:
-            first.offers += other.offers
-            first.offered += other.offered
+            first.offers.parts += other.offers.parts
             first.square += other.square
             first.ridge += other.ridge
             first.short_square += other.short_square

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.order import permutation, shuffle
+from streamsvm.compute.order import lots, permutation, shuffle, smallest
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -101,3 +101,28 @@ def test_consecutive_seeds_give_unrelated_orders() -> None:
     fixed = (orders[1:] == orders[:-1]).sum(axis=1)  # one on average, by chance
     assert fixed.mean() < 1.5
     assert fixed.max() < 8
+
+
+@given(st.integers(1, 300), st.integers(0, 300), seeds)
+def test_lots_belong_to_rows_not_to_blocks(count: int, start: int, seed: int) -> None:
+    index = np.arange(start, start + count)
+    whole = lots(index, seed)
+    assert len(np.unique(whole)) == count
+    np.testing.assert_array_equal(
+        np.concatenate([lots(index[: count // 2], seed), lots(index[count // 2 :], seed)]), whole
+    )
+
+
+def test_every_row_is_drawn_equally_often() -> None:
+    n, draws, index = 20, 4000, np.arange(20)
+    counts = np.zeros(n)
+    for seed in range(draws):
+        counts[smallest(lots(index, seed), 5)] += 1
+    expected = draws / 4
+    assert np.sum((counts - expected) ** 2 / (0.75 * expected)) < 38.6  # 0.995 quantile, 19 degrees
+
+
+@given(st.lists(st.floats(-9, 9), min_size=1, max_size=30, unique=True), st.integers(1, 30))
+def test_the_smallest(keys: list[float], count: int) -> None:
+    found = np.array(keys)[smallest(np.array(keys), count)]
+    assert sorted(found) == sorted(keys)[:count]

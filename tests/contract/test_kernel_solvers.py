@@ -179,6 +179,7 @@ def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> No
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
     assert plan.solver.pool < 2 * exact.LEAST_POOL
+    assert plan.solver.keep == 2 * plan.solver.pool
     assert plan.solver.cache < 2 * exact.LEAST_CACHE
     with pytest.raises(BudgetError):
         plan.memory.check(plan.remedy)

@@ -17,6 +17,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.blended import Blended
 from streamsvm.solvers.pool import Form, Pool
 from streamsvm.solvers.simplex import OnSimplex
+from streamsvm.solvers.simplex_state import Target
 from streamsvm.solvers.together import values_of, worthwhile
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
@@ -178,6 +179,53 @@ def test_gaps_do_not_depend_on_the_blocks() -> None:
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-4)
     duals = [solve(Blended(), problem, X, y, block=block)[2][-1].dual for block in (50, 130, 400)]
     np.testing.assert_allclose(duals, duals[0], rtol=1e-9)
+
+
+def test_a_level_is_solved_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Blended, "first", 50)
+    X, y = noisy_rows()
+    _, _, found = solve(Blended(), problem_of(X, SquaredHinge(), C, GAMMA, 1e-4), X, y)
+    facts = [certificate.facts for certificate in found[1:]]
+    assert facts[0]["support"] <= 50
+    assert all(f["seen_gap"] <= Blended.fair * f["f"] * (1.0 + 1e-6) for f in facts)
+    assert facts[0]["simplex_gap"] > 5 * facts[0]["seen_gap"]
+    assert [f["f"] for f in facts] == sorted((f["f"] for f in facts), reverse=True)
+    assert found[-1].gap <= 1e-4
+
+
+def test_where_more_are_violated_a_sample_of_them_comes_in() -> None:
+    solver, problem = Blended(pool=40), problem_of(np.zeros((400, 4)), SquaredHinge(), C, GAMMA, 1e-4)
+    state, g = solver.start(problem), np.linspace(0.0, 2.0, 400)
+    state.support, state.f = object(), 0.5  # type: ignore[assignment]  half of the rows have g < 2 f
+    chosen = np.sort(solver.choose(state, np.arange(400), -g, 40))
+    assert len(np.unique(chosen)) == 40
+    assert set(range(10)) < set(chosen)
+    assert chosen.max() < 200
+    assert chosen[10:].mean() > 60
+    state.f = 0.04
+    np.testing.assert_array_equal(np.sort(solver.choose(state, np.arange(400), -g, 40)), np.arange(40))
+
+
+def test_the_support_is_kept_within_bounds() -> None:
+    X, y = noisy_rows()
+    problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-4)
+    state, _, found = solve(Blended(pool=60, keep=80), problem, X, y)
+    best = solve(Blended(), problem, X, y)[2][-1].facts["f"]
+    K, a, _ = explicit(X, y, np.ones(len(y)), state.support)
+    assert max(certificate.facts.get("support", 0) for certificate in found) == 80
+    assert a.sum() == pytest.approx(1.0)
+    assert found[-1].final
+    assert len(found) < 30
+    assert found[-1].facts["simplex_gap"] == pytest.approx(2 * value(K, a) - (K @ a).min(), abs=1e-6)
+    assert best < found[-1].facts["f"] < min(4.0 * best, found[1].facts["f"])
+
+
+def test_what_a_target_allows() -> None:
+    assert Target(1e-4, 0.0).allowed(1.0) == 1e-4
+    assert Target(0.0, 0.01).allowed(2.0) == 0.02
+    assert Target(1e-4, 0.0, 0.5, 0.1).allowed(1.0) == 0.1
+    assert Target(1e-4, 0.0, 0.05, 0.1).allowed(1.0) == 0.05
+    assert Target(1e-4, 0.0, 0.5, np.inf).allowed(1.0) == 0.5
 
 
 @pytest.mark.parametrize("count", [20, 60])

@@ -1,0 +1,69 @@
+"""What a run on the simplex carries from pass to pass, and what the method in memory is told and says."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.rows import Float64
+from streamsvm.solvers.offers import Offers
+from streamsvm.solvers.pool import Form, Pool
+from streamsvm.types import Problem
+
+
+class Reached(NamedTuple):
+    """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
+
+    gap: float
+    f: float
+
+
+class Target(NamedTuple):
+    """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most`` and ``fair`` f."""
+
+    epsilon: float
+    relative: float
+    most: float = 0.0
+    fair: float = 0.0
+
+    def allowed(self, f: float) -> float:
+        """The gap that is small enough at f."""
+        return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
+
+
+@dataclass(slots=True)
+class SimplexState:
+    """``support``: rows with a_i > 0, in order, v = -g; the sums are those of the pass under way."""
+
+    problem: Problem
+    form: Form
+    offers: Offers
+    support: Pool | None = None
+    square: float = 0.0
+    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
+    ridge: float = 0.0
+    f: float = 0.0
+    lowest: float = np.inf
+    losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    gap: float = np.inf
+    seen: float = np.inf
+    """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
+    foreseen: Float64 | None = None
+    """What the support says of the rows that are visited next, without the constant, if it is known already."""
+    certifying: bool = False
+    passes: int = 0
+    iterations: int = 0
+    short: Pool | None = None
+    """The shortened model, when it is the one whose primal is summed; x its coefficients."""
+    short_square: float = 0.0
+    stopped: bool = False
+    """The method in memory has met a criterion of its own; the next pass says what is true."""
+    began: float = field(default_factory=time.perf_counter)
+    trajectory: list[list[float]] = field(default_factory=list)
+    """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
+
+    def note(self, gap: float, f: float, support: int) -> None:
+        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
