@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -123,9 +124,10 @@ def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
     else:
         trainer = SpreadTrainer(spread_of(job, plan, store, directory), executor, report)
     with closing(trainer):
-        limit = float("inf") if job.at_limit == resume.STOP else job.time_limit
+        limits = (math.inf, job.time_limit)
+        limit, stopped = limits if job.at_limit == resume.STOP else limits[::-1]
         trainer.judge = judge
-        with interruption.deferred():
+        with interruption.deferred(), interruption.expiring(stopped):
             training = trainer.train(Stop(job.max_passes, limit), keeper)
             if judge is not None:
                 plan, training = judge.chosen(plan, training, trainer)

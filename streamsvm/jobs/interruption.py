@@ -8,6 +8,7 @@ moment what an earlier checkpoint needs.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -21,6 +22,8 @@ from typing import Any
 from streamsvm.errors import InterruptedRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+EXPIRED, TIME_LIMIT = int(signal.SIGALRM), "time limit"
+"""What stands in the pipe for the end of a job's time, and its name."""
 PATIENCE = 4.5
 """Seconds from the first signal to the end of the process."""
 SAVING = 60.0
@@ -38,6 +41,8 @@ class Interruption:
         self.saving = False
         self.standing = "There is no earlier one"
         """What to tell about the last checkpoint if there is no time for another."""
+        self.pipe = -1
+        """Where the numbers of signals are written; -1: nobody listens."""
         self.deferred = False
         """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
 
@@ -64,6 +69,7 @@ def listening() -> Iterator[None]:
     current.__init__()  # type: ignore[misc]
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
+    current.pipe = writing
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reading,), name="streamsvm-signals", daemon=True).start()
@@ -73,7 +79,23 @@ def listening() -> Iterator[None]:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
+        current.pipe = -1
         os.close(writing)
+
+
+@contextmanager
+def expiring(seconds: float) -> Iterator[None]:
+    """Ask a job to stop after so many seconds, as a signal would."""
+    if current.pipe < 0 or not math.isfinite(seconds):
+        yield
+        return
+    timer = threading.Timer(seconds, _expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
@@ -95,9 +117,15 @@ def _handle(number: int, _: Any) -> None:
     raise current.error("what was being written is removed, what was finished stays")
 
 
+def _expire() -> None:
+    """Runs in the thread of the timer."""
+    if current.pipe >= 0 and not current.name:  # a second number would end the process at once
+        os.write(current.pipe, bytes([EXPIRED]))
+
+
 def _note(number: int) -> None:
     current.since = time.monotonic()
-    current.name = signal.Signals(number).name
+    current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
 
 
 def _watch(reading: int) -> None:
@@ -119,7 +147,7 @@ def _next(reading: int, seconds: float | None) -> int | None:
     if not select.select([reading], [], [], seconds)[0]:
         return 0
     while got := os.read(reading, 1):
-        if got[0] in SIGNALS:
+        if got[0] in {*SIGNALS, EXPIRED}:
             return got[0]
     return None
 

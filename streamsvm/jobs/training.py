@@ -18,7 +18,7 @@ from streamsvm.schedule.plan import visits
 from streamsvm.schedule.rows import RowStates
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.retry import retries
-from streamsvm.types import Block, Certificate, Part, Problem, Report, Sharing, Solver, Status, Stop, Store
+from streamsvm.types import Block, Certificate, Part, Problem, Report, Sharing, Solver, Status, Stop, Store, Timely
 
 REPORT_SECONDS = 0.2
 
@@ -139,6 +139,7 @@ class Trainer:
             for s in solver.row_state
         }
         self._began = self._told = time.perf_counter()
+        self._until = float("inf")
 
     def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
         """Pass after pass until every certificate is exact and small enough, or ``stop`` says so."""
@@ -146,6 +147,7 @@ class Trainer:
         keeper.resume(result)
         order = visits(self._store.layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
         before = result.seconds, result.waited, retries()
+        self._until = self._began + stop.seconds
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
             while True:
                 keeper.around()
@@ -156,7 +158,7 @@ class Trainer:
                 if self.judge is not None:
                     self.judge.look(result)
                 self._account(stream, *before)
-                if self._over(stop):
+                if self._over():
                     return result
                 keeper.between(result)
 
@@ -168,7 +170,7 @@ class Trainer:
         result.reads_repeated = retries() - repeated
         result.seconds, result.waited = seconds + time.perf_counter() - self._began, waited + stream.waited
 
-    def _over(self, stop: Stop) -> bool:
+    def _over(self) -> bool:
         """Whether the pass was the last one; says why. When time is up another one certifies."""
         result = self._result
         if all(run.done for run in result.runs):
@@ -176,7 +178,7 @@ class Trainer:
             return True
         if result.ending:
             return True
-        if time.perf_counter() - self._began > stop.seconds:
+        if time.perf_counter() > self._until:
             result.ending, result.status = True, Status.TIME
         return False
 
@@ -206,15 +208,16 @@ class Trainer:
         result = self._result
         active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
         rows = 0
-        for loaded in stream.epoch():
+        for loaded in stream.epoch() if result.index < len(self._store.layout.chunks) else ():
             self._visit(loaded, active)
             result.index += 1
             rows += len(loaded.chunk.codes)
             self._tell_progress(rows)
-            if not loaded.visit.last:
-                keeper.between(result)
+            keeper.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
         for k, run in active:
+            if isinstance(self._solver, Timely):
+                self._solver.until(run.state, self._until)
             run.certificate = self._solver.finish(run.state)
             close = run.certificate.gap <= run.problem.tolerance
             run.done = run.certificate.exact and (close or run.certificate.final)

@@ -64,7 +64,7 @@ class Blended(OnSimplex):
             allowed = target.allowed(f)
             return allowed if gap > allowed else None
 
-        state.iterations += improve_until(pool, state.form, self.working, wanted, growing=GROWING)
+        state.iterations += improve_until(pool, state.form, self.working, wanted, growing=GROWING, until=state.until)
         return reached_in(pool)
 
 

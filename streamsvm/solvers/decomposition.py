@@ -15,6 +15,7 @@ are exact for the a that the moves led to. Any b bounds the optimum; a grid arou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -82,6 +83,8 @@ class DecompositionState:
     reach: float = 1.0
     """How far from ``intercept`` the best one is looked for."""
     certifying: bool = False
+    until: float = math.inf
+    """When the work in memory is to end."""
     short: Pool | None = None
     """The shortened model, while its primal is summed and after."""
     short_square: float = 0.0
@@ -207,6 +210,9 @@ class Decomposition:
         drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST]
         return select(rows, np.union1d(drawn, worst(rows, WORST)))
 
+    def until(self, state: DecompositionState, moment: float) -> None:
+        state.until = moment
+
     def finish(self, state: DecompositionState) -> Certificate:
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
         short = state.short
@@ -248,7 +254,7 @@ class Decomposition:
         state.room = min(2 * state.room, self.pool)
         state.rate = 1.0 if state.crowd <= CROWD * state.room else state.room / state.crowd
         old = pool.x.copy()
-        improve_on_levels(pool, state.form, self.working, LEAP * violation, ROUNDS)
+        improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=ROUNDS, until=state.until)
         moved = np.flatnonzero(pool.x != old)
         state.moved, state.weights = take(pool.X, moved), (pool.x - old)[moved]
         state.pool = pool

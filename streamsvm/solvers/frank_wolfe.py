@@ -22,7 +22,7 @@ import numpy as np
 from streamsvm.compute.order import lots, smallest
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.columns import Columns
-from streamsvm.solvers.pool import Pool
+from streamsvm.solvers.pool import Pool, late
 from streamsvm.solvers.sampled import SampledWalk
 from streamsvm.solvers.simplex import OnSimplex
 from streamsvm.solvers.simplex_state import Reached, SimplexState, Target
@@ -71,7 +71,7 @@ class FrankWolfe(OnSimplex):
             if walk.count >= noted:
                 state.iterations, noted = walk.count, max(walk.count * NOTES, walk.count + 1)
                 state.note(gap, walk.f, int(np.count_nonzero(walk.a)))
-            if gap <= target.allowed(walk.f):
+            if gap <= target.allowed(walk.f) or late(state.until):
                 break
             walk.advance()
         state.iterations = walk.count
@@ -90,6 +90,8 @@ class FrankWolfe(OnSimplex):
             agreed = agreed + 1 if gap <= target.allowed(walk.f) else 0
             if agreed == AGREEMENTS:
                 state.stopped = True
+                break
+            if late(state.until):
                 break
             if agreed == 0:
                 walk.advance()

@@ -23,6 +23,7 @@ from streamsvm.solvers.pool import (
     extremes,
     follow,
     improve,
+    late,
     select,
     violation,
     worst,
@@ -40,23 +41,26 @@ WORST = 16
 """Of the worst rows, so many are offered whatever is drawn."""
 
 
-def improve_on_levels(pool: Pool, form: Form, working: int, tolerance: float, rounds: int = MOST_ROUNDS) -> None:
+def improve_on_levels(
+    pool: Pool, form: Form, working: int, tolerance: float, *, rounds: int = MOST_ROUNDS, until: float = math.inf
+) -> None:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v.
 
-    A pool with levels below it is left after so many ``rounds`` of subsets, whatever its violation.
+    A pool with levels below it is left after so many ``rounds`` of subsets, or once the moment ``until`` has passed,
+    whatever its violation.
     """
     count = size_below(pool.size, working)
     if count <= working:
-        improve(pool, form, working, tolerance)
+        improve(pool, form, working, tolerance, until)
         return
     recent = np.empty(0, np.int64)
     for _ in range(rounds):
         found = violation(pool)
-        if found <= tolerance:
+        if found <= tolerance or (len(recent) and late(until)):
             return
         recent = subset(pool, count, recent)
         part = select(pool, recent)
-        improve_on_levels(part, form, working, max(0.5 * tolerance, INNER * found))
+        improve_on_levels(part, form, working, max(0.5 * tolerance, INNER * found), until=until)
         if not _join(pool, recent, part, form):
             return
 

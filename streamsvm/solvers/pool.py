@@ -9,6 +9,8 @@ matrix product. Reading the data is what costs; the more rows a pool holds, the 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -105,19 +107,32 @@ def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
     return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
 
 
-def improve(pool: Pool, form: Form, working: int, tolerance: float) -> int:
+def improve(pool: Pool, form: Form, working: int, tolerance: float, until: float = math.inf) -> int:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the steps made."""
-    return improve_until(pool, form, working, lambda: tolerance if violation(pool) > tolerance else None)
+
+    def wanted() -> float | None:
+        return tolerance if violation(pool) > tolerance else None
+
+    return improve_until(pool, form, working, wanted, until=until)
 
 
 def improve_until(
-    pool: Pool, form: Form, working: int, wanted: Callable[[], float | None], *, growing: float = 0.5
+    pool: Pool,
+    form: Form,
+    working: int,
+    wanted: Callable[[], float | None],
+    *,
+    growing: float = 0.5,
+    until: float = math.inf,
 ) -> int:
-    """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough."""
+    """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough.
+
+    After the moment ``until`` no working set is begun but the first: what comes of a run without time is a machine too.
+    """
     steps, recent = 0, np.empty(0, np.int64)
     for _ in range(MOST_ROUNDS):
         tolerance = wanted()
-        if tolerance is None:
+        if tolerance is None or (len(recent) and late(until)):
             break
         recent = working_set(pool, working, recent, growing)
         made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
@@ -125,6 +140,11 @@ def improve_until(
         if made == 0:
             break
     return steps
+
+
+def late(until: float) -> bool:
+    """Whether a moment of ``time.perf_counter`` has passed."""
+    return time.perf_counter() > until
 
 
 def violation(pool: Pool) -> float:

@@ -144,6 +144,9 @@ class OnSimplex(ABC):
         """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
         return smallest(lots(index, 0) if state.support is None else -v, count)
 
+    def until(self, state: SimplexState, moment: float) -> None:
+        state.until = moment
+
     def finish(self, state: SimplexState) -> Certificate:
         state.passes += 1
         certificate = self._certificate(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -54,6 +55,8 @@ class SimplexState:
     foreseen: Float64 | None = None
     """What the support says of the rows that are visited next, without the constant, if it is known already."""
     certifying: bool = False
+    until: float = math.inf
+    """When the work in memory is to end."""
     passes: int = 0
     iterations: int = 0
     short: Pool | None = None

@@ -20,6 +20,7 @@ from streamsvm.types.solver import (
     Sharing,
     Solver,
     SupportSolution,
+    Timely,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Store",
     "SupportSolution",
     "Term",
+    "Timely",
     "Visit",
     "silent",
 ]

@@ -134,3 +134,12 @@ class Selective(Protocol):
     def spare(self, state: Any, bound: Any) -> None:
         """Begin a pass over some rows knowing the ``bound`` of others. Changes the state."""
         ...
+
+
+@runtime_checkable
+class Timely(Protocol):
+    """A solver whose ``finish`` may take long, and can come to its end before its time."""
+
+    def until(self, state: Any, moment: float) -> None:
+        """Called before ``finish``: it is not to go on after ``moment``, by ``time.perf_counter``. Changes the state."""
+        ...

@@ -28,6 +28,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
     "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
     "nystrom": {"solver": "newton", "kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "fly"},
+    "decomposition": {"solver": "decomposition", "kernel": "rbf", "options": {"pool": 100, "working": 32}},
+    "blended": {
+        "solver": "blended",
+        "kernel": "rbf",
+        "loss": "squared_hinge",
+        "options": {"pool": 50, "working": 32},
+    },
     "balanced": {"class_weight": "balanced", "standardize": True},
 }
 
@@ -83,7 +90,8 @@ def check_every_visit(job: FitJob, stopper: Stopper, step: int = 1) -> None:
         try:
             stopper.run(replace(job, model=str(model)), k)
         except InterruptedRun as stopped:
-            assert f"epoch {k // len(chunks(job)) + 1}, chunk {k % len(chunks(job))} " in stopped.message
+            passes, visits = divmod(k - 1, len(chunks(job)))  # after the last visit a pass is still to be closed
+            assert f"epoch {passes + 1}, chunk {visits + 1} " in stopped.message
             made = stopper.run(replace(job, model=str(model), resume=True), 0)
             assert k + made == total
         assert same_model(model.read_bytes(), reference, str(model), job.model + ".whole"), f"stopped after {k} visits"

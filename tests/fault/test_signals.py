@@ -86,6 +86,36 @@ def test_a_second_signal_ends_it_at_once(started: Started, store: Path, tmp_path
     assert go_on.returncode == 0
 
 
+KERNEL = ("--solver", "decomposition", "--loss", "hinge", "--kernel", "rbf", "--gamma", "0.01", "--C", "1e6")
+"""A problem solved in memory for a few seconds between two passes, and never to the end."""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "time limit"])
+def test_a_kernel_solver_is_stopped_where_it_works_in_memory(
+    started: Started, store: Path, tmp_path: Path, name: str
+) -> None:
+    """Where there is no time for a checkpoint the one of the moment before stands: when all was read."""
+    limit = ("--time-limit", "6", "--at-limit", "stop") if name == "time limit" else ()
+    fit = started("fit", store, "m", *KERNEL, "--checkpoint-every", "0.1", *limit)
+    began = time.monotonic() + 6.0
+    if name == "SIGTERM":
+        wait_for(tmp_path / "m.run" / "checkpoint" / "ckpt-A")
+        time.sleep(1.0)
+        began = time.monotonic()
+        fit.send_signal(signal.SIGTERM)
+    _, said = fit.communicate(timeout=60)
+    assert (fit.returncode, time.monotonic() - began < 5 + 15 * (name != "SIGTERM")) == (75, True), said
+    assert re.search(
+        rf"{name}: (no time for a checkpoint\. The )?checkpoint saved at epoch \d.* Resume: .*--resume", said
+    )
+
+
+def test_a_time_limit_ends_what_is_done_in_memory(started: Started, store: Path, tmp_path: Path) -> None:
+    fit = started("fit", store, "m", *KERNEL, "--time-limit", "3")
+    _, said = fit.communicate(timeout=60)
+    assert (fit.returncode, said) == (0, "")
+
+
 STUCK = """
 import sys, time
 from streamsvm.jobs import interruption
