@@ -16,6 +16,24 @@ from streamsvm.store import journal
 
 ROWS, COLUMNS = 600, 6
 CHUNK = 4096
+RBF = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "loss": "squared_hinge"}
+EXACT: dict[str, dict[str, Any]] = {
+    "blended": {**RBF, "solver": "blended", "options": {"pool": 150}},
+    "decomposition": {**RBF, "solver": "decomposition", "options": {"pool": 150}},
+    **{
+        name: {**RBF, "solver": name, "options": {"pool": 150, "epsilon": 1e-9, "iterations": 200}}
+        for name in ("fw", "mfw")
+    },
+    **{
+        f"{name} sampled": {
+            **RBF,
+            "solver": name,
+            "options": {"pool": 300, "sample": 20, "epsilon": 1e-9, "iterations": 90},
+        }
+        for name in ("swap", "partan")
+    },
+}
+"""Solvers that evaluate the kernel on the rows, with pools that do not hold all of them."""
 
 
 def table(rows: int = ROWS, columns: int = COLUMNS, classes: int = 2) -> str:

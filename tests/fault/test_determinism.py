@@ -23,7 +23,7 @@ from streamsvm.schedule import plan as schedule
 from streamsvm.store import open_store
 from streamsvm.store.memory import MemoryStore
 from streamsvm.types import Stop
-from tests.fault.golden import CHUNK, fit_job, ingested, placed, write_table
+from tests.fault.golden import CHUNK, EXACT, fit_job, ingested, placed, write_table
 from tests.fault.test_alignment import SOURCES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -34,6 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
     "assg": {"solver": "assg"},
     "nystrom": {"solver": "newton", "kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "fly"},
+    **EXACT,
 }
 
 

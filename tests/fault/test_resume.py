@@ -17,7 +17,7 @@ from streamsvm.jobs.fit import fit
 from streamsvm.jobs.interruption import current
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.training import Trainer
-from tests.fault.golden import fit_job, fitted, ingested, placed, write_table
+from tests.fault.golden import EXACT, fit_job, fitted, ingested, placed, write_table
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "dcd": {},
@@ -36,6 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "options": {"pool": 50, "working": 32},
     },
     "balanced": {"class_weight": "balanced", "standardize": True},
+    **EXACT,
 }
 
 
