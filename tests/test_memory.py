@@ -120,3 +120,24 @@ def test_rows_kept_in_memory_are_in_the_plan(
     assert plan["blocks"] == "kept in memory"
     assert done.peak <= plan["total"]
     assert done.peak >= layout.bytes_per_pass + 8 * layout.rows  # what is watched is what is meant
+
+
+REGIMES: dict[str, dict[str, int]] = {
+    "blended": {"pool": 2000, "keep": 3000},
+    "decomposition": {"pool": 2000},
+    "partan": {"pool": 20_000, "iterations": 40},
+    "mfw": {"pool": 20_000, "iterations": 40, "sample": 50},
+}
+
+
+@pytest.mark.parametrize("solver", REGIMES)
+def test_solvers_that_evaluate_the_kernel_keep_to_the_plan(
+    stores: dict[str, Path], solver: str, tmp_path: Path
+) -> None:
+    """Pools of a part of the rows."""
+    settings = [part for name, value in REGIMES[solver].items() for part in ("--set", f"solver.{name}={value}")]
+    kernel = ["--kernel", "rbf", "--gamma", 0.05, "--loss", "squared_hinge", "--solver", solver]
+    done, plan, certificate = fitted(stores["small"], tmp_path / "m", 360 * MIB, *kernel, *settings)
+    assert done.peak <= plan["total"] <= 360 * MIB
+    assert plan["solver"] == solver
+    assert certificate["peak"] <= plan["total"]
