@@ -197,11 +197,13 @@ def fit_line(end: dict[str, Any]) -> str:
     stopped = "" if end["status"] == "converged" else f", stopped by {end['status']}"
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
     share, repeated, said = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
+    simplex = "on the simplex {:.3g}, {:.3g} as the method saw it".format(*end["simplex"]) if end.get("simplex") else ""
     held = f"held-out error {percent(said['error'], 4)} (C = {said['C']:g}, pass {said['pass']})" if said else ""
     return " · ".join(
         ([held] if held else [])
         + [
             f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}) after {passes}{stopped}",
+            *([simplex] if simplex else []),
             f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
             f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s"
             + (f", {repeated} reads only at another try: look at the disk" if repeated else ""),

@@ -88,6 +88,7 @@ def test_the_last_line_says_what_it_should() -> None:
         "read 3.2 GB at 1.6 GB/s · 92 % compute, 8 % wait · model.ssvm"
     )
     assert "at 1.6 GB/s, 3 reads only at another try" in fit_line(end | {"reads_repeated": 3})
+    assert "· on the simplex 0.00021, 9.8e-05 as the method saw it ·" in fit_line(end | {"simplex": [2.1e-4, 9.8e-5]})
     assert "after 1 pass, stopped by time limit" in fit_line(end | {"passes": 1, "status": "time limit"})
 
 

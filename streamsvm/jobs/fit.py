@@ -187,6 +187,7 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
     """How the run ended: what the last line of a fit says."""
     worst = max((run for run in training.runs if run.certificate), key=lambda run: run.certificate.gap)  # type: ignore[union-attr]
     assert worst.certificate is not None
+    found = worst.certificate.facts
     busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
     return {
         "status": training.status.value,
@@ -201,6 +202,7 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
         "reads_repeated": training.reads_repeated,
         "compute_share": busy,
         "validation": verdict(plan.costs, training),
+        "simplex": [found["simplex_gap"], found["seen_gap"]] if "simplex_gap" in found else None,
     }
 
 

@@ -15,7 +15,7 @@ from streamsvm.compute import expansion
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs import exact
 from streamsvm.jobs.encoding import Decoder, Encoder
-from streamsvm.jobs.fit import FitResult, fit
+from streamsvm.jobs.fit import FitResult, fit, summary
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.rows import Dense
@@ -105,6 +105,9 @@ def test_a_fit_ends_certified_and_its_model_is_the_machine(case: Case, store: Ca
     again = models.load(Path(str(result.run).removesuffix(".run")))
     X, _ = data()
     np.testing.assert_array_equal(again.decision(Dense(X)), result.model.decision(Dense(X)))
+    both = summary(result.training, result.plan)["simplex"]
+    assert (both is None) == (case.solver == "decomposition")
+    assert both is None or both == [certificate.facts["simplex_gap"], certificate.facts["seen_gap"]]
     state = result.training.runs[0].state
     assert again.weights.shape == (1, len(result.plan.solver.solution(state).numbers) + 1)
 
