@@ -9,7 +9,8 @@ algorithm, thousands of iterations to a reading; the next pass certifies.
 *randomised* (``sample`` 194): the vertex is the smallest g of so many rows drawn from the pool, computed from the support
 alone: a step costs sample x support whatever the number of rows. (194 rows hold one of the smallest 2 % with probability
 0.98.) A sampled gap within epsilon must be met twice in succession. Pools are drawn anew in every pass, from all blocks,
-so that every row can be drawn without a disk seek; the pass after the stop says the true gap beside the sampled one.
+so that every row can be drawn without a disk seek; where they do not hold all rows, a pool is left after some draws of
+each row, and the gap must be met in one on whose rows no step was made. The pass after the stop says the true gap.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ NOTES = 1.1
 """The trajectory is noted whenever the iterations have grown by this factor."""
 AGREEMENTS = 2
 """Sampled gaps within the target, one after the other, that stop the randomised regime."""
+DRAWS = 8
+"""How often a row of a pool that does not hold all rows is drawn, on average, before the next pool is."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,16 @@ class FrankWolfe(OnSimplex):
     def _randomised(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
         walk = SampledWalk(pool, state.form, self.variant, self.step == "open", state.iterations)
-        noted, agreed, gap = state.iterations * NOTES, 0, np.inf
-        for _ in range(self.iterations):
+        noted, agreed, gap, begun = state.iterations * NOTES, 0, np.inf, walk.count
+        whole, asked = pool.size >= state.problem.rows, Target(target.epsilon, target.relative)
+        for _ in range(self.iterations if whole else min(self.iterations, DRAWS * pool.size // self.sample + 1)):
             gap = walk.look(draw.integers(0, pool.size, self.sample), draw)
             if walk.count >= noted:
                 state.iterations, noted = walk.count, max(walk.count * NOTES, walk.count + 1)
                 state.note(gap, walk.f, walk.size)
-            agreed = agreed + 1 if gap <= target.allowed(walk.f) else 0
+            agreed = agreed + 1 if gap <= asked.allowed(walk.f) else 0
             if agreed == AGREEMENTS:
-                state.stopped = True
+                state.stopped = whole or walk.count == begun
                 break
             if late(state.until):
                 break

@@ -148,6 +148,19 @@ def test_the_certificate_is_that_of_the_model(method: Any, sample: int) -> None:
 
 
 @each_method
+def test_every_row_can_be_drawn(method: Any) -> None:
+    """A sampled stop in a pool of a seventh of the rows: pools follow one another, and it is the asked gap that ends it."""
+    X, y = noisy_rows()
+    problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
+    state, _, found = solve(method(epsilon=1e-3, pool=60, sample=40), problem, X, y)
+    assert found[-1].final
+    assert 4 < len(found) < 60
+    assert found[-1].facts["seen_gap"] <= 1e-3
+    assert found[-1].facts["simplex_gap"] <= 1e-2
+    assert state.support.size > 60
+
+
+@each_method
 def test_a_pool_that_is_smaller_than_the_data_is_enough(method: Any) -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
