@@ -12,6 +12,7 @@ from streamsvm.jobs import fit as fitting
 from streamsvm.jobs import resume
 from streamsvm.jobs.ingest import IngestJob, ingest
 from streamsvm.jobs.planning import FitJob
+from streamsvm.solvers import SOLVERS
 from streamsvm.store import journal
 
 ROWS, COLUMNS = 600, 6
@@ -34,6 +35,19 @@ EXACT: dict[str, dict[str, Any]] = {
     },
 }
 """Solvers that evaluate the kernel on the rows, with pools that do not hold all of them."""
+NYSTROM = {"kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "fly"}
+FITS: dict[str, dict[str, Any]] = {
+    "dcd": {},
+    "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 6},
+    "sgd": {"solver": "sgd"},
+    "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
+    "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
+    "nystrom": {"solver": "newton", **NYSTROM},
+    "nystrom-dcd": {"solver": "dcd", **NYSTROM},
+    **EXACT,
+}
+"""A setting or more of every solver there is (asserted below), small enough to be run many times."""
+assert set(SOLVERS) == {settings.get("solver", "dcd") for settings in FITS.values()}
 
 
 def table(rows: int = ROWS, columns: int = COLUMNS, classes: int = 2) -> str:

@@ -23,19 +23,10 @@ from streamsvm.schedule import plan as schedule
 from streamsvm.store import open_store
 from streamsvm.store.memory import MemoryStore
 from streamsvm.types import Stop
-from tests.fault.golden import CHUNK, EXACT, fit_job, ingested, placed, write_table
+from tests.fault.golden import CHUNK, FITS, fit_job, ingested, placed, write_table
 from tests.fault.test_alignment import SOURCES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SETTINGS: dict[str, dict[str, Any]] = {
-    "dcd": {},
-    "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 5},
-    "sgd": {"solver": "sgd"},
-    "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
-    "assg": {"solver": "assg"},
-    "nystrom": {"solver": "newton", "kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "fly"},
-    **EXACT,
-}
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +42,13 @@ def bits(job: FitJob) -> bytes:
     return b"".join(array.tobytes() for _, array in sorted(load(Path(job.model).read_bytes()).items()))
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", FITS)
 def test_how_it_is_run_does_not_matter(
     name: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefetch depth, threads of the products, where per-row state is, the format of the store, checkpoints."""
     placed(monkeypatch)
-    job = fit_job(directory / "s.zarr", tmp_path / "m", **SETTINGS[name])
+    job = fit_job(directory / "s.zarr", tmp_path / "m", **FITS[name])
     reference = bits(replace(job, prefetch=0))
     for depth in (1, 2, 4) if name in ("dcd", "newton") else (2,):
         assert bits(replace(job, prefetch=depth)) == reference
@@ -101,7 +92,7 @@ def memory_store(path: Path) -> MemoryStore:
 
 @pytest.mark.parametrize("name", ["dcd", "newton", "sgd"])
 def test_rows_in_memory_give_the_same_bits(name: str, directory: Path) -> None:
-    job = fit_job(directory / "s.zarr", directory / "unused", **SETTINGS[name])
+    job = fit_job(directory / "s.zarr", directory / "unused", **FITS[name])
     found = [
         solution_of(job, store) for store in (open_store(directory / "s.zarr"), memory_store(directory / "s.zarr"))
     ]
@@ -163,7 +154,7 @@ def test_another_order_of_the_sums_is_noticed(
 ) -> None:
     """The comparison of bits is fine enough: a reduction in the order of arrival would fail it."""
     placed(monkeypatch)
-    job = fit_job(directory / "s.zarr", tmp_path / "m", **SETTINGS[name])
+    job = fit_job(directory / "s.zarr", tmp_path / "m", **FITS[name])
     reference = bits(job)
     monkeypatch.setattr(schedule, "epoch_order", by_arrival())
     assert any(bits(job) != reference for _ in range(3))

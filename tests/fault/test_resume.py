@@ -17,26 +17,13 @@ from streamsvm.jobs.fit import fit
 from streamsvm.jobs.interruption import current
 from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.training import Trainer
-from tests.fault.golden import EXACT, fit_job, fitted, ingested, placed, write_table
+from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "dcd": {},
+    **FITS,
     "dcd-squared": {"loss": "squared_hinge", "prefetch": 0},
-    "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 6},
-    "sgd": {"solver": "sgd"},
     "sgd-r": {"solver": "sgd", "options": {"variant": "r"}},
-    "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
-    "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
-    "nystrom": {"solver": "newton", "kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "fly"},
-    "decomposition": {"solver": "decomposition", "kernel": "rbf", "options": {"pool": 100, "working": 32}},
-    "blended": {
-        "solver": "blended",
-        "kernel": "rbf",
-        "loss": "squared_hinge",
-        "options": {"pool": 50, "working": 32},
-    },
     "balanced": {"class_weight": "balanced", "standardize": True},
-    **EXACT,
 }
 
 
