@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.errors import UsageError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.detect import detect
+from streamsvm.store.sources.detect import binary_format, detect
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.missing import filled
 from streamsvm.store.sources.options import Source, SourceFile, SourceOptions, options_from
@@ -41,5 +41,16 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     files = expand(paths)
     name = detect(files) if options.format == "auto" else options.format
     options = replace(options, format=name)
+    if options.encoding is not None:
+        _check_form(files, name)
     source: Source = SOURCES[name](files, options)
     return source if options.missing == "error" else filled(source, files, options)
+
+
+def _check_form(files: Sequence[Path], expected: str) -> None:
+    """Raise DataError E-FORMAT for arrays where there was text, and for other arrays than there were."""
+    for path in files:
+        found = binary_format(path)
+        if found is not None and SOURCES[found] is not SOURCES[expected]:
+            hint = f"give {expected}, as the model was trained on, or a store ingested from this"
+            raise DataError(f"{path} looks like {found}, expected {expected}", code="E-FORMAT", hint=hint)

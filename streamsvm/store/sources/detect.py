@@ -28,16 +28,27 @@ def detect(paths: tuple[Path, ...]) -> str:
     return first
 
 
+def binary_format(path: Path) -> str | None:
+    """The format of what is no text, None for text and for what nobody knows."""
+    return "zarr" if path.is_dir() else _format_by(_head(path))
+
+
+def _head(path: Path) -> bytes:
+    with Input(path) as stream:
+        return stream.read(HEAD)
+
+
+def _format_by(head: bytes) -> str | None:
+    found = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+    return found or ("idx" if is_idx(head) else None)
+
+
 def _format_of(path: Path) -> str:
     if path.is_dir():
         return "zarr"
-    with Input(path) as stream:
-        head = stream.read(HEAD)
-    for magic, name in MAGIC.items():
-        if head.startswith(magic):
-            return name
-    if is_idx(head):
-        return "idx"
+    head = _head(path)
+    if found := _format_by(head):
+        return found
     for magic, name in UNREADABLE.items():
         if head.startswith(magic):
             raise DataError(f"{path} looks like {name}", code="E-FORMAT", hint="convert it, or pass --format")

@@ -54,6 +54,8 @@ class Schema:
     weight: str | None = None
     hash_bits: int = 0
     """Of the feature columns that all hashed columns share, after the others."""
+    dropped: tuple[str, ...] = ()
+    """Columns a table may have beside those that are read."""
 
     @property
     def width(self) -> int:
@@ -92,23 +94,29 @@ class Schema:
     def found_in(self, names: Sequence[str], label: str | None, where: str) -> Schema:
         """The same for files with these columns: label and weight may be missing.
 
-        ``label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA.
+        ``label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA for a
+        column that is missing, and for one that nobody knows: a table that has grown is another table.
         """
         if missing := [c.name for c in self.columns if c.name not in names]:
             raise DataError(f"{where} has no column {_listed(missing)}", code="E-SCHEMA", hint=_columns(names))
         recorded = self.label if self.label in names else None
         found = recorded if label is None else label_of(names, label, where)
+        if unknown := [name for name in names if name not in {*self.needed, *self.dropped, found}]:
+            said = f"{where} has the column {_listed(unknown)}, which the tables of the model did not have"
+            raise DataError(said, code="E-SCHEMA", hint="leave it out, or name it with --label where it is the label")
         return replace(self, label=found, weight=self.weight if self.weight in names else None)
 
     def to_json(self) -> dict[str, Any]:
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
-        return {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
+        said = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
+        return said | {"dropped": list(self.dropped)}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
     """What ``Schema.to_json`` wrote."""
     columns = tuple(Column(c["name"], c["kind"], tuple(c["values"])) for c in recorded["columns"])
-    return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0))
+    dropped = tuple(recorded.get("dropped", ()))
+    return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0), dropped)
 
 
 def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where: str, code: str) -> Schema:
@@ -126,7 +134,7 @@ def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where:
     if not columns:
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=_columns(names))
     hashing = any(column.kind == HASHED for column in columns)
-    return Schema(tuple(columns), label, options.weight, (options.hash_bits or 0) if hashing else 0)
+    return Schema(tuple(columns), label, options.weight, (options.hash_bits or 0) if hashing else 0, options.drop)
 
 
 def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
