@@ -7,6 +7,7 @@ anew each round. The fast tier, in tests/fault, does a fixed small part of the s
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import sys
@@ -74,6 +75,28 @@ def kill_fit(server: Server, directory: Path, draw: random.Random) -> None:
         judge("kill fit", good, f"{solver}, trial {trial}: {again.said}")
 
 
+def kill_predict(server: Server, directory: Path, draw: random.Random) -> None:
+    """Every durable step of predictions in one of three forms."""
+    from streamsvm.jobs.fit import fit
+    from tests.fault.golden import fit_job
+
+    write_table(directory, rows=draw.randrange(200, 3000), columns=draw.randrange(3, 9))
+    store = ingested(directory, store=directory / draw.choice(["s.zarr", "s.h5"]))
+    fit(fit_job(store, directory / "m", max_passes=1))
+    name, source = draw.choice(["p.npy", "p.csv", "p.txt"]), draw.choice([store, directory / "t.csv"])
+    settings = {"model": str(directory / "m"), "data": [str(source)], "output": draw.choice(["label", "decision"])}
+    reference = directory / f"reference{Path(name).suffix}"
+    steps = server.run("predict", out=str(reference), **settings).steps
+    for at in range(1, steps + 1):
+        out = directory / str(at) / name
+        out.parent.mkdir()
+        died = server.run("predict", kill=at, out=str(out), **settings).status
+        whole = not out.exists() or out.read_bytes() == reference.read_bytes()
+        again = server.run("predict", out=str(out), overwrite=True, **settings)
+        good = died == KILLED and whole and again.status == 0 and out.read_bytes() == reference.read_bytes()
+        judge("kill predict", good and os.listdir(out.parent) == [name], f"{name} at step {at}: {again.said}")
+
+
 def weights(model: Path) -> bytes:
     from safetensors.numpy import load
 
@@ -114,7 +137,14 @@ def tamper(_: Server, directory: Path, draw: random.Random) -> None:
         judge("tampered model", mutant == raw or tampering.refused(path), mutant.hex()[:80])
 
 
-PARTS: list[Callable[[Server, Path, random.Random], Any]] = [kill_ingest, kill_fit, cut_power, flip_bits, tamper]
+PARTS: list[Callable[[Server, Path, random.Random], Any]] = [
+    kill_ingest,
+    kill_fit,
+    kill_predict,
+    cut_power,
+    flip_bits,
+    tamper,
+]
 
 
 def main() -> int:

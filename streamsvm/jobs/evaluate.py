@@ -13,11 +13,10 @@ from threadpoolctl import threadpool_limits
 from streamsvm import model as models
 from streamsvm.errors import DataError
 from streamsvm.jobs.metrics import Evaluation, Tally
-from streamsvm.jobs.portions import Portions, portions
+from streamsvm.jobs.portions import Portions, asked_of, portions
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
 from streamsvm.jobs.spread.predict import counted, slices_of, work_of
 from streamsvm.model import Model
-from streamsvm.store.sources import SourceOptions
 from streamsvm.types import Report, silent
 
 REPORT_SECONDS = 0.2
@@ -63,7 +62,7 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, began = models.load(Path(job.model)), time.perf_counter()
-    asked = SourceOptions(format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline)
+    asked = asked_of(job)
     rows = portions(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -153,17 +153,40 @@ def portions(model: Model, data: Sequence[str], asked: SourceOptions) -> Portion
     return Portions(model, list(model.classes), None, [term], _source=source)
 
 
+class Asking(Protocol):
+    """A job that applies a model to files."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def label(self) -> str | None: ...
+    @property
+    def allow_no_final_newline(self) -> bool: ...
+    @property
+    def memory(self) -> int | None: ...
+
+
+def asked_of(job: Asking) -> SourceOptions:
+    """What a job says of its files, and what memory there is for knowing their columns."""
+    room = budget.memory_limit(job.memory) - sum(term.nbytes for term in budget.base_terms())
+    return SourceOptions(
+        format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline, room=max(0, room)
+    )
+
+
 def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
     """How to read files: as those the model was trained on, or as asked where nothing of them is known."""
     recorded = model.provenance.get("encoding")
     if recorded:
         changes = {"label": asked.label} if asked.label is not None else {}
-        return options_from(recorded, allow_no_final_newline=asked.allow_no_final_newline, **changes)
+        form = {"allow_no_final_newline": asked.allow_no_final_newline, "room": asked.room}
+        return options_from(recorded, **form, **changes)
     return SourceOptions(
         format=asked.format,
         label=asked.label or "none",
         features=model.columns,
         allow_no_final_newline=asked.allow_no_final_newline,
+        room=asked.room,
     )
 
 

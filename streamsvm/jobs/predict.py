@@ -19,14 +19,13 @@ from threadpoolctl import threadpool_limits
 from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.portions import Portions, portions
+from streamsvm.jobs.portions import Portions, asked_of, portions
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
 from streamsvm.jobs.spread.predict import Written, slices_of, work_of, written
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.scratch import scratch_beside, sweep_beside
-from streamsvm.store.sources import SourceOptions
 from streamsvm.types import Report, silent
 
 OUTPUTS = ("label", "decision")
@@ -93,7 +92,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
 
 def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
     model = models.load(Path(job.model))
-    asked = SourceOptions(format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline)
+    asked = asked_of(job)
     rows = portions(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))

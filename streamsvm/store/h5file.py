@@ -7,12 +7,14 @@ loaded by number). Data must not ask for either: all of it is refused before a b
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.errors import DataError, MissingError, SecurityError, StorageError, quote
+from streamsvm.store.retry import of_disk
 
 BUILT_IN_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 6: "scale-offset", 32000: "lzf"}
 """All that HDF5 or h5py bring along; szip (4) is left out: not every build can read it."""
@@ -43,6 +45,8 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         yield file
     except (OSError, RuntimeError, KeyError, ValueError) as error:
+        if of_disk(error):
+            raise StorageError(f"reading {path} failed: {os.strerror(errno.EIO)}", hint="check the disk") from error
         raise DataError(f"{path} is damaged: {quote(str(error), 160)}", code="E-HDF5", hint=HINT_CLOSED) from error
     finally:
         file.close()
@@ -51,7 +55,9 @@ def opened(path: Path) -> Iterator[Any]:
 def _unopened(path: Path, error: OSError) -> DataError | StorageError:
     text = str(error)
     if error.errno is not None and error.errno in (errno.EACCES, errno.EIO):
-        return StorageError(f"opening {path} failed: {error.strerror}", hint="check the disk and its permissions")
+        return StorageError(
+            f"opening {path} failed: {os.strerror(error.errno)}", hint="check the disk and its permissions"
+        )
     if "consistency flags" in text or "already open" in text:
         return DataError(f"{path} is marked as open for writing", code="E-HDF5", hint=HINT_SWMR)
     if "truncated" in text or "unable to" in text.lower():

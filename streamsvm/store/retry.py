@@ -52,6 +52,12 @@ def _tried(passing: int, once: Callable[[], int]) -> int:
     return once()
 
 
+def of_disk(error: Exception) -> bool:
+    """Whether the disk is to blame for what a library raised; HDF5 tells what the system said in words."""
+    said = str(error)
+    return getattr(error, "errno", None) in PASSING or any(f"'{os.strerror(number)}'" in said for number in PASSING)
+
+
 def _count() -> None:
     global _seen  # noqa: PLW0603 (a counter of the process)
     _seen += 1

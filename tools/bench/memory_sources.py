@@ -31,6 +31,8 @@ BLOCK = 4096
 """Rows drawn once and written again and again: memory does not depend on what the numbers are."""
 ENOUGH = 6 << 30
 """Bytes a fit reads at least, in as many passes as that takes: enough to see whether memory rises."""
+ROW_GROUP = 1 << 16
+"""Rows of a row group of Parquet: the footer describes each of them, and is read as a whole."""
 MOST_RISE = 1.0
 """MiB of anonymous memory for each GiB read."""
 Make = Callable[[Path, int], tuple[Path, list[str], int]]
@@ -97,12 +99,13 @@ def parquet(directory: Path, nbytes: int) -> tuple[Path, list[str], int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    (X, y), (count, starts) = block(), blocks(nbytes, 4)
-    table = pa.table({**{f"x{j}": X[:, j] for j in range(COLUMNS)}, "y": y})
+    (X, y), (count, _) = block(), blocks(nbytes, 4)
+    group = -(-ROW_GROUP // BLOCK)
+    table = pa.concat_tables([pa.table({**{f"x{j}": X[:, j] for j in range(COLUMNS)}, "y": y})] * group)
     with pq.ParquetWriter(directory / "t.parquet", table.schema, compression="none", use_dictionary=False) as file:
-        for _ in starts:
+        for _ in range(0, count, group):
             file.write_table(table)
-    return directory / "t.parquet", ["--label", "y"], count * X.nbytes
+    return directory / "t.parquet", ["--label", "y"], -(-count // group) * group * X.nbytes
 
 
 def npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.store.foreign.arrays import Foreign, Keys
 
 __all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
@@ -25,8 +25,13 @@ def foreign_format(path: Path) -> str | None:
         return "zarr" if any((path / name).is_file() for name in ZARR_FILES) and not _is_ours(path) else None
     if not path.is_file():
         return None
-    with open(path, "rb") as file:
-        return "hdf5" if file.read(len(HDF5_MAGIC)) == HDF5_MAGIC else None
+    try:
+        with open(path, "rb") as file:
+            return "hdf5" if file.read(len(HDF5_MAGIC)) == HDF5_MAGIC else None
+    except OSError as error:
+        raise StorageError(
+            f"reading {path} failed: {error.strerror}", hint="check the disk and its permissions"
+        ) from error
 
 
 def _is_ours(path: Path) -> bool:

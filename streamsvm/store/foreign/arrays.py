@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -9,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
+from streamsvm.store.retry import of_disk
 from streamsvm.store.sources.arrays import KINDS, as_float32
 
 SLICE_BYTES = 4 << 20
@@ -164,6 +167,13 @@ def _sorted_rows(X: CSR) -> CSR:
         where = int(row[1:][same][0])
         raise DataError(f"a column occurs twice in row {where + 1} of a slice", code="E-DUP", hint="sum them first")
     return CSR(data, indices, X.indptr)
+
+
+def unreadable(error: Exception, what: str, code: str, hint: str) -> DataError | StorageError:
+    """What a library raised while it read: the disk's fault where the system says so, else the data's."""
+    if of_disk(error):
+        return StorageError(f"{what}: {os.strerror(errno.EIO)}", hint="check the disk")
+    return DataError(f"{what}: {quote(str(error), 120)}", code=code, hint=hint)
 
 
 def check_numbers(array: RowArray, dimensions: int) -> None:

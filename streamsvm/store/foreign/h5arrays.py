@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store import h5file
-from streamsvm.store.foreign.arrays import DenseRows, Features, Foreign, Keys, SparseRows
+from streamsvm.store.foreign.arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
 
 
 class H5Array:
@@ -40,8 +40,8 @@ class H5Array:
                 return self._dataset.asstr()[start:stop].astype(np.str_)
             return self._dataset[start:stop]
         except (OSError, RuntimeError) as error:
-            text = f"{self.name} cannot be read in rows {start + 1}-{stop}: {quote(str(error), 120)}"
-            raise DataError(text, code="E-HDF5", hint="get the file again") from error
+            text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
+            raise unreadable(error, text, "E-HDF5", "get the file again") from error
 
 
 def _compact(dataset: Any) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign import zmeta
-from streamsvm.store.foreign.arrays import DenseRows, Features, Foreign, Keys, SparseRows
+from streamsvm.store.foreign.arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
 from streamsvm.store.foreign.zmeta import ArrayMeta
 
 
@@ -35,8 +35,8 @@ class ZArray:
             values = np.asarray(self._array[start:stop])
             return values.astype(np.str_) if self.dtype.kind == "U" else values
         except Exception as error:  # whatever codecs say of damaged data
-            text = f"{self.name} cannot be read in rows {start + 1}-{stop}: {quote(str(error), 120)}"
-            raise DataError(text, code="E-CRC", hint="get the array again") from error
+            text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
+            raise unreadable(error, text, "E-CRC", "get the array again") from error
 
 
 def _opened(directory: Path) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.errors import DataError, SecurityError, quote
+from streamsvm.store.foreign.arrays import unreadable
 
 LARGEST_METADATA = 16 << 20
 MOST_CHUNKS = 10**7
@@ -146,7 +147,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         node = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_METADATA else None
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read: {quote(str(error), 120)}", code="E-META", hint=HINT) from error
+        raise unreadable(error, f"{path} cannot be read", "E-META", HINT) from error
     if not isinstance(node, dict):
         raise DataError(f"{path} does not describe anything", code="E-META", hint=HINT)
     return node

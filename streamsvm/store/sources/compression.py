@@ -259,4 +259,7 @@ def _open(path: Path) -> Any:
 def digest_of(path: Path) -> str:
     """The sha256 of a file that is not read forward. Raises MissingError, StorageError."""
     with _open(path) as raw:
-        return hashlib.file_digest(raw, "sha256").hexdigest()
+        try:
+            return hashlib.file_digest(raw, "sha256").hexdigest()
+        except OSError as error:
+            raise StorageError(f"reading {path} failed: {error.strerror}", hint="check the disk") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -101,7 +102,19 @@ def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files in a directory."""
-    return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    return path.stat().st_size if path.is_file() else sum(os.stat(file).st_size for file in files_below(path))
+
+
+def files_below(directory: Path | str) -> Iterator[str]:
+    """The files in a directory in order of their names: a directory of chunks has too many to hold as ``Path``."""
+    with os.scandir(directory) as found:
+        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    for name, below in entries:
+        path = os.path.join(directory, name)
+        if below:
+            yield from files_below(path)
+        elif os.path.isfile(path):
+            yield path
 
 
 def digest_of_tree(path: Path) -> str:
@@ -109,6 +122,6 @@ def digest_of_tree(path: Path) -> str:
     if path.is_file():
         return digest_of(path)
     found = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        found.update(f"{file.relative_to(path)}\0{digest_of(file)}\n".encode())
+    for file in files_below(path):
+        found.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file))}\n".encode())
     return found.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamsvm.errors import DataError, StorageError, quote
+from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.store.sources.compression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions, check_width
 from streamsvm.store.sources.schema import plan_schema, same_columns, schema_from
@@ -21,6 +22,8 @@ from streamsvm.types import Batch
 BUFFERS, LARGEST_BUFFER, LEAST_BUFFER = 16 << 20, 1 << 20, 16 << 10
 """Pages are read through a buffer a column instead of a whole column chunk at a time: of all columns, of one."""
 CENSUS_ROWS = 65_536
+FOOTER_FACTOR = 13
+"""What pyarrow makes of a footer, in its bytes (measured: 12)."""
 
 
 class ParquetSource:
@@ -31,6 +34,8 @@ class ParquetSource:
         self.notices: dict[str, int] = Counter()
         self._paths = paths
         self._missing = options.missing != "error"
+        for path in paths:
+            _check_footer(path, options.room)
         types = _types(paths[0])
         check_width(str(paths[0]), len(types), options.room)
         for other in paths[1:]:
@@ -90,6 +95,18 @@ def _open(path: Path) -> Any:
 def _types(path: Path) -> dict[str, pa.DataType]:
     with _explained(path):
         return {field.name: field.type for field in pq.read_schema(path)}
+
+
+def _check_footer(path: Path, room: int | None) -> None:
+    """Raise BudgetError when there is no memory for the footer, which describes each column of each row group."""
+    with open(path, "rb") as file:
+        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
+        size = int.from_bytes(file.read(4), "little")
+    needed = FOOTER_FACTOR * min(size, path.stat().st_size)
+    if room is not None and needed > room:
+        found = f"the footer of {path} has {size} bytes: about {needed >> 20}MiB are needed to know its columns and row groups"
+        hint = f"write it with larger row groups, or give {(needed - room >> 20) + 1}MiB more with --memory"
+        raise BudgetError(f"{found}, {room >> 20}MiB are left", hint=hint)
 
 
 def _rows(path: Path) -> int:
