@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from streamsvm import __version__
-from streamsvm.errors import SecurityError, StorageError, StreamSVMError
+from streamsvm.errors import SecurityError, StorageError, StreamSVMError, UsageError
 
 COMMANDS = {
     "synth": ("streamsvm.cli.jobs", "Make a store of random rows: any number, the same for the same seed."),
@@ -115,6 +115,8 @@ def _known(error: BaseException) -> StreamSVMError | None:
         return error
     if isinstance(error, PermissionError):
         return SecurityError(f"{error.filename}: {error.strerror}", hint="check its permissions", code="E-PERMISSION")
+    if isinstance(error, ValueError) and str(error) == "embedded null byte":
+        return UsageError("a name has a NUL character in it", hint="no file can have such a name")
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename else ""
         return StorageError(f"{where}{error.strerror}", hint="check the disk and what is on it")

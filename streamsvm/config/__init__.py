@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 from streamsvm.config.schema import Field, fields_of, parse
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
 
+LARGEST = 1 << 20
+"""Bytes of a job file."""
+
 
 class Step(NamedTuple):
     """A command that is a job: where its settings and its action are, and which fields are positional."""
@@ -77,11 +80,17 @@ def _paths(kind: type, value: Any) -> Any:
 def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """The steps of a job file in order, with values by field name. Raises MissingError, ConfigError."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise ConfigError(f"{path} has more than {LARGEST >> 20} MiB", hint="is it a job file? see configs/")
+        tables = tomllib.loads(text.decode())
     except (FileNotFoundError, IsADirectoryError) as error:
         raise MissingError(f"there is no job file at {path}", hint="see configs/ for examples") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="fix that line") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is not TOML of ours: it is nested too deeply", hint="see configs/") from error
     steps = []
     for name, content in tables.items():
         if name not in STEPS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.errors import ExistsError
+from streamsvm.errors import ExistsError, SecurityError
 from streamsvm.registry import Registry
 from streamsvm.types import Chunk, Store
 
@@ -55,10 +55,12 @@ def create(
     store_format: str | None = None,
     compression: str = "none",
 ) -> StoreWriter:
-    """A writer for a new store. Raises ExistsError when something is there and ``overwrite`` is not set."""
+    """A writer for a new store. Raises ExistsError when something is there and ``overwrite`` is not set, SecurityError."""
     from streamsvm.store import manifest
     from streamsvm.store.writer import StoreWriter
 
+    if path.is_symlink():
+        raise SecurityError(f"{path} is a link to somewhere else", hint="name the place itself, or remove the link")
     if path.exists() and not overwrite:
         raise ExistsError(f"{path} exists already", hint="choose another name, or pass --overwrite")
     name = store_format or SUFFIXES.get(path.suffix, "zarr")
