@@ -90,7 +90,7 @@ PHASES: dict[str, Phase] = {
     "dcd": fitted("dcd", tolerance=1e-9, max_passes=6),
     "sgd": fitted("sgd", loss="hinge", tolerance=1e-9, max_passes=6),
     "assg": fitted("assg", loss="hinge", tolerance=1e-9, max_passes=6),
-    "blended": fitted("blended", "few.zarr", kernel="rbf", gamma=0.05, tolerance=1e-6, max_passes=4),
+    "blended": fitted("blended", "few.zarr", kernel="rbf", gamma=0.05, tolerance=1e-3, max_passes=3),
     "validation": fitted("newton", validation=0.1, patience=3, tolerance=1e-7),
     "embed": embedded,
     "ingest": ingested,
@@ -194,7 +194,7 @@ def trials(name: str, place: Path, seeds: int) -> Counter[str]:
                 client.wait_for_workers(2, timeout=60)
                 rng, began = random.Random(seed), time.monotonic()
                 moment = rng.uniform(0.0, whole)
-                with deadline(whole + MOST_SECONDS):
+                with deadline(2.0 * whole + MOST_SECONDS):  # what is lost is done again
                     death = threading.Timer(moment, workers.kill, (rng.randrange(2),))
                     found = trial(phase, place / f"{name}-{seed}", client, death)
                 died = "killed" if time.monotonic() - began > moment else "spared"

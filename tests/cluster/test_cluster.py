@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from streamsvm.jobs.planning import FitJob
 from streamsvm.jobs.predict import PredictJob, predict
 from streamsvm.jobs.spread.executor import Here
 from streamsvm.jobs.tune import tune
+from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store
 from tests.cluster.conftest import rows_of
 from tests.cluster.processes import Processes, command, environment
@@ -190,6 +194,39 @@ def test_a_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered:
         "1": int(codes.sum()), "-1": int(1000 - codes.sum()),
     }  # fmt: skip
     np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
+
+
+def test_a_dask_array_is_never_gathered(tmp_path: Path, client: Client) -> None:
+    """160 MB in blocks of 4 MB: whoever calls holds a few chunks at a time, the scheduler nothing of them."""
+    small = dask.array.random.random((1_000, 50), chunks=(500, 50))
+    ingest_dask(small, dask.array.arange(1_000, chunks=500) % 2, tmp_path / "small.zarr", client=client)
+    rows = dask.array.random.random((400_000, 50), chunks=(10_000, 50))
+    scheduler = psutil.Process(client.run_on_scheduler(os.getpid))
+    before = (anonymous_bytes(), scheduler.memory_info().rss)
+    most = [0, 0]
+    with sampled(lambda: [anonymous_bytes(), scheduler.memory_info().rss], most):
+        ingest_dask(rows, dask.array.arange(400_000, chunks=10_000) % 2, tmp_path / "s.zarr", client=client)
+    assert open_store(tmp_path / "s.zarr").layout.rows == 400_000
+    for peak, start in zip(most, before, strict=True):
+        assert peak - start < 32 << 20
+
+
+@contextmanager
+def sampled(look: Any, most: list[int]) -> Iterator[None]:
+    """Keep the largest of what ``look`` says while something is done."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(0.01):
+            most[:] = map(max, most, look())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("clustered", [False, True])
