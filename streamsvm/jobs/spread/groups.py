@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.types import Layout
 
-GROUP_BYTES = 16 << 20
+GROUP_BYTES = 32 << 20
 """Of a group, about: enough work to be worth a message, little enough to share out evenly."""
 MOST_GROUPS = 1024
 

@@ -1,8 +1,9 @@
-"""The fit loop over many workers: a round is a pass over all groups side by side, joined and closed on the driver.
+"""The fit loop over many workers: a round is a pass over all groups side by side, joined and closed there.
 
 Batch solvers only sum up in a pass. Their groups are fixed by the layout, joined two by two in a fixed tree on the
-workers, and the pass is closed there too (``closing``), so that one, two or four workers, and this process alone, find the same bits. A run without a cluster sums over
-chunk after chunk instead: it finds the same numbers up to rounding, and the same bits where there is one group.
+workers, and the pass is closed there too (``closing``), so that one, two or four workers, and this process alone, find
+the same bits. A run without a cluster sums over chunk after chunk instead: it finds the same numbers up to rounding, and
+the same bits where there is one group.
 
 Row-wise solvers move while they go. There are few groups, as many as workers unless ``groups`` says so, because they
 lose touch with each other: a solver joins what came of all copies of its state at once, in the order of the groups. One
