@@ -29,8 +29,6 @@ from streamsvm.solvers.simplex import OnSimplex
 from streamsvm.solvers.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.walk import Walk
 
-NOTES = 1.1
-"""The trajectory is noted whenever the iterations have grown by this factor."""
 AGREEMENTS = 2
 """Sampled gaps within the target, one after the other, that stop the randomised regime."""
 DRAWS = 8
@@ -68,12 +66,9 @@ class FrankWolfe(OnSimplex):
     def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         columns = Columns(pool, state.form, max(self.cache // (4 * pool.size), 2))
         walk = Walk(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
-        noted = state.iterations * NOTES
         for _ in range(self.iterations):
             gap = walk.gap()
-            if walk.count >= noted:
-                state.iterations, noted = walk.count, max(walk.count * NOTES, walk.count + 1)
-                state.note(gap, walk.f, int(np.count_nonzero(walk.a)))
+            state.watch(walk, gap)
             if gap <= target.allowed(walk.f) or late(state.until):
                 break
             walk.advance()
@@ -84,13 +79,11 @@ class FrankWolfe(OnSimplex):
     def _randomised(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
         walk = SampledWalk(pool, state.form, self.variant, self.step == "open", state.iterations)
-        noted, agreed, gap, begun = state.iterations * NOTES, 0, np.inf, walk.count
+        agreed, gap, begun = 0, np.inf, walk.count
         whole, asked = pool.size >= state.problem.rows, Target(target.epsilon, target.relative)
         for _ in range(self.iterations if whole else min(self.iterations, DRAWS * pool.size // self.sample + 1)):
             gap = walk.look(draw.integers(0, pool.size, self.sample), draw)
-            if walk.count >= noted:
-                state.iterations, noted = walk.count, max(walk.count * NOTES, walk.count + 1)
-                state.note(gap, walk.f, walk.size)
+            state.watch(walk, gap)
             agreed = agreed + 1 if gap <= asked.allowed(walk.f) else 0
             if agreed == AGREEMENTS:
                 state.stopped = whole or walk.count == begun

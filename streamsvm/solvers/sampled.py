@@ -70,6 +70,10 @@ class SampledWalk:
         self._lots = [take(pool.X, np.array(self.members))]
         self.f = -0.5 * float(pool.x @ pool.v)
 
+    @property
+    def support(self) -> int:
+        return int(np.count_nonzero(self.a))
+
     def look(self, drawn: Int64, draw: np.random.Generator) -> float:
         """The gap over the rows drawn; finds the vertices of the next step."""
         away = self.variant in {"mfw", "swap"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,6 +13,19 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.offers import Offers
 from streamsvm.solvers.pool import Form, Pool
 from streamsvm.types import Problem
+
+NOTES = 1.1
+"""The trajectory is noted whenever the iterations have grown by this factor."""
+
+
+class Walker(Protocol):
+    """A method under way: iterations made, f, rows with weight."""
+
+    count: int
+    f: float
+
+    @property
+    def support(self) -> int: ...
 
 
 class Reached(NamedTuple):
@@ -67,6 +80,14 @@ class SimplexState:
     began: float = field(default_factory=time.perf_counter)
     trajectory: list[list[float]] = field(default_factory=list)
     """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
+    due: float = 0.0
+    """Iterations at which the next entry is made."""
+
+    def watch(self, walk: Walker, gap: float) -> None:
+        """Note where a method is, if it is time to."""
+        if walk.count >= self.due:
+            self.iterations, self.due = walk.count, max(walk.count * NOTES, walk.count + 1)
+            self.note(gap, walk.f, walk.support)
 
     def note(self, gap: float, f: float, support: int) -> None:
         self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])

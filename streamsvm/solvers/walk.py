@@ -49,6 +49,10 @@ class Walk:
         if self.variant == "partan":
             self.before, self.g_before = self.a.copy(), self.g.copy()
 
+    @property
+    def support(self) -> int:
+        return int(np.count_nonzero(self.a))
+
     def gap(self) -> float:
         """2 f - min g; finds the vertex to step toward."""
         self.i = lowest(self.g)
