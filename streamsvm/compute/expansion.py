@@ -19,8 +19,12 @@ TILE_POINTS = 512
 """A tile of kernel values stays in the second-level cache while it is made, finished and weighed."""
 DENSE_BYTES = 8 << 20
 """How much of the points a thread makes dense at a time."""
-SCRATCH = MOST_THREADS * (2 * DENSE_BYTES + 4 * TILE_ROWS * TILE_POINTS)
-"""Bytes an expansion needs beside its arguments, at most."""
+
+
+def scratch_bytes(columns: int) -> int:
+    """What an expansion needs beside its arguments, at most."""
+    dense = max(min(DENSE_BYTES, 4 * columns * TILE_POINTS), 4 * columns)
+    return MOST_THREADS * (2 * dense + 4 * TILE_ROWS * TILE_POINTS)
 
 
 def expand(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, out: Float64) -> None:

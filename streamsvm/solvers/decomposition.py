@@ -15,20 +15,21 @@ are exact for the a that the moves led to. Any b bounds the optimum; a grid arou
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.compute.coordinates import coordinates, shifted_losses
-from streamsvm.compute.expansion import SCRATCH, expand
+from streamsvm.compute.expansion import expand, scratch_bytes
 from streamsvm.compute.losses import dual_sum
 from streamsvm.compute.subset import bytes_per_row, members, take
 from streamsvm.errors import StreamSVMError
-from streamsvm.rows import Float64, Rows
+from streamsvm.rows import Rows
+from streamsvm.solvers.decomposition_state import DecompositionState
 from streamsvm.solvers.levels import CROWD, SHALLOW, WORST, improve_on_levels
 from streamsvm.solvers.pool import (
+    MOST_ROUNDS,
     ROW_BYTES,
     Form,
     Pool,
@@ -40,6 +41,7 @@ from streamsvm.solvers.pool import (
     worst,
 )
 from streamsvm.solvers.shorten import SAMPLE, bytes_for, drawn, short_values, shortened
+from streamsvm.solvers.together import values_of, worthwhile
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 FIRST = 32768
@@ -47,53 +49,11 @@ FIRST = 32768
 is work for an x that is soon another."""
 KEEP = 0.25
 """The most of a new pool that is taken from the last one: rows still between their bounds."""
-SHIFTS = 64
-"""Intercepts tried on either side of the last estimate."""
 ROUNDS = 4
 """Subsets of a pool on levels that are solved before the next pass: a pass costs little beside them, and it brings a
 certificate, a checkpoint, a look at the time limit."""
 LEAP = 0.1
 """The pool is solved until its violation is this part of what the pass found over all rows."""
-
-
-@dataclass(slots=True)
-class DecompositionState:
-    """``pool`` is what is in memory; ``moved`` and ``weights`` what f of the other rows does not have yet."""
-
-    problem: Problem
-    form: Form
-    room: int
-    """Rows the next pool may have."""
-    pool: Pool | None = None
-    moved: Rows | None = None
-    weights: Float64 = field(default_factory=lambda: np.empty(0))
-    support: Pool | None = None
-    """The rows with a_i > 0 at the end of the last pass; where fewer are allowed, a draw of those."""
-    met: list[Pool] = field(default_factory=list)
-    met_rows: int = 0
-    """The same of the pass under way, and how many there are in truth."""
-    carrying: int = 0
-    """How many there were in the last pass."""
-    offers: list[Pool] = field(default_factory=list)
-    rate: float = 1.0
-    """The share of violators that is offered."""
-    crowd: int = 0
-    """Violators met in this pass."""
-    intercept: float = 0.0
-    reach: float = 1.0
-    """How far from ``intercept`` the best one is looked for."""
-    certifying: bool = False
-    until: float = math.inf
-    """When the work in memory is to end."""
-    short: Pool | None = None
-    """The shortened model, while its primal is summed and after."""
-    short_square: float = 0.0
-    dual: float = 0.0
-    square: float = 0.0
-    """x'Kx."""
-    losses: Float64 = field(default_factory=lambda: np.zeros(2 * SHIFTS + 1))
-    top: float = -np.inf
-    bottom: float = np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +74,27 @@ class Decomposition:
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        held = 3 * min(self.pool, layout.rows) * row
+        pool = min(self.pool, layout.rows) * row
         gram = 4 * min(self.working, layout.rows) ** 2
-        support = 2 * min(2 * SAMPLE * self.max_support or layout.rows, layout.rows) * row
-        short = bytes_for(min(self.max_support, layout.rows))
-        return Cost(fixed=held + gram + SCRATCH + support + short, per_row=16, per_block_row=2 * ROW_BYTES)
+        if self.max_support:
+            support = 2 * min(2 * SAMPLE * self.max_support, layout.rows) * row
+            held = 3 * pool + gram + support + bytes_for(min(self.max_support, layout.rows))
+        else:  # the support is collected when no working set is solved any more
+            held = max(3 * pool + gram, 2 * pool + 2 * layout.rows * row)
+        return Cost(fixed=held + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
 
     def start(self, problem: Problem) -> DecompositionState:
         room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST)
         rate = 1.0 if problem.rows <= CROWD * room else room / problem.rows
         return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
+
+    def foresee(self, states: list[DecompositionState], X: Rows) -> None:
+        """Evaluate the kernel once for all problems in which rows moved that are not all there are."""
+        known = [(s, s.moved) for s in states if s.moved is not None and s.pool and s.pool.size < s.problem.rows]
+        moved = [rows for _, rows in known]
+        if len(known) > 1 and worthwhile(moved, X):
+            for (state, _), values in zip(known, values_of(moved, states[0].form, X), strict=True):
+                state.foreseen = values
 
     def visit(self, state: DecompositionState, block: Block) -> None:
         self._catch_up(state, block)
@@ -131,8 +102,9 @@ class Decomposition:
         self._measure(state, block, rows)
         if state.short is not None:
             return
-        self._meet(state, rows)
-        if not state.certifying:
+        if self.max_support or state.collecting:
+            self._meet(state, rows)
+        if not state.collecting:
             self._offer(state, rows, block.seed)
 
     def _catch_up(self, state: DecompositionState, block: Block) -> None:
@@ -146,12 +118,13 @@ class Decomposition:
         f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
         others = np.ones(n, bool)
         others[own] = False
-        if others.all():
-            expand(block.X, state.moved, state.weights, state.form.kernel, state.form.columns, f)
+        if state.foreseen is not None:
+            f[others] += state.foreseen[others]
+            state.foreseen = None
         elif others.any():
-            change = np.zeros(n - len(own))
-            rest = take(block.X, np.flatnonzero(others))
-            expand(rest, state.moved, state.weights, state.form.kernel, state.form.columns, change)
+            change, moved = np.zeros(n - len(own)), state.moved
+            rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
+            expand(rest, moved.X, moved.x, state.form.kernel, state.form.columns, change)
             f[others] += change
 
     def _derive(self, state: DecompositionState, block: Block) -> Pool:
@@ -165,20 +138,17 @@ class Decomposition:
         p, f = state.problem, block.rows["f"]
         top, bottom = extremes(rows)
         state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
+        state.carried += int(np.count_nonzero(rows.x))
         state.square += float(rows.x @ f)
         state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
         if state.short is not None:
             f, part = short_values(state.short, state.form, block)
             state.short_square += part
-        shifted_losses(f, block.y, block.s, p.C, p.loss, self._shifts(state), state.losses)
-
-    def _shifts(self, state: DecompositionState) -> Float64:
-        return state.intercept + np.linspace(-state.reach, state.reach, 2 * SHIFTS + 1)
+        shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
 
     def _meet(self, state: DecompositionState, rows: Pool) -> None:
         """Keep the block's support rows for the model."""
         found = np.flatnonzero(rows.x)
-        state.met_rows += len(found)
         state.met.append(select(rows, found))
         if self.max_support and sum(part.size for part in state.met) > 2 * SAMPLE * self.max_support:
             state.met = [self._drawn(unite(state.met))]
@@ -215,22 +185,35 @@ class Decomposition:
 
     def finish(self, state: DecompositionState) -> Certificate:
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
-        short = state.short
+        short, collected = state.short, state.collecting or self.max_support > 0
         if short is None:
-            state.support, state.carrying = in_order(self._drawn(unite(state.met))), state.met_rows
+            state.carrying = state.carried
+            if collected:
+                state.support = in_order(self._drawn(unite(state.met)))
         square = state.square if short is None else state.short_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
         facts = {"violation": violation, "support": state.carrying, "points": short.size if short else None}
-        state.intercept, state.reach = float(self._shifts(state)[best]), max(violation, 1e-6)
+        state.intercept, state.reach = float(state.shifts()[best]), max(violation, 1e-6)
         good = primal - dual <= state.problem.tolerance * abs(primal)
-        last = good or state.certifying or short is not None
+        more = self._next(state, violation, collected=collected, last=good or state.collecting)
+        state.close()
+        state.collecting = more and state.short is None
+        return Certificate(primal, dual, exact=not more, final=short is not None, facts=facts)
+
+    def _next(self, state: DecompositionState, violation: float, *, collected: bool, last: bool) -> bool:
+        """Improve x, or see to the model; whether the certificate of this pass is not yet that of the model."""
+        if state.short is not None:
+            return False
         if not last:
             self._optimise(state, violation)
-        else:
-            state.moved = state.pool = None
-        more = last and short is None and self._shorten(state)
-        self._reset(state)
-        return Certificate(primal, dual, exact=not more, final=short is not None, facts=facts)
+            return False
+        pool, state.pool, state.moved = state.pool, None, None
+        if collected:
+            return self._shorten(state)
+        if pool is None or pool.size < state.problem.rows:
+            return True
+        state.support = select(pool, np.flatnonzero(pool.x))
+        return False
 
     def _shorten(self, state: DecompositionState) -> bool:
         """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
@@ -243,21 +226,17 @@ class Decomposition:
         state.reach = 1.0
         return True
 
-    def _reset(self, state: DecompositionState) -> None:
-        state.certifying, state.offers, state.met, state.met_rows = False, [], [], 0
-        state.dual = state.square = state.short_square = 0.0
-        state.losses[:], state.top, state.bottom, state.crowd = 0.0, -np.inf, np.inf, 0
-
     def _optimise(self, state: DecompositionState, violation: float) -> None:
         """Make the pool of the offers and of rows held before, solve it, note what moved."""
         pool = in_order(self._pool_of(state))
         state.room = min(2 * state.room, self.pool)
         state.rate = 1.0 if state.crowd <= CROWD * state.room else state.room / state.crowd
         old = pool.x.copy()
-        improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=ROUNDS, until=state.until)
-        moved = np.flatnonzero(pool.x != old)
-        state.moved, state.weights = take(pool.X, moved), (pool.x - old)[moved]
-        state.pool = pool
+        rounds = ROUNDS if pool.size == state.problem.rows else MOST_ROUNDS
+        improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=rounds, until=state.until)
+        places = np.flatnonzero(pool.x != old)
+        state.pool, state.moved = pool, select(pool, places)
+        state.moved.sign[:], state.moved.x = 1.0, (pool.x - old)[places]
 
     def _pool_of(self, state: DecompositionState) -> Pool:
         """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
@@ -271,22 +250,14 @@ class Decomposition:
         return unite([kept, self._trimmed(state, fresh, state.room - kept.size)])
 
     def certify(self, state: DecompositionState) -> None:
-        state.certifying = True
+        state.collecting = True
         self._shorten(state)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
         """Add up what each worker found; their rows are disjoint and their x is the same."""
-        first = states[0]
-        for other in states[1:]:
-            first.offers += other.offers
-            first.met += other.met
-            first.met_rows += other.met_rows
-            first.dual += other.dual
-            first.square += other.square
-            first.short_square += other.short_square
-            first.crowd += other.crowd
-            first.losses += other.losses
-            first.top, first.bottom = max(first.top, other.top), min(first.bottom, other.bottom)
+        first, *others = states
+        for other in others:
+            first.join(other)
         return first
 
     def solution(self, state: DecompositionState) -> SupportSolution:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.compute.coordinates import ridges, shifted_losses
-from streamsvm.compute.expansion import SCRATCH, expand
+from streamsvm.compute.expansion import expand, scratch_bytes
 from streamsvm.compute.order import lots, smallest
 from streamsvm.compute.subset import bytes_per_row, members
 from streamsvm.errors import StreamSVMError
@@ -81,7 +81,10 @@ class OnSimplex(ABC):
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         held = min(self.pool + (self.keep or layout.rows), layout.rows)
         short = bytes_for(min(self.max_support, layout.rows))
-        return Cost(fixed=3 * held * row + self.scratch(held) + SCRATCH + short, per_block_row=ROW_BYTES + 8)
+        return Cost(
+            fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + short,
+            per_block_row=ROW_BYTES + 8,
+        )
 
     def start(self, problem: Problem) -> SimplexState:
         form = Form(problem.kernel, problem.columns, problem.bias**2)

@@ -21,6 +21,7 @@ from streamsvm.jobs.training import Course, Trainer
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, together
 from streamsvm.solvers.blended import Blended
+from streamsvm.solvers.decomposition import Decomposition
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop
 from tests.arrays import csr_of
@@ -129,8 +130,17 @@ def test_classes_share_their_points(loss: str, sparse: bool, store: Callable[...
     assert result.plan.solver_name == "decomposition"
 
 
-def test_problems_share_kernel_values(store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    case, counts, duals = Case("blended", {"pool": 200, "working": 64}, "squared_hinge"), [], []
+@pytest.mark.parametrize(
+    ("solver", "case"),
+    [
+        (Blended, Case("blended", {"pool": 200, "working": 64}, "squared_hinge")),
+        (Decomposition, Case("decomposition", {"pool": 80, "working": 80}, "hinge")),
+    ],
+)
+def test_problems_share_kernel_values(
+    solver: Any, case: Case, store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, duals = [], []
     evaluated: list[int] = []
     plain = expansion.kernel_block
 
@@ -140,8 +150,8 @@ def test_problems_share_kernel_values(store: Callable[..., Path], monkeypatch: p
 
     monkeypatch.setattr(expansion, "kernel_block", counted)
     monkeypatch.setattr(together, "WEIGHING", 0)  # the rows are narrow
-    for foresee in (Blended.foresee, lambda *_: None):
-        monkeypatch.setattr(Blended, "foresee", foresee)
+    for foresee in (solver.foresee, lambda *_: None):
+        monkeypatch.setattr(solver, "foresee", foresee)
         evaluated.clear()
         result = fit(job_of(case, store(3), max_passes=5))
         counts.append(sum(evaluated))
