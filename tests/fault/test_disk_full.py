@@ -72,6 +72,39 @@ def test_ingest_goes_on_when_there_is_room(disk: Disk, source: Path, monkeypatch
     assert digest_of(root / "s.zarr") == digest_of(source / "s.zarr")
 
 
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of 8 MiB in a file: unlike tmpfs it may say only when syncing that there is no room."""
+    image, mounted = tmp_path / "image", tmp_path / "loop"
+    mounted.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(8 << 20)
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("a file system in a file needs root and mkfs.ext4")
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)], check=True, capture_output=True)
+    done = subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here: {done.stderr.decode().strip()}")
+    yield mounted
+    subprocess.run(["umount", str(mounted)], check=True)
+
+
+@pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
+@pytest.mark.parametrize("free", [30, 110])
+def test_a_disk_that_is_full(loop: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str, free: int) -> None:
+    monkeypatch.setattr(building, "RESERVE", 0.0)
+    filler, job = loop / "filler", ingest_job(source, store=loop / name, chunk_bytes=8192)
+    filler.write_bytes(bytes(shutil.disk_usage(loop).free - free * 1024))
+    with pytest.raises(StorageError) as caught:
+        ingest(job)
+    assert (caught.value.code, caught.value.exit_code) == ("E-NOSPACE", 74)
+    assert not leftovers(loop)
+    filler.unlink()
+    ingest(job)
+    ingested(source, store=source / name, chunk_bytes=8192, overwrite=True)
+    assert digest_of(job.store) == digest_of(source / name)
+
+
 def test_no_more_files_than_the_disk_has_room_for(disk: Disk, source: Path) -> None:
     """A file system may be out of files before it is out of bytes."""
     place = disk(4096)

@@ -203,6 +203,22 @@ def test_a_store_that_is_replaced_ends_the_fit(tmp_path: Path, monkeypatch: pyte
     assert seen == 1
 
 
+@pytest.mark.parametrize("harm", ["removed", "cut"])
+def test_a_chunk_that_goes_while_it_is_needed_ends_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    placed(monkeypatch)
+    store, unit = ingested(tmp_path), tmp_path / "s.zarr" / "X" / "c.3.0"
+
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "pass" and unit.exists():
+            unit.unlink() if harm == "removed" else os.truncate(unit, 100)
+
+    with pytest.raises(DataError, match=r"chunk 3 of store .* (is missing|has 100 bytes)") as caught:
+        fitting.fit(fit_job(store, tmp_path / "m"), report)
+    assert (caught.value.code, caught.value.exit_code) == ("E-CHUNKS", 65)
+
+
 def test_the_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed(monkeypatch)
     store = ingested(tmp_path)

@@ -54,7 +54,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 FIT = ("--loss", "hinge", "--solver", "dcd", "--tolerance", "1e-15", "--max-passes", "1000000")
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
 def test_a_fit_saves_a_checkpoint(started: Started, store: Path, tmp_path: Path, name: str) -> None:
     fit = started("fit", store, "m", *FIT, "--checkpoint-every", "0.2")
     wait_for(tmp_path / "m.run" / "checkpoint" / "ckpt-A")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from harness import arguments, evict, interleaved, scratch, show
+from reader import SUFFIX
 
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.synth import SynthJob, synth
@@ -66,11 +67,12 @@ class Contest:
 
 
 def main() -> None:
-    options = arguments(__doc__, rows=4_000_000, repeats=5, passes=3)
+    options = arguments(__doc__, rows=4_000_000, repeats=5, passes=3, format="zarr")
     with scratch() as directory:
-        synth(SynthJob("susy", str(directory / "susy"), rows=options.rows))
-        store = open_store(directory / "susy")
-        files = [p for p in (directory / "susy").rglob("*") if p.is_file()]
+        root = directory / f"susy{SUFFIX[options.format]}"
+        synth(SynthJob("susy", str(root), rows=options.rows))
+        store = open_store(root)
+        files = [p for p in root.rglob("*") if p.is_file()]
         rows = []
         for state in ("warm", "cold"):
             for sweeps in (1, 3):
@@ -83,7 +85,7 @@ def main() -> None:
                     {"cache": state, "sweeps": sweeps, **{f"{k} s": v for k, v in s.items()}, "epoch/max": ratio}
                 )
         show(
-            f"overlap: dcd on {options.rows:,} x 18 float32, {np.float32(store.layout.bytes_per_pass / 2**20):.0f} MiB",
+            f"overlap: dcd on {options.rows:,} x 18 float32 in {options.format}, {np.float32(store.layout.bytes_per_pass / 2**20):.0f} MiB",
             rows,
             options,
         )
