@@ -185,8 +185,7 @@ def main() -> None:
     with atheris.instrument_imports(include=["streamsvm"]):  # now: what is imported later is not looked into
         for seed in SEEDS[name]:
             quietly(TARGETS[name], seed)
-    if all(argument.startswith("-") for argument in sys.argv[1:]):
-        sys.argv.append(seeded(name))
+    sys.argv.append(seeded(name))  # after a corpus of the user's, which new finds go to
     atheris.Setup(sys.argv, lambda data: quietly(TARGETS[name], data))
     atheris.Fuzz()
 
