@@ -131,12 +131,13 @@ def _parse(raw: bytes, root: Path) -> Manifest:
             raise DataError(f"the manifest of {root} is damaged around what is sealed", code="E-META", hint=hint)
         _check_version(body, root)
         return msgspec.json.decode(body, type=Manifest)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
 
 
 def _check_version(body: bytes, root: Path) -> None:
-    version = json.loads(body).get("format")
+    table = json.loads(body)
+    version = table.get("format") if isinstance(table, dict) else None
     if version != FORMAT:
         made = "a newer" if isinstance(version, int) and version > FORMAT else "another"
         raise DataError(
