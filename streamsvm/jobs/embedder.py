@@ -19,6 +19,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.compute.gram import Points
 from streamsvm.errors import ExistsError, StorageError
+from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, projection_of
 from streamsvm.jobs.building import RESERVE
@@ -83,8 +84,7 @@ class Builder:
 
     def _built(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
         """Go on with what an interrupted build of the same left, or begin; ``found``: the key of what is there."""
-        foreign = found is not None or (self.target.exists() and not (self.target / JOURNAL).exists())
-        if foreign and not self.job.overwrite:
+        if (found is not None or not _ours(self.target)) and not self.job.overwrite:
             hint = "choose another name, or pass --overwrite"
             raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
         writer = create(self.target, sparse=False, chunk_bytes=self.job.chunk_bytes, overwrite=True)
@@ -199,6 +199,13 @@ class Builder:
             "names": None,
         }
         return facts if saved["scale"] is None else facts | {"scale": saved["scale"]}
+
+
+def _ours(target: Path) -> bool:
+    """Whether there is nothing yet, or what a build left: a journal, or less where it was killed before it had one."""
+    if not target.is_dir() or (target / JOURNAL).exists():
+        return target.is_dir() or not target.exists()
+    return all(path.name == MAP or path.name.endswith(durable.PARTIAL) for path in target.iterdir())
 
 
 def read_journal(directory: Path, key: str) -> dict[str, Any] | None:

@@ -190,6 +190,33 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dt
     assert files_of(a) == files_of(b)
 
 
+EARLY = """
+import os, signal, sys, json
+from streamsvm import durable
+from streamsvm.jobs import embedder
+from streamsvm.jobs.embed import EmbedJob, embed
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "map":
+    durable.os.replace = killed
+else:
+    embedder.column_scale = killed
+embed(EmbedJob(**json.loads(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("moment", ["map", "scale"])
+def test_a_build_killed_before_it_has_a_journal_is_begun_again(dense, tmp_path, moment):
+    settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": CHUNK, "dtype": "int8"}
+    text = json.dumps({"store": dense, "embedding": str(tmp_path / "b"), **settings})
+    ended = subprocess.run([sys.executable, "-c", EARLY, text, moment], cwd=Path.cwd(), check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert any((tmp_path / "b").iterdir())
+    embed(EmbedJob(dense, str(tmp_path / "b"), **settings))
+    embed(EmbedJob(dense, str(tmp_path / "a"), **settings))
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
 def test_a_damaged_map_is_noticed(dense, tmp_path):
     embed(job(dense, tmp_path / "e"))
     path = tmp_path / "e" / "map.safetensors"
