@@ -26,8 +26,8 @@ from streamsvm.compute.losses import dual_sum
 from streamsvm.compute.subset import bytes_per_row, members, take
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Rows
-from streamsvm.solvers.decomposition_state import DecompositionState
-from streamsvm.solvers.levels import CROWD, SHALLOW, WORST, improve_on_levels
+from streamsvm.solvers.decomposition_state import SHIFTS, DecompositionState
+from streamsvm.solvers.levels import CROWD, SHALLOW, WORST, improve_on_levels, threshold
 from streamsvm.solvers.pool import (
     MOST_ROUNDS,
     ROW_BYTES,
@@ -193,7 +193,9 @@ class Decomposition:
         square = state.square if short is None else state.short_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
         facts = {"violation": violation, "support": state.carrying, "points": short.size if short else None}
-        state.intercept, state.reach = float(state.shifts()[best]), max(violation, 1e-6)
+        at_the_edge = best in {0, 2 * SHIFTS}  # it lies further out
+        wide = 4.0 * state.reach if at_the_edge else 0.0
+        state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
         good = primal - dual <= state.problem.tolerance * abs(primal)
         more = self._next(state, violation, collected=collected, last=good or state.collecting)
         state.close()
@@ -234,6 +236,8 @@ class Decomposition:
         old = pool.x.copy()
         rounds = ROUNDS if pool.size == state.problem.rows else MOST_ROUNDS
         improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=rounds, until=state.until)
+        level = threshold(pool)
+        state.intercept = level if np.isfinite(level) else state.intercept
         places = np.flatnonzero(pool.x != old)
         state.pool, state.moved = pool, select(pool, places)
         state.moved.sign[:], state.moved.x = 1.0, (pool.x - old)[places]

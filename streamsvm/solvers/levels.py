@@ -78,14 +78,14 @@ def subset(pool: Pool, count: int, recent: NDArray[np.int64]) -> NDArray[np.int6
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])]
     free = np.random.default_rng(len(free)).permutation(free)[: count // 2]
     top, bottom = extremes(pool)
-    fresh = np.flatnonzero(depth(pool, _threshold(pool)) > SHALLOW * (top - bottom))
+    fresh = np.flatnonzero(depth(pool, threshold(pool)) > SHALLOW * (top - bottom))
     if len(fresh) > CROWD * count:
         drawn = np.random.default_rng(len(fresh)).permutation(fresh)[: count - len(free) - WORST]
         return np.union1d(free, np.union1d(drawn, worst(pool, WORST)))
     return np.union1d(free, worst(pool, count - len(free)))
 
 
-def _threshold(pool: Pool) -> float:
+def threshold(pool: Pool) -> float:
     """An estimate of what all v between their bounds have at the optimum."""
     free = (pool.x > pool.low) & (pool.x < pool.high)
     return float(np.median(pool.v[free])) if free.any() else 0.5 * sum(extremes(pool))

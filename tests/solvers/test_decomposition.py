@@ -176,6 +176,17 @@ def test_workers_together_find_what_one_finds() -> None:
     np.testing.assert_allclose(together.coefficients, single.coefficients)
 
 
+@pytest.mark.parametrize("positive", [0.03, 0.97])
+def test_the_intercept_is_found_wherever_it_is(positive: float) -> None:
+    """Of few rows of one class the intercept is far from 0 when the violation is small already."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4)).astype(np.float32)
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=600) > np.quantile(X[:, 0], 1 - positive), 1.0, -1.0)
+    problem = problem_of(X, Hinge(), 10.0, 0.02, 1e-4)
+    _, _, found = solve(Decomposition(), problem, X, y.astype(np.float32), passes=12)
+    assert found[-1].gap <= 1e-4
+
+
 def test_no_pass_no_model() -> None:
     X, _ = noisy_rows()
     solver = Decomposition()
