@@ -11,6 +11,7 @@ import msgspec
 
 from streamsvm import durable
 from streamsvm.errors import DataError, MissingError, quote
+from streamsvm.store.encoding import KINDS
 from streamsvm.types import Layout
 
 FILE = "manifest.json"
@@ -130,9 +131,22 @@ def _parse(raw: bytes, root: Path) -> Manifest:
         if raw != _sealed(body):
             raise DataError(f"the manifest of {root} is damaged around what is sealed", code="E-META", hint=hint)
         _check_version(body, root)
-        return msgspec.json.decode(body, type=Manifest)
+        manifest = msgspec.json.decode(body, type=Manifest)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
+    if not _adds_up(manifest):
+        raise DataError(f"the manifest of {root} describes no store", code="E-META", hint=hint)
+    return manifest
+
+
+def _adds_up(m: Manifest) -> bool:
+    """Whether a manifest, sealed by whomever, can be that of a store: what else is made of it relies on this."""
+    if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
+        return False
+    counted = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
+    coded = max(len(c.counts) for c in m.chunks) <= len(m.classes)
+    whole = all(c.nonzeros is None if m.kind != "csr" else (c.nonzeros or 0) >= 0 for c in m.chunks)
+    return counted and coded and whole and all(m.units.keys() <= c.crc.keys() for c in m.chunks)
 
 
 def _check_version(body: bytes, root: Path) -> None:

@@ -19,6 +19,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.errors import DataError
 from streamsvm.store import manifest as manifests
 from streamsvm.store import metadata, packing
 from streamsvm.store.arrays import ArraySpec, items_of, specs_of
@@ -143,8 +144,13 @@ def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     """A committed store of this format."""
     m = manifest
     specs = packing.finer(specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units), m.packed)
-    arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
     items = {name: items_of(name, m.chunks) for name in specs}
+    for name, spec in specs.items():
+        units = -(-items[name] // spec.unit)
+        if len(m.units.get(name, ())) != units or len(m.stored.get(name, range(units))) != units:
+            text = f"the manifest of {root} does not have the {units} units of '{name}'"
+            raise DataError(text, code="E-META", hint="restore manifest.json, or ingest again")
+    arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
     beside = metadata.nodes(specs, items, m.columns, m.format, m.packed)
     return DiskStore(root, m, [Part(len(m.chunks), arrays)], beside)
 
