@@ -95,7 +95,8 @@ class Newton:
         q = min(p, most) if layout.dense or p <= most else 0
         matrices = 3 * 8 * q * q + operators.gram_bytes(q)
         rows = sample_rows(self.sample, problem)
-        return Cost(fixed=matrices + 20 * 8 * p + 3 * rows * row, per_block_row=48)
+        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
+        return Cost(fixed=matrices + 20 * 8 * p + 4 * rows * row, per_block_row=48)
 
     def smaller(self, problem: Problem) -> Newton | None:
         """The same with half the sample, for want of memory; None where it would be too small to be of use."""
