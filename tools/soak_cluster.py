@@ -194,7 +194,7 @@ def trials(name: str, place: Path, seeds: int) -> Counter[str]:
                 client.wait_for_workers(2, timeout=60)
                 rng, began = random.Random(seed), time.monotonic()
                 moment = rng.uniform(0.0, whole)
-                with deadline(2.0 * whole + MOST_SECONDS):  # what is lost is done again
+                with deadline(whole + MOST_SECONDS):
                     death = threading.Timer(moment, workers.kill, (rng.randrange(2),))
                     found = trial(phase, place / f"{name}-{seed}", client, death)
                 took = time.monotonic() - began

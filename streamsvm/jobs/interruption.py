@@ -1,7 +1,7 @@
 """Signals: a job that can save its state is asked to, one that cannot is unwound; neither is waited for in vain.
 
 A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. So
-the signals are read from a pipe by a thread of its own, which sees them at once: it ends the process when the job does
+their numbers go through a socket to a thread of its own, which sees them at once: it ends the process when the job does
 not within PATIENCE, and at once when a second signal comes. That loses nothing, because what is on disk is at every
 moment what an earlier checkpoint needs.
 """
@@ -12,18 +12,19 @@ import math
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamsvm.errors import InterruptedRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 EXPIRED, TIME_LIMIT = int(signal.SIGALRM), "time limit"
-"""What stands in the pipe for the end of a job's time, and its name."""
+"""What stands in the socket for the end of a job's time, and its name."""
 PATIENCE = 4.5
 """Seconds from the first signal to the end of the process."""
 SAVING = 60.0
@@ -41,8 +42,8 @@ class Interruption:
         self.saving = False
         self.standing = "There is no earlier one"
         """What to tell about the last checkpoint if there is no time for another."""
-        self.pipe = -1
-        """Where the numbers of signals are written; -1: nobody listens."""
+        self.ear: socket.socket | None = None
+        """Where the numbers of signals are sent; None: nobody listens."""
         self.deferred = False
         """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
 
@@ -67,26 +68,25 @@ def listening() -> Iterator[None]:
         yield
         return
     current.__init__()  # type: ignore[misc]
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    current.pipe = writing
+    heard, current.ear = socket.socketpair()
+    current.ear.setblocking(False)
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
-    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reading,), name="streamsvm-signals", daemon=True).start()
+    wakeup = signal.set_wakeup_fd(current.ear.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        current.pipe = -1
-        os.close(writing)
+        current.ear.close()
+        current.ear = None
 
 
 @contextmanager
 def expiring(seconds: float) -> Iterator[None]:
     """Ask a job to stop after so many seconds, as a signal would."""
-    if current.pipe < 0 or not math.isfinite(seconds):
+    if current.ear is None or not math.isfinite(seconds):
         yield
         return
     timer = threading.Timer(seconds, _expire)
@@ -119,8 +119,10 @@ def _handle(number: int, _: Any) -> None:
 
 def _expire() -> None:
     """Runs in the thread of the timer."""
-    if current.pipe >= 0 and not current.name:  # a second number would end the process at once
-        os.write(current.pipe, bytes([EXPIRED]))
+    ear = current.ear
+    if ear is not None and not current.name:  # a second number would end the process at once
+        with suppress(OSError):  # the job has ended just now
+            ear.send(bytes([EXPIRED]))
 
 
 def _note(number: int) -> None:
@@ -128,25 +130,25 @@ def _note(number: int) -> None:
     current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
 
 
-def _watch(reading: int) -> None:
+def _watch(heard: socket.socket) -> None:
     """Runs in the thread of the signals."""
-    first = _next(reading, None)
+    first = _next(heard, None)
     if first:
         if not current.name:
             _note(first)
-        second = _next(reading, PATIENCE)
+        second = _next(heard, PATIENCE)
         while second == 0 and current.saving and current.seconds < SAVING:
-            second = _next(reading, POLL)
+            second = _next(heard, POLL)
         if second is not None:
             _leave(second)
-    os.close(reading)
+    heard.close()
 
 
-def _next(reading: int, seconds: float | None) -> int | None:
+def _next(heard: socket.socket, seconds: float | None) -> int | None:
     """The number of the next signal; 0 when none came in time, None when the job is over."""
-    if not select.select([reading], [], [], seconds)[0]:
+    if not select.select([heard], [], [], seconds)[0]:
         return 0
-    while got := os.read(reading, 1):
+    while got := heard.recv(1):
         if got[0] in {*SIGNALS, EXPIRED}:
             return got[0]
     return None

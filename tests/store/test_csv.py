@@ -245,9 +245,12 @@ class TestReadAgain:
 
     def test_the_label_can_be_left_out_or_be_another_column(self, write: Callable[..., Path]) -> None:
         encoding = read(write(b"a,y\n1,0\n2,1\n"))[2].encoding()
+        assert read(write(b"y,a\n1,3\n", "p.csv"), encoding=encoding, label="none")[1].tolist() == []
         path = write(b"y,a,z\n1,3,u\n", "p.csv")
-        assert read(path, encoding=encoding, label="none")[1].tolist() == []
         assert read(path, encoding=encoding, label="z")[1].tolist() == ["u"]
+        with pytest.raises(StreamSVMError, match="the column 'z', which") as caught:
+            read(path, encoding=encoding, label="none")
+        assert caught.value.code == "E-SCHEMA"
 
     @pytest.mark.parametrize("content", [b"1,2,1\n", b"1,2\n"])
     def test_without_header(self, write: Callable[..., Path], content: bytes) -> None:
