@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.spread.copies import Zeros, packed, unpacked
+from streamsvm.jobs.spread.copies import Zeros, bytes_of, packed, unpacked
 from streamsvm.jobs.spread.executor import Here, Joins, Task, executor_for, unheard
 from streamsvm.jobs.spread.groups import dealt, folded, neighbours
 from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
@@ -94,6 +94,15 @@ def test_a_packed_state_is_small_and_nobody_elses() -> None:
     np.testing.assert_array_equal(got["w"], state["w"])
     got["v"][:] = 0.0
     assert state["v"][7] == sent["v"][7] == 7.0
+
+
+def test_an_array_in_several_places_of_a_state_is_copied_and_counted_once() -> None:
+    shared = np.arange(100.0)
+    state = {"parts": [(shared, 1), (shared, 2)], "own": np.arange(3.0)}
+    got = unpacked(packed(state))
+    assert got["parts"][0][0] is got["parts"][1][0]
+    assert got["parts"][0][0] is not shared
+    assert bytes_of(got) == 800 + 24
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,7 @@
-"""A solver's state as it goes to the workers and back: copied, and without the arrays that hold nothing yet."""
+"""A solver's state as it goes to the workers and back: copied, and without the arrays that hold nothing yet.
+
+An array that a state has in several places stays one array: the blocks of a sample share a projection of megabytes.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ class Zeros(NamedTuple):
 
 def packed(state: Any) -> Any:
     """A copy of a state with ``Zeros`` for its arrays of zeros."""
-    return _mapped(state, _pack)
+    return _mapped(state, _once(_pack))
 
 
 def unpacked(state: Any) -> Any:
     """A copy that may be changed: nothing in it is shared with ``state``."""
-    return _mapped(state, _unpack)
+    return _mapped(state, _once(_unpack))
 
 
 def bytes_of(state: Any) -> int:
@@ -38,8 +41,20 @@ def bytes_of(state: Any) -> int:
         sizes.append(getattr(array, "nbytes", 0))
         return array
 
-    _mapped(state, count)
+    _mapped(state, _once(count))
     return sum(sizes)
+
+
+def _once(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``change``, applied to each array once; what it made of that is what stands wherever the array stood."""
+    known: dict[int, tuple[Any, Any]] = {}
+
+    def changed(value: Any) -> Any:
+        if id(value) not in known:
+            known[id(value)] = value, change(value)  # with the array itself, which keeps its id from being given again
+        return known[id(value)][1]
+
+    return changed
 
 
 def _pack(value: Any) -> Any:
