@@ -137,6 +137,7 @@ def main() -> None:
     for name in SETS:
         if options.figures and chosen(rows, table="3", set=name):
             path = Path(options.figures) / f"figure3-{name}.svg"
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(figure(rows, name))
             print(f"\n{path}")
 
