@@ -16,12 +16,10 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.certificate import RowLoss, dual_terms
+from streamsvm.compute.order import mix
 from streamsvm.compute.records import FAST
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labelled, Rows, row_count
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
+from streamsvm.splitmix import MIX1, STEP
 
 FAR = 0.01
 """Of its score a row keeps this share where the loss does not bend within ``WIDTHS``: it may have to, later."""
@@ -119,12 +117,10 @@ def keys_pass(scores: Float64, start: int, salt: int, keys: Float64) -> None:
     next key: priority sampling (Duffield, Lund, Thorup, J. ACM 2007). Which rows they are depends on
     the rows alone, not on how they were dealt to blocks or workers.
     """
-    seed = np.uint64(salt) * _MIX1
+    seed = np.uint64(salt) * MIX1
     for i in range(scores.size):
-        z = seed + np.uint64(start + i + 1) * _STEP
-        z = (z ^ (z >> np.uint64(30))) * _MIX1
-        z = (z ^ (z >> np.uint64(27))) * _MIX2
-        z = z ^ (z >> np.uint64(31))
+        z = seed + np.uint64(start + i + 1) * STEP
+        z = mix(z)
         u = (np.float64(z >> np.uint64(11)) + 1.0) / 9007199254740992.0
         keys[i] = u / scores[i] if scores[i] > 0.0 else np.inf
 

@@ -1,6 +1,6 @@
 """Random orders, filled in place. Same seed, same order, on every machine.
 
-The generator is splitmix64 (Steele, Lea, Flood 2014), the bounded draw Lemire's multiply-and-shift, the permutation
+The generator is splitmix64, the bounded draw Lemire's multiply-and-shift, the permutation
 Fisher and Yates'. About 3 ns a row, so that an order is never what an epoch waits for.
 """
 
@@ -13,10 +13,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.rows import Int32, Int64
+from streamsvm.splitmix import MIX1, STEP, mixed
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
+mix: Any = njit(nogil=True, inline="always")(mixed)
+"""One number at a time."""
 
 
 @njit(cache=True, nogil=True)
@@ -24,10 +24,8 @@ def shuffle(order: Int32, count: int, seed: int) -> None:
     """Permutes the first ``count`` entries of ``order``."""
     state = np.uint64(seed)
     for i in range(count - 1, 0, -1):
-        state += _STEP
-        z = (state ^ (state >> np.uint64(30))) * _MIX1
-        z = (z ^ (z >> np.uint64(27))) * _MIX2
-        z = z ^ (z >> np.uint64(31))
+        state += STEP
+        z = mix(state)
         j = np.int64(((z >> np.uint64(32)) * np.uint64(i + 1)) >> np.uint64(32))
         order[i], order[j] = order[j], order[i]
 
@@ -42,10 +40,7 @@ def permutation(order: Int32, seed: int) -> None:
 
 def lots(index: Int64, seed: int) -> NDArray[np.uint64]:
     """A number for each row number: the rows with the smallest are a random sample, however they are dealt to blocks."""
-    z = (index.astype(np.uint64) + np.array(seed).astype(np.uint64) * _MIX1) * _STEP
-    z = (z ^ (z >> np.uint64(30))) * _MIX1
-    z = (z ^ (z >> np.uint64(27))) * _MIX2
-    return z ^ (z >> np.uint64(31))
+    return mixed((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
 
 
 def smallest(keys: NDArray[Any], count: int) -> Int64:

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
 from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.splitmix import STEP, mixed
 
 TILE = 1 << 20
 SCORE_ROWS = 2048
-STEP, MIX1, MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 EFFECTIVE_SHARE = 0.25
 """Of the first sample: the ridge is where its effective dimension is this part of its size."""
 SMALLEST_SCORE = 1e-12
@@ -35,16 +35,10 @@ ROUNDS = 32
 
 
 def hashes(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
-    """A number for every row of [start, stop): splitmix64 (Steele, Lea, Flood 2014) of (seed, row)."""
+    """A number for every row of [start, stop): splitmix64 of (seed, row)."""
     rows = np.arange(start, stop, dtype=np.uint64)
-    origin = _mix(np.array([seed % (1 << 64)], np.uint64) + STEP)
-    return _mix(origin + (rows + np.uint64(1)) * STEP)
-
-
-def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * MIX1
-    z = (z ^ (z >> np.uint64(27))) * MIX2
-    return z ^ (z >> np.uint64(31))
+    origin = mixed(np.array([seed % (1 << 64)], np.uint64) + STEP)
+    return mixed(origin + (rows + np.uint64(1)) * STEP)
 
 
 @dataclass(slots=True)

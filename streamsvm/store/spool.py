@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count, row_stack
+from streamsvm.splitmix import STEP, mixed
 from streamsvm.store.chunker import Piece
 
 RUN_BYTES = 16 << 20
@@ -42,10 +43,7 @@ class _Run(NamedTuple):
 def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
     """splitmix64 of seed and row number, a bijection for one seed: no two rows of a store share a hash."""
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
-    mixed = (state + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    return mixed((state + np.uint64(1)) * STEP)
 
 
 class Spool:
