@@ -66,7 +66,11 @@ def certify_pass(given: Labelled, w: Float64, cost: RowLoss, v: Float64) -> tupl
 
 def scaled_dual(loss: Any, linear: float, quadratic: float, square: float) -> float:
     """The largest D(t a) = t linear - t^2 (quadratic + square / 2) over the t that keep t a feasible; square = ||v||^2."""
-    t = best_scale(loss, linear, quadratic, square)
+    return dual_at(best_scale(loss, linear, quadratic, square), linear, quadratic, square)
+
+
+def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
+    """D(t a)."""
     return t * linear - t * t * (quadratic + 0.5 * square)
 
 

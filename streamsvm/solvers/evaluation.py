@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute import operators
-from streamsvm.compute.certificate import RowLoss, best_scale
+from streamsvm.compute.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
@@ -86,7 +86,7 @@ class Evaluation:
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
         scale = best_scale(problem.loss, linear, quadratic, square)
-        dual = scale * linear - scale * scale * (quadratic + 0.5 * square)
+        dual = dual_at(scale, linear, quadratic, square)
         return Found(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
 
 
