@@ -10,7 +10,7 @@ is v_i = p_i - f_i - ridge_i x_i.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -19,48 +19,40 @@ from streamsvm.compute.records import FAST
 from streamsvm.rows import Float32, Float64
 
 
+class Coordinates(NamedTuple):
+    """See above, a number of each for every row (n,)."""
+
+    x: Float64
+    low: Float64
+    high: Float64
+    ridge: Float64
+    p: Float64
+    v: Float64
+
+
 @njit(cache=True, nogil=True, fastmath=FAST)
-def coordinates(
-    y: Float32,
-    s: Float32,
-    alpha: Float64,
-    f: Float64,
-    C: float,
-    loss: Any,
-    x: Float64,
-    low: Float64,
-    high: Float64,
-    ridge: Float64,
-    p: Float64,
-    v: Float64,
-) -> None:
-    """Changed: x, low, high, ridge, p, v (n,). A row of weight 0 is fixed at 0."""
+def coordinates(y: Float32, s: Float32, alpha: Float64, f: Float64, C: float, loss: Any) -> Coordinates:
+    """Of rows with these labels, weights, a and f. A row of weight 0 is fixed at 0."""
+    x, low, high, p, ridge = y * alpha, np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), ridges(s, C, loss)
     for i in range(y.size):
         C_i = C * s[i]
-        x[i] = y[i] * alpha[i]
-        low[i], high[i], ridge[i], p[i] = 0.0, 0.0, 0.0, 0.0
         if C_i > 0.0:
-            ridge[i] = loss.curvature(C_i)
             p[i] = y[i] * (1.0 - loss.conjugate_slope(0.0, C_i))
             if y[i] > 0.0:
                 high[i] = loss.upper(C_i)
             else:
                 low[i] = -loss.upper(C_i)
-        v[i] = p[i] - f[i] - ridge[i] * x[i]
-
-
-def ridges(s: Float32, C: float, loss: Any) -> Float64:
-    """The ridge of every row (n,); 0 for a row of weight 0."""
-    out = np.zeros(len(s))
-    _ridges(s, C, loss, out)
-    return out
+    return Coordinates(x, low, high, ridge, p, p - f - ridge * x)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _ridges(s: Float32, C: float, loss: Any, out: Float64) -> None:
+def ridges(s: Float32, C: float, loss: Any) -> Float64:
+    """The ridge of every row (n,); 0 for a row of weight 0."""
+    out = np.zeros(s.size)
     for i in range(s.size):
         if s[i] > 0.0:
             out[i] = loss.curvature(C * s[i])
+    return out
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

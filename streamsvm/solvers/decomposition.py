@@ -130,9 +130,9 @@ class Decomposition:
     def _derive(self, state: DecompositionState, block: Block) -> Pool:
         """The block's rows with all the pool wants to know of them; the features are not copied."""
         n, p = len(block.y), state.problem
-        x, low, high, ridge, linear, v = (np.empty(n) for _ in range(6))
-        coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss, x, low, high, ridge, linear, v)
-        return Pool(block.X, np.arange(block.start, block.start + n), np.ones(n), ridge, low, high, linear, x, v)
+        found = coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss)
+        index, sign = np.arange(block.start, block.start + n), np.ones(n)
+        return Pool(block.X, index, sign, found.ridge, found.low, found.high, found.p, found.x, found.v)
 
     def _measure(self, state: DecompositionState, block: Block, rows: Pool) -> None:
         p, f = state.problem, block.rows["f"]
