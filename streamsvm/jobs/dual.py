@@ -15,7 +15,8 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.jobs.planning import Plan
-from streamsvm.jobs.training import Run, Training, view_of
+from streamsvm.jobs.runs import Run, Training
+from streamsvm.jobs.training import view_of
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream

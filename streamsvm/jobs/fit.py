@@ -23,9 +23,10 @@ from streamsvm.jobs.exact import machine_of
 from streamsvm.jobs.features import with_features
 from streamsvm.jobs.path import models_by_C, path_names
 from streamsvm.jobs.planning import FitJob, Plan
+from streamsvm.jobs.runs import Training
 from streamsvm.jobs.spread.executor import Executor, executor_for
 from streamsvm.jobs.spread.training import SpreadTrainer, spread_job, spread_of
-from streamsvm.jobs.training import Course, Trainer, Training
+from streamsvm.jobs.training import Course, Trainer
 from streamsvm.jobs.validation import Judge, best_cost, fold, judge_of, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model

@@ -19,7 +19,7 @@ from streamsvm.errors import ConfigError, DataError, InterruptedRun, UsageError,
 from streamsvm.jobs.checkpoint import Generations, Saved
 from streamsvm.jobs.interruption import Interruption, current
 from streamsvm.jobs.planning import FitJob, Plan, make_plan
-from streamsvm.jobs.training import Run, Training
+from streamsvm.jobs.runs import Run, Training
 from streamsvm.jobs.warm import warm_digest
 from streamsvm.jobs.watch import Watch
 from streamsvm.schedule import budget

@@ -6,21 +6,20 @@ All problems (classes, values of C) see a block while it is in memory: one readi
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from streamsvm.jobs.runs import Run, Training
+from streamsvm.jobs.telling import Teller
 from streamsvm.rows import Int32
-from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.rows import RowStates
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.retry import retries
-from streamsvm.types import Block, Certificate, Part, Problem, Report, Sharing, Solver, Status, Stop, Store, Timely
-
-REPORT_SECONDS = 0.2
+from streamsvm.types import Block, Part, Problem, Report, Sharing, Solver, Stop, Store, Timely
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,48 +35,6 @@ class Course:
     """Where the files of per-row state and of checkpoints are; None: there are none."""
     resident: bool = True
     """Whether per-row state lives in memory."""
-
-
-@dataclass(slots=True)
-class Run:
-    """A problem under way: its solver's state and what has been certified so far."""
-
-    problem: Problem
-    state: Any
-    certificate: Certificate | None = None
-    done: bool = False
-
-
-@dataclass(slots=True)
-class Training:
-    """What a training left: per problem its state and certificate, and what it took."""
-
-    runs: list[Run]
-    status: Status = Status.CONVERGED
-    passes: int = 0
-    index: int = 0
-    """Visits made of the pass under way: with ``passes`` the position in the plan."""
-    ending: bool = False
-    """Whether the pass under way, or the next one, is the last."""
-    seconds: float = 0.0
-    waited: float = 0.0
-    bytes_read: int = 0
-    reads_repeated: int = 0
-    """Reads of this run that succeeded only at another try."""
-    peak: int = 0
-    row_states: dict[str, RowStates] = field(default_factory=dict)
-    held: dict[str, Any] = field(default_factory=dict)
-    """What a judge remembers, plain values and arrays."""
-
-    def end(self) -> Status:
-        """How a training ended all runs of which are done."""
-        stopped = any(known["stopped"] for known in self.held.values())
-        return Status.PATIENCE if stopped else Status.CONVERGED
-
-    def count_on(self, before: Training) -> None:
-        """Begin with what was spent before."""
-        for name in ("passes", "seconds", "waited", "bytes_read", "peak"):
-            setattr(self, name, getattr(before, name))
 
 
 class Keeper(Protocol):
@@ -138,7 +95,7 @@ class Trainer:
             )
             for s in solver.row_state
         }
-        self._began = self._told = time.perf_counter()
+        self._teller = Teller(self._result, report)
         self._until = float("inf")
 
     def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
@@ -147,18 +104,18 @@ class Trainer:
         keeper.resume(result)
         order = visits(self._store.layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
         before = result.seconds, result.waited, retries()
-        self._until = self._began + stop.seconds
+        self._until = self._teller.began + stop.seconds
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
             while True:
                 keeper.around()
                 if result.index == 0:
-                    self._begin(stop)
+                    result.begin(stop, self._solver)
                 self.one_pass(stream, keeper)
                 keeper.around()
                 if self.judge is not None:
                     self.judge.look(result)
                 self._account(stream, *before)
-                if self._over():
+                if result.over(late=time.perf_counter() > self._until):
                     return result
                 keeper.between(result)
 
@@ -168,19 +125,7 @@ class Trainer:
         if result.passes == 1 or not self._course.kept:
             result.bytes_read += self._store.layout.bytes_per_pass
         result.reads_repeated = retries() - repeated
-        result.seconds, result.waited = seconds + time.perf_counter() - self._began, waited + stream.waited
-
-    def _over(self) -> bool:
-        """Whether the pass was the last one; says why. When time is up another one certifies."""
-        result = self._result
-        if all(run.done for run in result.runs):
-            result.status = result.end()
-            return True
-        if result.ending:
-            return True
-        if time.perf_counter() > self._until:
-            result.ending, result.status = True, Status.TIME
-        return False
+        result.seconds, result.waited = seconds + self._teller.seconds, waited + stream.waited
 
     def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
         """Another one for the same rows, which stay where they are; it counts on from what was spent ``before``."""
@@ -193,35 +138,22 @@ class Trainer:
         for rows in self._result.row_states.values():
             rows.close()
 
-    def _begin(self, stop: Stop) -> None:
-        """Say to the solvers, before the first visit of a pass, that it is the last one."""
-        result = self._result
-        if not result.ending and result.passes + 1 >= stop.max_passes:
-            result.ending = True
-            result.status = Status.PASSES
-        if result.ending:
-            for run in result.runs:
-                if not run.done:
-                    self._solver.certify(run.state)
-
     def one_pass(self, stream: Stream, keeper: Keeper) -> None:
         result = self._result
-        active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
+        active = result.active()
         rows = 0
         for loaded in stream.epoch() if result.index < len(self._store.layout.chunks) else ():
             self._visit(loaded, active)
             result.index += 1
             rows += len(loaded.chunk.codes)
-            self._tell_progress(rows)
+            self._teller.rows(rows, self._store.layout.rows)
             keeper.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
         for k, run in active:
             if isinstance(self._solver, Timely):
                 self._solver.until(run.state, self._until)
-            run.certificate = self._solver.finish(run.state)
-            close = run.certificate.gap <= run.problem.tolerance
-            run.done = run.certificate.exact and (close or run.certificate.final)
-            self._tell_certificate(k, run)
+            run.certified(self._solver.finish(run.state))
+            self._teller.certificate(k, run)
 
     def _visit(self, loaded: Loaded, active: list[tuple[int, Run]]) -> None:
         chunk, number = loaded.chunk, loaded.visit.chunk
@@ -239,25 +171,6 @@ class Trainer:
                 self._solver.visit(run.state, Block(part.X, y, s, number, start, order, seed, self._course.kept, rows))
         for name, values in states.items():
             self._result.row_states[name].save(number, values)
-
-    def _tell_progress(self, rows: int) -> None:
-        now = time.perf_counter()
-        if now - self._told < REPORT_SECONDS:
-            return
-        self._told = now
-        self._tell("progress", {"pass": self._result.passes + 1, "rows": rows, "of": self._store.layout.rows})
-
-    def _tell_certificate(self, k: int, run: Run) -> None:
-        found = run.certificate
-        assert found is not None
-        values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
-        self._tell("pass", {"pass": self._result.passes, "problem": k, **values, "facts": found.facts})
-
-    def _tell(self, event: str, facts: dict[str, Any]) -> None:
-        """Report, with the time and the memory that every event carries."""
-        memory = anonymous_bytes()
-        self._result.peak = max(self._result.peak, memory)
-        self._report({"event": event, **facts, "seconds": time.perf_counter() - self._began, "memory": memory})
 
 
 def order_within(order: Int32, part: Part, *, keep: bool) -> Int32:

@@ -19,10 +19,11 @@ from streamsvm.jobs import nystrom
 from streamsvm.jobs.mistakes import Mistakes, mistakes
 from streamsvm.jobs.planning import FitJob, Plan
 from streamsvm.jobs.portions import Portions, portions
+from streamsvm.jobs.runs import Training
 from streamsvm.jobs.spread.executor import Executor
 from streamsvm.jobs.spread.held import SpreadMistakes
 from streamsvm.jobs.spread.training import SpreadTrainer
-from streamsvm.jobs.training import Trainer, Training
+from streamsvm.jobs.training import Trainer
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.solvers.appraisal import Appraisal

@@ -11,7 +11,8 @@ import pytest
 
 from streamsvm.errors import UsageError
 from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer, Training, view_of
+from streamsvm.jobs.runs import Training
+from streamsvm.jobs.training import Course, Trainer, view_of
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS

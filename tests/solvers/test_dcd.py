@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.features.scaling import Raw, standardise
-from streamsvm.jobs.training import Course, Trainer, Training, view_of
+from streamsvm.jobs.runs import Training
+from streamsvm.jobs.training import Course, Trainer, view_of
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import DCD

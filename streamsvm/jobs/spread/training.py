@@ -12,7 +12,6 @@ with per-row state is told how many copies there are (its setting ``parts``: CoC
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from typing import Any
 from streamsvm.errors import ClusterError, UsageError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.jobs.planning import FitJob, Plan, choose_solver
+from streamsvm.jobs.runs import Run, Training
 from streamsvm.jobs.spread.closing import Closed, close_round
 from streamsvm.jobs.spread.copies import packed, unpacked
 from streamsvm.jobs.spread.executor import Executor, Joins, Task, Tell, task_limit
@@ -30,11 +30,12 @@ from streamsvm.jobs.spread.home import Home
 from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
 from streamsvm.jobs.spread.versions import Versions
 from streamsvm.jobs.spread.visit import Join, Partial, Round, Work, visit_group
-from streamsvm.jobs.training import REPORT_SECONDS, Judge, Keeper, Run, Training, Unkept
+from streamsvm.jobs.telling import Teller
+from streamsvm.jobs.training import Judge, Keeper, Unkept
 from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store
-from streamsvm.types import Layout, Problem, Report, Status, Stop, Store
+from streamsvm.types import Layout, Problem, Report, Stop, Store
 
 TOGETHER_MOST = KEPT_MOST
 """Bytes of a group up to which its rows are visited as one block."""
@@ -112,7 +113,7 @@ class SpreadTrainer:
         }
         self.result.row_states = on_disk | ({"home": self._versions} if work.home else {})
         self._task = Task("fit", visit_group, spread.needs)
-        self._began, self._told = time.perf_counter(), 0.0
+        self._teller = Teller(self.result, report)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -125,19 +126,14 @@ class SpreadTrainer:
         while True:
             keeper.around()
             if self.judge is None or not self.judge.behind(result):
-                self._announce_the_last(stop)
+                result.begin(stop, self._solver)
                 self._round(shared, keeper)
             if self.judge is not None:
                 with self._resumable(keeper):
                     self.judge.look(result)
-            result.seconds = before + time.perf_counter() - self._began
-            if all(run.done for run in result.runs):
-                result.status = result.end()
+            result.seconds = before + self._teller.seconds
+            if result.over(late=self._teller.seconds > stop.seconds):
                 return result
-            if result.ending:
-                return result
-            if result.seconds - before > stop.seconds:
-                result.status, result.ending = Status.TIME, True
             keeper.between(result)
 
     def again(self, solver: Any, problems: list[Problem], before: Training) -> SpreadTrainer:
@@ -147,18 +143,9 @@ class SpreadTrainer:
         other.result.count_on(before)
         return other
 
-    def _announce_the_last(self, stop: Stop) -> None:
-        result = self.result
-        if not result.ending and result.passes + 1 >= stop.max_passes:
-            result.status, result.ending = Status.PASSES, True
-        if result.ending:
-            for run in result.runs:
-                if not run.done:
-                    self._solver.certify(run.state)
-
     def _round(self, shared: Any, keeper: Keeper) -> None:
         result, home = self.result, self._spread.work.home
-        active = [(k, run) for k, run in enumerate(result.runs) if not run.done]
+        active = result.active()
         states = tuple((k, packed(home.without(run.state) if home else run.state)) for k, run in active)
         begun = Round(result.passes, states, self._versions.version, self._versions.drop(), bounds={})
         with self._resumable(keeper):
@@ -169,10 +156,9 @@ class SpreadTrainer:
         result.waited += closed.waited / self._executor.threads
         result.peak = max(result.peak, closed.peak, anonymous_bytes())
         for (k, run), state, certificate in zip(active, closed.states, closed.certificates, strict=True):
-            run.state, run.certificate = unpacked(state), certificate
-            close = certificate.gap <= run.problem.tolerance
-            run.done = certificate.exact and (close or certificate.final)
-            self._tell_certificate(k, run)
+            run.state = unpacked(state)
+            run.certified(certificate)
+            self._teller.certificate(k, run)
 
     @contextmanager
     def _resumable(self, keeper: Keeper) -> Iterator[None]:
@@ -201,19 +187,6 @@ class SpreadTrainer:
 
         def tell(done: int) -> None:
             keeper.between(self.result)
-            if time.perf_counter() - self._told >= REPORT_SECONDS:
-                self._told = time.perf_counter()
-                rows, of = sum(g.rows for g in self._spread.groups[:done]), self._spread.layout.rows
-                self._tell("progress", {"pass": self.result.passes + 1, "rows": rows, "of": of})
+            self._teller.rows(sum(g.rows for g in self._spread.groups[:done]), self._spread.layout.rows)
 
         return tell
-
-    def _tell_certificate(self, k: int, run: Run) -> None:
-        found = run.certificate
-        assert found is not None
-        values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
-        self._tell("pass", {"pass": self.result.passes, "problem": k, **values, "facts": found.facts})
-
-    def _tell(self, event: str, facts: dict[str, Any]) -> None:
-        seconds = time.perf_counter() - self._began
-        self._report({"event": event, **facts, "seconds": seconds, "memory": anonymous_bytes()})
