@@ -28,6 +28,7 @@ from streamsvm.jobs.embedding import DTYPES
 from streamsvm.jobs.embedding_key import committed_key, key_of
 from streamsvm.jobs.landmarks import draw_landmarks
 from streamsvm.jobs.nystrom import NystromRequest
+from streamsvm.jobs.pace import Pace
 from streamsvm.jobs.sink import JOURNAL, Sink
 from streamsvm.jobs.spread.embed import EmbedWork, features_of
 from streamsvm.jobs.spread.executor import Executor
@@ -40,8 +41,6 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import create, open_store
 from streamsvm.store.encoding import Encoding
 from streamsvm.types import Report, Store
-
-REPORT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ class Builder:
     def _fetch(self, projection: Projection, writer: Any, saved: dict[str, Any], rows: int, executor: Executor) -> None:
         """Have the features made by workers and write them in order."""
         durable.make_directory(self._parts)
-        store, began, done, of = self.store, time.perf_counter(), 0, self.store.layout.rows
+        store, pace, done, of = self.store, Pace(), 0, self.store.layout.rows
         place = writer.directory.resolve()
         work = EmbedWork(
             str(Path(store.name).resolve()), store.digest, self._parts, place, saved["map"], saved["key"], rows
@@ -163,12 +162,11 @@ class Builder:
         for chunk in features_of(work, of, projection, executor):
             writer.append(chunk.X, chunk.codes, chunk.weight)
             done += len(chunk.codes)
-            seconds = time.perf_counter() - began
-            self.report({"event": "embed", "rows": done, "of": of, "seconds": seconds, "done": False})
+            self._tell(done, pace)
 
     def _map(self, features: Nystrom, sink: Sink, first: int) -> None:
         """Read the blocks from row ``first`` on and fill the sink's chunks."""
-        layout, told, began = self.store.layout, 0.0, time.perf_counter()
+        layout, pace = self.store.layout, Pace()
         starts = np.concatenate([[0], np.cumsum(layout.chunks)])
         visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if starts[v.chunk + 1] > first)
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
@@ -182,10 +180,12 @@ class Builder:
                     features.into(row_slice(X, at, stop), out)
                     sink.filled()
                     at = stop
-                seconds = time.perf_counter() - began
-                if seconds - told >= REPORT_SECONDS:
-                    told, done = seconds, int(starts[loaded.visit.chunk + 1])
-                    self.report({"event": "embed", "rows": done, "of": layout.rows, "seconds": seconds, "done": False})
+                if pace.due():
+                    self._tell(int(starts[loaded.visit.chunk + 1]), pace)
+
+    def _tell(self, done: int, pace: Pace) -> None:
+        event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": pace.seconds}
+        self.report(event | {"done": False})
 
     def _facts(self, projection: Projection, saved: dict[str, Any]) -> dict[str, Any]:
         """What the manifest says of where the features are from."""

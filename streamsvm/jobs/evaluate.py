@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,13 @@ from threadpoolctl import threadpool_limits
 from streamsvm import model as models
 from streamsvm.errors import DataError
 from streamsvm.jobs.metrics import Evaluation, Tally
+from streamsvm.jobs.pace import Pace
 from streamsvm.jobs.portions import Portions, asked_of, portions
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
 from streamsvm.jobs.spread.predict import counted, slices_of, work_of
 from streamsvm.model import Model
 from streamsvm.types import Report, silent
 
-REPORT_SECONDS = 0.2
 BYTES_A_ROW = 100
 """Of a block: decision values, codes, keys of the ranking."""
 
@@ -61,15 +60,14 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
-    model, began = models.load(Path(job.model)), time.perf_counter()
+    model, pace = models.load(Path(job.model)), Pace()
     asked = asked_of(job)
     rows = portions(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
 
     def tell(counted_rows: int, **more: Any) -> None:
-        seconds = time.perf_counter() - began
-        report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": seconds, **more})
+        report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": pace.seconds, **more})
 
     if executor is None:
         tally = tallied(model, rows, tell)
@@ -77,14 +75,14 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
         tally, rows.notices = found.tally, found.notices
     tell(int(tally.confusion.sum()), done=True)
-    return EvaluateResult(tally.result(), time.perf_counter() - began, tuple(rows.notices))
+    return EvaluateResult(tally.result(), pace.seconds, tuple(rows.notices))
 
 
 def tallied(model: Model, rows: Portions, tell: Callable[[int], None]) -> Tally:
     """Count all rows. Raises DataError E-LABEL for rows without labels."""
     tally = Tally(model.classes)
     tally.truths = rows.truths
-    told, done = time.perf_counter(), 0
+    pace, done = Pace(), 0
     for portion in rows:
         if portion.truth is None:
             hint = "say where they are: --label COLUMN"
@@ -92,7 +90,6 @@ def tallied(model: Model, rows: Portions, tell: Callable[[int], None]) -> Tally:
         decision = model.decision(portion.X)
         tally.add(portion.truth, model.codes(decision), decision)
         done += len(decision)
-        if time.perf_counter() - told >= REPORT_SECONDS:
-            told = time.perf_counter()
+        if pace.due():
             tell(done)
     return tally

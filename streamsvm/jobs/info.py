@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm import model as models
 from streamsvm.errors import DataError, MissingError
+from streamsvm.jobs.pace import Pace
 from streamsvm.jobs.remarks import label_drift
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
@@ -19,7 +20,6 @@ from streamsvm.store.retry import retries
 from streamsvm.types import Report, Store, silent
 
 PROBE_SECONDS = 0.5
-REPORT_SECONDS = 0.2
 
 
 def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)
-    began, told, repeated = time.perf_counter(), 0.0, retries()
+    pace, repeated = Pace(), retries()
     buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
     for chunk, count in enumerate(layout.chunks):
         try:
@@ -106,14 +106,12 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
             bad.append({"chunk": chunk, "code": error.code, "message": error.message})
         store.forget(chunk)
         rows += count
-        seconds = time.perf_counter() - began
-        if seconds - told >= REPORT_SECONDS:
-            told = seconds
-            report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": seconds})
+        if pace.due():
+            report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": pace.seconds})
     bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
     facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
     facts["reads_repeated"] = retries() - repeated
-    return {"path": str(path), "kind": "store", "seconds": time.perf_counter() - began, **facts, "bad": bad}
+    return {"path": str(path), "kind": "store", "seconds": pace.seconds, **facts, "bad": bad}
 
 
 def read_rate(store: Store) -> float:

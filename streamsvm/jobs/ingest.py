@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
@@ -256,6 +255,6 @@ def _result(job: IngestJob, source: Source, tally: Tally, sparse: bool, remarks:
         classes=tally.coder.table(),
         counts=tuple(tally.counts),
         bytes_read=sum(f.read for f in source.sources),
-        seconds=time.monotonic() - tally.began,
+        seconds=tally.pace.seconds,
         notices=tuple(remarks),
     )

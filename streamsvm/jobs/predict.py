@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.pace import Pace
 from streamsvm.jobs.portions import Portions, asked_of, portions
 from streamsvm.jobs.spread.executor import Executor, executor_for, task_limit
 from streamsvm.jobs.spread.predict import Written, slices_of, work_of, written
@@ -31,7 +31,6 @@ from streamsvm.types import Report, silent
 OUTPUTS = ("label", "decision")
 STDOUT = "-"
 SUFFIXES = (".csv", ".npy", ".txt")
-REPORT_SECONDS = 0.2
 BYTES_A_ROW = 200
 """Of a block: the decision, its text as Python objects and as bytes."""
 
@@ -105,8 +104,8 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
             work, parts = work_of(job, asked, scratch), slices_of(job.data)
             _write(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
     counted.check()
-    report({"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.seconds, "done": True})
-    return PredictResult(job.out, counted.rows, counted.seconds, tuple(rows.notices))
+    report({"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.pace.seconds, "done": True})
+    return PredictResult(job.out, counted.rows, counted.pace.seconds, tuple(rows.notices))
 
 
 class _Counted:
@@ -114,11 +113,7 @@ class _Counted:
 
     def __init__(self, rows: Portions, model: Model, report: Report) -> None:
         self._portions, self._model, self._report = rows, model, report
-        self.rows, self._began, self._told = 0, time.perf_counter(), 0.0
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._began
+        self.rows, self.pace = 0, Pace()
 
     def __iter__(self) -> Iterator[Any]:
         for portion in self._portions:
@@ -137,9 +132,9 @@ class _Counted:
             self._tell()
 
     def _tell(self) -> None:
-        if self.seconds - self._told >= REPORT_SECONDS:
-            self._told = self.seconds
-            self._report({"event": "predict", "rows": self.rows, "of": self._portions.total, "seconds": self._told})
+        if self.pace.due():
+            seconds = self.pace.seconds
+            self._report({"event": "predict", "rows": self.rows, "of": self._portions.total, "seconds": seconds})
 
     def check(self) -> None:
         """Raise DataError when rows are missing: the file must have as many as the store."""

@@ -12,13 +12,13 @@ import numpy as np
 
 from streamsvm.errors import UsageError
 from streamsvm.jobs.building import all_locked, require_space
+from streamsvm.jobs.pace import Pace
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.sources.synth import GENERATORS, Generator
 from streamsvm.types import Batch, Report, silent
 
 CLASSES = ("-1", "1")
-REPORT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +83,15 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
             writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=job.overwrite))
             undo.callback(writers[-1].abort)
         targets = list(zip(writers, ends.values(), strict=True))
-        done, told, began = 0, 0.0, time.perf_counter()
+        done, pace = 0, Pace()
         for batch in generator.batches():
             if not done:
                 require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
             _share_out(batch, done, targets)
             done += len(batch.labels)
-            seconds = time.perf_counter() - began
-            if seconds - told >= REPORT_SECONDS:
-                told = seconds
-                report({"event": "synth", "rows": done, "of": job.rows, "seconds": seconds, "done": False})
+            if pace.due():
+                event = {"event": "synth", "rows": done, "of": job.rows, "seconds": pace.seconds}
+                report(event | {"done": False})
         for writer in reversed(writers):  # the test store first: the store is what people look for
             writer.commit(CLASSES, generator.columns, _facts(job, generator))
         undo.pop_all()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from streamsvm.errors import DataError
 from streamsvm.jobs.holdout import Stores
+from streamsvm.jobs.pace import Pace
 from streamsvm.rows import row_count
 from streamsvm.store.forms import in_layout
 from streamsvm.store.labels import Labels, added, few_labels
 from streamsvm.types import Batch, Report
-
-REPORT_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -26,8 +24,7 @@ class Tally:
     """Rows of each class."""
     labels: dict[int, set[str]] = field(default_factory=dict)
     """Those of each file, by its position; as long as there are no more than two."""
-    began: float = field(default_factory=time.monotonic)
-    reported: float = 0.0
+    pace: Pace = field(default_factory=Pace)
 
     def store(self, batch: Batch, file: int, stores: Stores, columns: int | None) -> None:
         """Append a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
@@ -45,8 +42,6 @@ class Tally:
 
     def tell(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
         """Report ``read`` of ``total`` bytes, not too often."""
-        now = time.monotonic()
-        if last or now - self.reported >= REPORT_SECONDS:
-            self.reported = now
-            event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": now - self.began}
+        if last or self.pace.due():
+            event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": self.pace.seconds}
             report(event | {"total_bytes": total, "done": last})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from streamsvm.jobs.pace import Pace
 from streamsvm.jobs.runs import Run, Training
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.types import Report
-
-REPORT_SECONDS = 0.2
 
 
 class Teller:
@@ -17,17 +15,11 @@ class Teller:
 
     def __init__(self, training: Training, report: Report) -> None:
         self._training, self._report = training, report
-        self.began = self._told = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.began
+        self.pace = Pace()
 
     def rows(self, seen: int, of: int) -> None:
-        """So many rows of this pass are done; told no more often than every REPORT_SECONDS."""
-        now = time.perf_counter()
-        if now - self._told >= REPORT_SECONDS:
-            self._told = now
+        """So many rows of this pass are done; told when it is time."""
+        if self.pace.due():
             self._tell("progress", {"pass": self._training.passes + 1, "rows": seen, "of": of})
 
     def certificate(self, k: int, run: Run) -> None:
@@ -40,4 +32,4 @@ class Teller:
     def _tell(self, event: str, facts: dict[str, Any]) -> None:
         memory = anonymous_bytes()
         self._training.peak = max(self._training.peak, memory)
-        self._report({"event": event, **facts, "seconds": self.seconds, "memory": memory})
+        self._report({"event": event, **facts, "seconds": self.pace.seconds, "memory": memory})

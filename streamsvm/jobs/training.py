@@ -104,7 +104,7 @@ class Trainer:
         keeper.resume(result)
         order = visits(self._store.layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
         before = result.seconds, result.waited, retries()
-        self._until = self._teller.began + stop.seconds
+        self._until = self._teller.pace.began + stop.seconds
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
             while True:
                 keeper.around()
@@ -125,7 +125,7 @@ class Trainer:
         if result.passes == 1 or not self._course.kept:
             result.bytes_read += self._store.layout.bytes_per_pass
         result.reads_repeated = retries() - repeated
-        result.seconds, result.waited = seconds + self._teller.seconds, waited + stream.waited
+        result.seconds, result.waited = seconds + self._teller.pace.seconds, waited + stream.waited
 
     def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
         """Another one for the same rows, which stay where they are; it counts on from what was spent ``before``."""

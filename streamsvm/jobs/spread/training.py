@@ -131,8 +131,8 @@ class SpreadTrainer:
             if self.judge is not None:
                 with self._resumable(keeper):
                     self.judge.look(result)
-            result.seconds = before + self._teller.seconds
-            if result.over(late=self._teller.seconds > stop.seconds):
+            result.seconds = before + self._teller.pace.seconds
+            if result.over(late=self._teller.pace.seconds > stop.seconds):
                 return result
             keeper.between(result)
 
