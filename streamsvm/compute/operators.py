@@ -117,11 +117,32 @@ def stack(parts: Sequence[Operand]) -> Operand:
     return row_stack([part for part in parts if not isinstance(part, Factored)])
 
 
-def formed(X: Operand, order: Int64) -> Rows:
-    """The rows whose numbers are ``order``, as features."""
-    if isinstance(X, Factored):
-        return Dense(X.kernel_values[order] @ X.projection, X.bias)
-    return take(X, order)
+def formed(parts: list[Operand], order: Int64) -> Rows:
+    """The rows of all parts as features, in this order (n,). Dense ``parts`` are used up: there are never two copies."""
+    first = parts[0]
+    if isinstance(first, CSR):
+        return take(row_stack([part for part in parts if isinstance(part, CSR)]), order)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    values, at = np.empty((len(order), shape(first, 0)[1] - 1), np.float32), 0
+    while parts:
+        tile = _features(stack(_taken(parts)))
+        values[place[at : at + len(tile)]] = tile
+        at += len(tile)
+    return Dense(values, first.bias)
+
+
+def _taken(parts: list[Operand]) -> list[Operand]:
+    """The first parts, off the list, until there are TILE rows: products of a few rows are slow."""
+    taken, rows = [], 0
+    while parts and rows < TILE:
+        taken.append(parts.pop(0))
+        rows += shape(taken[-1], 0)[0]
+    return taken
+
+
+def _features(X: Any) -> Float32:
+    return X.kernel_values @ X.projection if isinstance(X, Factored) else X.values
 
 
 def gram_bytes(components: int, kernel_values: int = 0) -> int:

@@ -15,9 +15,10 @@ import numpy as np
 from streamsvm.compute.newton import squares
 from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.descent import Descent
 from streamsvm.solvers.evaluation import Found
 from streamsvm.solvers.sketch import Sample
-from streamsvm.solvers.surrogate import Model, follow, minimise
+from streamsvm.solvers.surrogate import Model
 from streamsvm.types import Problem
 
 WIDEST, WIDE = 1.5, 0.5
@@ -71,8 +72,8 @@ class Guide:
         model.brake = np.zeros_like(model.center)
         w, step = model.center, len(model.factor) // max(THIN, THIN_PER_COMPONENT * len(model.center))
         if step > 1:
-            w, mu = follow(model.thinned(step), w, mu, floor, goal)
-        return self._end(*follow(model, w, mu, floor, goal))
+            w, mu = Descent(model.thinned(step)).follow(w, mu, floor, goal)
+        return self._end(w, mu, floor, goal)
 
     def lead(self, primal: float, narrowing: float, total: Float64) -> tuple[Float64, float]:
         """The next w and mu: the minimum of the model, mu no smaller than ``narrowing`` times what it was.
@@ -81,12 +82,13 @@ class Guide:
         """
         model = self.model
         model.brake = self.brake * model.problem.C * self._unsure(total)
-        return self._end(*follow(model, model.center, self.mu, self._floor(narrowing * self.mu), self._goal(primal)))
+        return self._end(model.center, self.mu, self._floor(narrowing * self.mu), self._goal(primal))
 
-    def _end(self, w: Float64, mu: float) -> tuple[Float64, float]:
-        model, loss = self.model, self.model.problem.loss
+    def _end(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
+        model, loss, descent = self.model, self.model.problem.loss, Descent(self.model)
+        w, mu = descent.follow(w, mu, floor, goal)
         smooth = rounded(loss, mu)
-        w, _ = minimise(model, smooth, w)
+        w, _ = descent.minimise(smooth, w)
         start, before = (model.value(h, model.center) for h in (smooth, rounded(loss, self.mu)))
         self.reference, self.promised = self.value + start - before, start - model.value(smooth, w)
         return w, mu

@@ -28,10 +28,12 @@ from streamsvm.compute.newton import leverages, scores_pass, squares
 from streamsvm.errors import UsageError
 from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.descent import polished_dual
 from streamsvm.solvers.evaluation import Evaluation, Found, Witness
 from streamsvm.solvers.guide import Guide, first_brake, first_mu
+from streamsvm.solvers.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.sketch import Sample, Sketch
-from streamsvm.solvers.surrogate import Model, most_explicit, polished_dual
+from streamsvm.solvers.surrogate import Model
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 NARROW = 0.1
@@ -43,7 +45,9 @@ ROWS, PER_COMPONENT = 50_000, 100
 LARGEST, FEWEST = 64 << 20, 20_000
 """... up to so many bytes, were they dense, but not fewer than these ..."""
 LEAST, LEAST_PER_COMPONENT = 2_000, 20
-"""... unless memory is short."""
+"""... unless memory is short; ..."""
+WHOLE, LARGEST_WHOLE = 3, 1 << 30
+"""... and all rows where there are no more than so many times as many, in so many bytes, were they dense."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,8 @@ class NewtonState:
     best: Float64
     guide: Guide | None = None
     """What led to ``point``."""
+    whole: bool = False
+    """Whether its model is made of all rows; they are not gathered again."""
     primal: float = np.inf
     dual: float = -np.inf
     passes: int = 0
@@ -93,10 +99,11 @@ class Newton:
         most = most_explicit(dense=layout.dense)
         # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
         q = min(p, most) if layout.dense or p <= most else 0
-        matrices = 3 * 8 * q * q + operators.gram_bytes(q)
         rows = sample_rows(self.sample, problem)
-        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
-        return Cost(fixed=matrices + 20 * 8 * p + 4 * rows * row, per_block_row=48)
+        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out;
+        # of all rows there is but one, and for a while what it is formed from
+        copies = 2 if rows == problem.rows else 4
+        return Cost(fixed=matrix_bytes(q) + 20 * 8 * p + copies * rows * row, per_block_row=48)
 
     def smaller(self, problem: Problem) -> Newton | None:
         """The same with half the sample, for want of memory; None where it would be too small to be of use."""
@@ -116,7 +123,8 @@ class Newton:
 
     def visit(self, state: NewtonState, block: Block) -> None:
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
-        state.sketch.add(block, self._scores(state, block, f))
+        if not state.whole:
+            state.sketch.add(block, self._scores(state, block, f))
 
     def bound(self, state: NewtonState) -> float:
         """Of the sample's keys."""
@@ -164,7 +172,7 @@ class Newton:
         if state.guide is not None and not state.guide.judge(found):
             self._go(state, state.guide)
             return
-        sample = state.sketch.sample()
+        sample = self._sample(state)
         if sample is None:
             return
         state.guide = self._guide(state, found, sample)
@@ -174,6 +182,13 @@ class Newton:
             if self._done(state):
                 return
         self._go(state, state.guide)
+
+    def _sample(self, state: NewtonState) -> Sample | None:
+        """Of the rows of this pass, or the one of all rows there was before."""
+        if state.whole and state.guide is not None:
+            return state.guide.model.sample
+        state.whole = state.sketch.complete
+        return state.sketch.sample()
 
     def _guide(self, state: NewtonState, found: Found, sample: Sample) -> Guide:
         """A model around the point that was just looked at."""
@@ -227,4 +242,6 @@ def least_rows(problem: Problem) -> int:
 def sample_rows(asked: int | None, problem: Problem) -> int:
     """How many rows a model is made of."""
     p = problem.columns + 1
-    return min(problem.rows, asked or max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p))))
+    rows = asked or max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p)))
+    all_of_them = not asked and problem.rows <= WHOLE * rows and 4 * problem.rows * p <= LARGEST_WHOLE
+    return problem.rows if all_of_them else min(problem.rows, rows)

@@ -103,6 +103,11 @@ class Sketch:
         self.parts = [part.where(part.keys < self.threshold) for part in self.parts]
         self.held = sum(len(part.keys) for part in self.parts)
 
+    @property
+    def complete(self) -> bool:
+        """Whether no row that counts was left out."""
+        return bool(self.threshold == np.inf)
+
     def sample(self) -> Sample | None:
         """The rows by number, and nothing kept here; None if no row counts."""
         self._throw_out()
@@ -111,6 +116,8 @@ class Sketch:
             return None
         order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
         y, s, scores = (np.concatenate([part[k] for part in parts])[order] for k in (1, 2, 4))
-        X = operators.formed(operators.stack([part.X for part in parts]), order)
-        probability = np.minimum(1.0, scores * self.threshold) if self.threshold < np.inf else np.ones(len(scores))
+        blocks = [part.X for part in parts]
+        del parts
+        X = operators.formed(blocks, order)
+        probability = np.minimum(1.0, scores * self.threshold) if not self.complete else np.ones(len(scores))
         return Sample(X, y, s, probability)

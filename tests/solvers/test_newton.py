@@ -16,10 +16,12 @@ from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.descent import Descent, polished_dual
 from streamsvm.solvers.evaluation import Evaluation
-from streamsvm.solvers.newton import Newton
+from streamsvm.solvers.hessian import Hessian, conjugate_gradients
+from streamsvm.solvers.newton import Newton, sample_rows
 from streamsvm.solvers.sketch import Sketch
-from streamsvm.solvers.surrogate import Model, _conjugate_gradients, minimise, newton_step, polished_dual
+from streamsvm.solvers.surrogate import Model
 from streamsvm.store.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 from tests.arrays import csr_of, sparse_values
@@ -155,6 +157,31 @@ def test_every_row_is_in_a_sample_that_is_large_enough() -> None:
     np.testing.assert_array_equal(sample.X.values, rows_of()[0])
 
 
+def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
+    _, state = certificates(Newton(), problem_of(SquaredHinge()), 1)
+    assert state.whole
+    first = state.guide.model.sample
+    solver = Newton()
+    for block in in_order(1):
+        solver.visit(state, block)
+    assert state.sketch.held == 0
+    found = solver.finish(state)
+    assert found.gap < 1e-3
+    assert state.guide.model.sample is first
+
+
+def test_rows_are_sampled_where_all_are_too_many_or_too_large() -> None:
+    def of(rows: int, columns: int) -> int:
+        return sample_rows(None, Problem(SquaredHinge(), 1.0, rows, columns, 0))
+
+    assert of(150_000, 20) == 150_000
+    assert of(150_001, 20) == 50_000
+    assert of(60_000, 3000) == 60_000
+    assert of(60_001, 3000) == 20_000
+    assert of(60_000, 5000) == 20_000
+    assert sample_rows(1000, Problem(SquaredHinge(), 1.0, 2000, 20, 0)) == 1000
+
+
 def test_sample_of_a_factored_block_is_its_features() -> None:
     rng = np.random.default_rng(3)
     K, W = rng.random((20, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
@@ -173,9 +200,32 @@ def test_conjugate_gradients_solve_what_cholesky_solves() -> None:
     X = Dense(rng.normal(size=(60, 9)).astype(np.float32), 1.0)
     bends, right = rng.random(60) * (rng.random(60) < 0.7), rng.normal(size=10)
     full = np.hstack([X.values.astype(np.float64), np.ones((60, 1))])
-    exact = newton_step(-right, np.eye(10) + full.T @ (bends[:, None] * full))
-    found = _conjugate_gradients(X, bends, np.ones(10), right, 9)
+    exact = np.linalg.solve(np.eye(10) + full.T @ (bends[:, None] * full), right)
+    found = conjugate_gradients(X, bends, np.ones(10), right, 9)
     assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("columns", [9, 299])
+def test_a_hessian_follows_the_rows_that_bend(columns: int) -> None:
+    rng = np.random.default_rng(5)
+    X = Dense(rng.normal(size=(400, columns)).astype(np.float32), 1.0)
+    full = np.hstack([X.values.astype(np.float64), np.ones((400, 1))])
+    diagonal, bends = np.linspace(1.0, 2.0, columns + 1), 3.0 * rng.random(400)
+    hessian = Hessian(X, columns, diagonal)
+    for turn in range(12):
+        moved = rng.random(400) < (1.0 if turn == 6 else 0.1)
+        bends = np.where(moved, (rng.random(400) < 0.5) * 3.0 * rng.random(400), bends)
+        gradient = rng.normal(size=columns + 1)
+        exact = np.linalg.solve(np.diag(diagonal) + full.T @ (bends[:, None] * full), -gradient)
+        np.testing.assert_allclose(hessian.step(bends, gradient), exact, atol=1e-4 * np.abs(exact).max())
+
+
+def test_a_hessian_that_rounding_made_indefinite_still_leads_down() -> None:
+    values = np.repeat(np.float32(1e4) * np.random.default_rng(6).normal(size=(1, 300)).astype(np.float32), 50, axis=0)
+    gradient = np.random.default_rng(7).normal(size=301)
+    step = Hessian(Dense(values, 1.0), 300, np.full(301, 1e-6)).step(np.full(50, 1e3), gradient)
+    assert np.isfinite(step).all()
+    assert float(step @ gradient) < 0.0
 
 
 def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
@@ -188,7 +238,7 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
     model.shift = model.pull(model.look(smooth, w)) - here.v
     found = here.close(problem, w)
     np.testing.assert_allclose(model.gradient(model.look(smooth, w), w), found.gradient, atol=1e-9)
-    end, solved = minimise(model, smooth, w)
+    end, solved = Descent(model).minimise(smooth, w)
     assert solved
     assert model.value(smooth, end) < model.value(smooth, w)
 
