@@ -21,7 +21,8 @@ from streamsvm.types import Layout, Store, Term
 SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
 THROUGH_OPERATORS = ("newton",)
 """Solvers that see a block through margins, adjoint and gram only, and so take it as a factored pair."""
-MOST_FOR_NEWTON = 4000
+MOST_FOR_NEWTON, MANY = 8000, 4000
+"""Landmarks for which second order is chosen; from ``MANY`` on only where it fits the memory."""
 CHUNK_BYTES = 4 << 20
 """Of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
@@ -120,8 +121,10 @@ def seen_layout(layout: Layout, landmarks: int) -> Layout:
     return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None)
 
 
-def memory_terms(request: NystromRequest, layout: Layout) -> list[Term]:
-    """What the map holds: landmarks, projection, buffers; and while it is made, what that takes beyond the buffers."""
+def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> list[Term]:
+    """What the map holds: landmarks, projection, buffers; and while it is made, what that takes beyond the buffers and
+    beyond what is taken ``later``, when it is made.
+    """
     m = request.landmarks
     points = 4 * m * (layout.columns + 1)
     buffers = working_bytes(m, m, factored=request.factored)
@@ -138,7 +141,11 @@ def memory_terms(request: NystromRequest, layout: Layout) -> list[Term]:
         Term("landmarks", points, f"{m} x {layout.columns} float32"),
         Term("projection", 4 * m * m, f"{m} x {m} float32 at most"),
         Term("feature buffers", buffers, f"{part_rows(m)} rows at a time"),
-        Term("factorisation", max(0, making - buffers), "the landmarks' kernel matrix in float64, before training"),
+        Term(
+            "factorisation",
+            max(0, making - buffers - later),
+            "the landmarks' kernel matrix in float64, before training",
+        ),
     ]
 
 

@@ -149,7 +149,9 @@ class Plan:
 def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
     plan = _plan_with(job, store)
-    chosen = job.solver == "auto" and plan.solver_name == "newton" and plan.request is None
+    chosen = job.solver == "auto" and plan.solver_name == "newton"
+    if plan.request is not None:
+        chosen = chosen and plan.request.landmarks > nystrom.MANY
     if chosen and plan.memory.total > plan.memory.limit:
         why = "second order does not fit the memory: dual coordinate descent"
         return replace(_plan_with(replace(job, solver="dcd"), store), why=why)
@@ -265,7 +267,7 @@ def plan_memory(
     scratch = sum(c.per_block_row for c in costs)
     terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))
     if request is not None:
-        terms += nystrom.memory_terms(request, layout)
+        terms += nystrom.memory_terms(request, layout, sum(c.fixed for c in costs))
     if job.standardize:
         terms.append(Term("column statistics", 48 * layout.columns, "to standardise"))
     per_row = sum(c.per_row for c in costs)
