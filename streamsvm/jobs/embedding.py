@@ -16,7 +16,7 @@ from streamsvm.compute.operators import Factored, adjoint, margins
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import part_rows
 from streamsvm.jobs.doctor import disk_speed
-from streamsvm.jobs.nystrom import THROUGH_OPERATORS, NystromRequest
+from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.types import Store
@@ -26,9 +26,8 @@ DTYPES = {"float32": 4, "float16": 2, "int8": 1}
 PROBE_ROWS = 512
 SPARE = 2
 """How many times the embedding must fit on the disk before it is written without being asked for."""
-PASSES = {"newton": 5}
 USUAL_PASSES = 30
-"""Expected of a solver that is not named above."""
+"""Of a solver that does not say what is to be expected of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,11 @@ class Choice:
         return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}
 
 
-def choose_embedding(job: Any, store: Store, request: NystromRequest, solver: str, formed: int) -> Choice:
-    """Disk or fly for a fit; ``formed``: rows a pass whose features are made even where blocks are factored pairs.
+def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: tuple[int, int] | None) -> Choice:
+    """Disk or fly for a fit of so many ``expected`` passes, which make features of so many rows in all; None: of a
+    solver that takes all rows as features, in passes by the dozen.
 
-    On the fly a pass makes kernel values of all rows, and the features of those; on disk all features are made once.
+    On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
     Raises UsageError.
     """
     if job.embedding not in (DISK, FLY, AUTO):
@@ -64,21 +64,23 @@ def choose_embedding(job: Any, store: Store, request: NystromRequest, solver: st
     if job.embedding != AUTO:
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks
-    rows, passes = layout.rows, PASSES.get(solver, USUAL_PASSES)
-    cost = measured_map(layout.columns, request)
-    factored = solver in THROUGH_OPERATORS
-    made = rows * cost.through_pair + formed * cost.features if factored else rows * (cost.features + cost.look)
+    rows, cost = layout.rows, measured_map(layout.columns, request)
+    if expected is None:
+        passes, fly = USUAL_PASSES, USUAL_PASSES * rows * (cost.features + cost.look)
+    else:
+        passes, formed = expected
+        fly = passes * rows * cost.through_pair + formed * cost.features
     disk = disk_speed(Path(job.model).parent)
     nbytes = rows * m * DTYPES[job.embedding_dtype]
     cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
     write, read = nbytes / disk["write"], max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.look)
-    fly, kept = passes * made, max(rows * cost.features, write) + passes * read
+    kept = max(rows * cost.features, write) + passes * read
     room = shutil.disk_usage(Path(job.model).parent).free > SPARE * nbytes
     where = DISK if kept < fly and room else FLY
     why = f"in {passes} passes an estimated {fly:.3g} s on the fly, {kept:.3g} s on disk" + (
         "" if room else ": no room"
     )
-    return Choice(where, why, job.embedding_dtype, made, read, write, passes)
+    return Choice(where, why, job.embedding_dtype, fly / passes, read, write, passes)
 
 
 class MapCost(NamedTuple):

@@ -178,8 +178,9 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     if request is not None:
         problems = [replace(problem, columns=request.landmarks) for problem in problems]
         factored = solver_name in nystrom.THROUGH_OPERATORS
-        formed = solver.formed(problems[0]) if factored else layout.rows
-        embedding = choose_embedding(job, store, request, solver_name, formed)
+        passes, formed = solver.expected(problems[0]) if factored else (0, 0)
+        expected = (passes, len(problems) * formed) if factored else None
+        embedding = choose_embedding(job, store, request, expected)
         fly = embedding.where == FLY
         request = replace(request, factored=fly and factored, on_disk=not fly)
     memory = plan_memory(job, store, solver, problems, request)

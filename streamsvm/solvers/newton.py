@@ -106,13 +106,16 @@ class Newton:
         return Cost(fixed=matrix_bytes(q) + 20 * 8 * p + copies * rows * row, per_block_row=48)
 
     def smaller(self, problem: Problem) -> Newton | None:
-        """The same with half the sample, for want of memory; None where it would be too small to be of use."""
-        half = sample_rows(self.sample, problem) // 2
-        return replace(self, sample=half) if half >= least_rows(problem) else None
+        """The same with a smaller sample, for want of memory; None where it would be too small to be of use."""
+        rows, usual = sample_rows(self.sample, problem), usual_rows(problem)
+        if rows == problem.rows and 2 * usual < rows:
+            return replace(self, sample=usual)
+        return replace(self, sample=rows // 2) if rows // 2 >= least_rows(problem) else None
 
-    def formed(self, problem: Problem) -> int:
-        """Rows whose features a pass asks for, where it is shown factored pairs."""
-        return sample_rows(self.sample, problem)
+    def expected(self, problem: Problem) -> tuple[int, int]:
+        """Passes, and rows whose features they ask for in all where they are shown factored pairs."""
+        rows = sample_rows(self.sample, problem)
+        return (3, rows) if rows == problem.rows else (5, 5 * rows)
 
     def start(self, problem: Problem) -> NewtonState:
         if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
@@ -240,8 +243,13 @@ def least_rows(problem: Problem) -> int:
 
 
 def sample_rows(asked: int | None, problem: Problem) -> int:
-    """How many rows a model is made of."""
+    """How many rows a model is made of: all, where they are not much more than are usual."""
+    rows = asked or usual_rows(problem)
+    few = not asked and problem.rows <= WHOLE * rows and 4 * problem.rows * (problem.columns + 1) <= LARGEST_WHOLE
+    return problem.rows if few else min(problem.rows, rows)
+
+
+def usual_rows(problem: Problem) -> int:
+    """Of a sample, where rows are many."""
     p = problem.columns + 1
-    rows = asked or max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p)))
-    all_of_them = not asked and problem.rows <= WHOLE * rows and 4 * problem.rows * p <= LARGEST_WHOLE
-    return problem.rows if all_of_them else min(problem.rows, rows)
+    return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p)))
