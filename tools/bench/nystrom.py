@@ -40,7 +40,7 @@ from streamsvm.rows import Dense
 
 SETTINGS = {
     "a9a": (800, 0.01, 1e-5),
-    "ijcnn1": (2000, 2.0, 1e-8),
+    "ijcnn1": (5000, 2.0, 1e-8),
     "mnist": (3000, 0.02, 1e-7),
     "covtype": (1000, 0.1, 2e-6),
 }
@@ -271,7 +271,7 @@ def main() -> None:
         "seed": 0,
         "sampling": "uniform",
         "tolerance": 1e-3,
-        "sklearn_tol": 1e-3,
+        "sklearn_tol": 1e-4,
         "train_rows": 0,
     }
     options = arguments(__doc__, **defaults, embedding="fly", **asked)
