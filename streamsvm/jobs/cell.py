@@ -18,9 +18,10 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.embedding import FLY
 from streamsvm.jobs.features import with_features
+from streamsvm.jobs.fit_memory import plan_memory
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.grid import SHARED, TuneJob
-from streamsvm.jobs.planning import FitJob, Plan, make_plan, plan_memory
+from streamsvm.jobs.planning import FitJob, Plan, make_plan
 from streamsvm.jobs.scores import Score
 from streamsvm.jobs.training import Course, Trainer
 from streamsvm.schedule.budget import MemoryPlan

@@ -10,15 +10,14 @@ from streamsvm.features.scaling import Raw, Standardised, scaling_of
 from streamsvm.jobs import exact, nystrom
 from streamsvm.jobs.choice import linear_solver
 from streamsvm.jobs.embedding import FLY, Choice, choose_embedding
+from streamsvm.jobs.fit_memory import fitted, most_landmarks, remedy_for
 from streamsvm.jobs.nystrom import NystromRequest
-from streamsvm.jobs.portions import held_terms
 from streamsvm.jobs.problems import problems_of
 from streamsvm.jobs.settings import build
-from streamsvm.jobs.warm import warm_started, warm_terms
-from streamsvm.schedule import budget
-from streamsvm.schedule.budget import MemoryPlan, mib
+from streamsvm.jobs.warm import warm_started
+from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import FeatureMap, Layout, Problem, Solver, Store, Term
+from streamsvm.types import FeatureMap, Layout, Problem, Solver, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +161,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = build(solver_for(solver_name, job.loss), exact.options_of(job), f"solver '{solver_name}'")
-    if job.dual:
-        solver = proving(solver, solver_name)
+    solver = _solver_of(job, solver_name)
     features = features_of(job, store)
     request = nystrom.request_of(job, store, features)
     kernel = exact.kernel_of(job, solver_name, store, features)
@@ -178,15 +175,11 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     if request is not None:
         problems = [replace(problem, columns=request.landmarks) for problem in problems]
         factored = solver_name in nystrom.THROUGH_OPERATORS
-        passes, formed = solver.expected(problems[0]) if factored else (0, 0)
-        expected = (passes, len(problems) * formed) if factored else None
-        embedding = choose_embedding(job, store, request, expected)
+        embedding = choose_embedding(job, store, request, _expected(solver, problems) if factored else None)
         fly = embedding.where == FLY
         request = replace(request, factored=fly and factored, on_disk=not fly)
-    memory = plan_memory(job, store, solver, problems, request)
     asked = solver
-    while memory.total > memory.limit and (less := smaller(job, solver, problems[0])) is not None:
-        solver, memory = less, plan_memory(job, store, less, problems, request)
+    solver, memory = fitted(job, store, asked, problems, request)
     if kernel is None and getattr(solver, "sample", None) != getattr(asked, "sample", None):
         why += f"; memory is short: {solver.sample} rows in its model"
     remedy = remedy_for(layout, job) + exact.remedy(solver)
@@ -195,26 +188,16 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)
 
 
-def smaller(job: FitJob, solver: Any, problem: Problem) -> Any:
-    """The same solver with fewer rows in memory than it would like; None where that is the user's choice, or the least."""
-    if problem.kernel is not None:
-        return exact.smaller(solver)
-    shrink = getattr(solver, "smaller", None)
-    return shrink(problem) if shrink is not None and "sample" not in job.options else None
+def _expected(solver: Any, problems: list[Problem]) -> tuple[int, int]:
+    """Passes, and rows whose features they ask for in all; every problem asks for its own."""
+    passes, formed = solver.expected(problems[0])
+    return passes, len(problems) * formed
 
 
-def most_landmarks(
-    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest
-) -> int:
-    """The largest number of landmarks the memory limit leaves room for; 0 when there is none."""
-    low, high = 0, request.landmarks
-    while low < high - 1:
-        middle = (low + high) // 2
-        smaller = replace(request, landmarks=middle)
-        seen = [replace(problem, columns=middle) for problem in problems]
-        plan = plan_memory(job, store, solver, seen, smaller)
-        low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
-    return low
+def _solver_of(job: FitJob, name: str) -> Any:
+    """With the settings asked for. Raises UsageError."""
+    solver = build(solver_for(name, job.loss), exact.options_of(job), f"solver '{name}'")
+    return proving(solver, name) if job.dual else solver
 
 
 def proving(solver: Solver[Any], name: str) -> Solver[Any]:
@@ -252,37 +235,3 @@ def solver_for(name: str, loss: str) -> Any:
 def features_of(job: FitJob, store: Store) -> Raw | Standardised:
     """The map from stored rows to what the solver sees."""
     return scaling_of(store, standardize=job.standardize, bias=job.bias)
-
-
-def plan_memory(
-    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None = None
-) -> MemoryPlan:
-    """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
-    layout = store.layout
-    seen = layout if request is None else nystrom.seen_layout(layout, request.landmarks)
-    costs = [solver.cost(problem, seen) for problem in problems]
-    limit = budget.memory_limit(job.memory)
-    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
-    terms += warm_terms(problems) + held_terms(job.validation, layout, len(problems))
-    terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
-    scratch = sum(c.per_block_row for c in costs)
-    terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))
-    if request is not None:
-        terms += nystrom.memory_terms(request, layout, sum(c.fixed for c in costs))
-    if job.standardize:
-        terms.append(Term("column statistics", 48 * layout.columns, "to standardise"))
-    per_row = sum(c.per_row for c in costs)
-    resident = Term("per-row state", per_row * layout.rows, f"{per_row} bytes a row, in memory")
-    beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
-    fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
-    terms.append(resident if fits else beside)
-    keep = budget.keep_term(layout, job.prefetch, scratch) if request is None else None
-    kept = keep is not None and sum(t.nbytes for t in terms) + keep.nbytes <= limit
-    terms += [keep] if keep and kept else []
-    retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
-    return MemoryPlan(tuple(terms), limit, fits, kept, retain)
-
-
-def remedy_for(layout: Layout, job: FitJob) -> str:
-    """What else would help, beside more memory."""
-    return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
