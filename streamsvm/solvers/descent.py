@@ -17,7 +17,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Found
 from streamsvm.solvers.hessian import Hessian
 from streamsvm.solvers.sketch import Sample
-from streamsvm.solvers.surrogate import Look, Model
+from streamsvm.solvers.surrogate import Look, Model, model_at
 from streamsvm.types import Problem
 
 ITERATIONS = 40
@@ -83,7 +83,7 @@ def smoothing_of(model: Model, smooth: Any, w: Float64) -> float:
 
 def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: Found, w: Float64) -> float:
     """The dual value when the sample's a_i are solved for, all others being what they are at w."""
-    model = Model(problem, sample, sample.s.astype(np.float64), w, np.zeros_like(w), np.zeros_like(w))
+    model = model_at(problem, sample, sample.s.astype(np.float64), w)
     before = model.look(smooth, w)
     model.shift = model.pull(before) - found.v
     after = model.look(smooth, Descent(model).minimise(smooth, w)[0])

@@ -54,8 +54,8 @@ class Guide:
 
     def judge(self, found: Found) -> bool:
         """Whether the step was worth taking; sets the brake by what it was worth."""
-        if self.promised <= NEGLIGIBLE * abs(found.value):
-            return True
+        if self.promised <= NEGLIGIBLE * abs(found.value) or self.model.sample.complete:
+            return True  # of all rows nothing was estimated: a model that is off by rounding is better made anew
         ratio = (self.reference - found.value) / self.promised
         if ratio < 0.0:
             self.brake *= TIGHTEN * TIGHTEN

@@ -18,7 +18,7 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +33,7 @@ from streamsvm.solvers.evaluation import Evaluation, Found, Witness
 from streamsvm.solvers.guide import Guide, first_brake, first_mu
 from streamsvm.solvers.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.sketch import Sample, Sketch
-from streamsvm.solvers.surrogate import Model
+from streamsvm.solvers.surrogate import model_at
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 NARROW = 0.1
@@ -65,7 +65,9 @@ class NewtonState:
     guide: Guide | None = None
     """What led to ``point``."""
     whole: bool = False
-    """Whether its model is made of all rows; they are not gathered again."""
+    """Whether its model is made of all rows; they are not gathered again, but their margins are."""
+    margins: list[tuple[int, Float64]] = field(default_factory=list)
+    """Of every block, with the number of its first row."""
     primal: float = np.inf
     dual: float = -np.inf
     passes: int = 0
@@ -126,8 +128,10 @@ class Newton:
 
     def visit(self, state: NewtonState, block: Block) -> None:
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
-        if not state.whole:
-            state.sketch.add(block, self._scores(state, block, f))
+        if state.whole:
+            state.margins.append((block.start, f))
+        else:
+            state.sketch.add(block, f, self._scores(state, block, f))
 
     def bound(self, state: NewtonState) -> float:
         """Of the sample's keys."""
@@ -165,6 +169,7 @@ class Newton:
             self._advance(state, found)
         state.evaluation.clear()
         state.sketch.clear()
+        state.margins = []
         return Certificate(state.primal, state.dual, facts=facts)
 
     def _done(self, state: NewtonState) -> bool:
@@ -189,15 +194,14 @@ class Newton:
     def _sample(self, state: NewtonState) -> Sample | None:
         """Of the rows of this pass, or the one of all rows there was before."""
         if state.whole and state.guide is not None:
-            return state.guide.model.sample
+            return state.guide.model.sample.seen_again(state.margins)
         state.whole = state.sketch.complete
         return state.sketch.sample()
 
     def _guide(self, state: NewtonState, found: Found, sample: Sample) -> Guide:
         """A model around the point that was just looked at."""
         problem, w, factor = state.problem, state.point, sample.s / sample.probability
-        zero = np.zeros_like(w)
-        model = Model(problem, sample, factor, w, zero, zero)
+        model = model_at(problem, sample, factor, w)
         if not state.squares.any():  # the blocks are factored
             state.squares = squares(sample.X, factor, problem.columns)
         if state.passes > 1 or problem.warm is not None:
@@ -220,6 +224,7 @@ class Newton:
         for other in states[1:]:
             first.evaluation.merge(other.evaluation)
             first.sketch.merge(other.sketch)
+            first.margins = first.margins + other.margins
             if first.passes == 0:
                 first.squares = first.squares + other.squares
         return first

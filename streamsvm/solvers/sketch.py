@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streamsvm.compute import operators
 from streamsvm.compute.newton import keys_pass
-from streamsvm.rows import Float32, Float64, Int64
+from streamsvm.rows import Float32, Float64, Int64, row_where
 from streamsvm.types import Block
 
 SPARE = 2.0
@@ -25,17 +25,38 @@ SPARE = 2.0
 
 
 class Sample(NamedTuple):
-    """Rows by their global number; each was to be found with ``probability``."""
+    """Rows in the order of their global numbers ``row``; each was to be found with ``probability``."""
 
     X: Any
     y: Float32
     s: Float32
     probability: Float64
+    f: Float64
+    """x_i.w at the point of the pass, as the pass found it."""
+    row: Int64
+    complete: bool
+    """Whether these are all rows that count."""
 
-    @property
-    def complete(self) -> bool:
-        """Whether these are all rows that count."""
-        return bool((self.probability >= 1.0).all())
+    def seen_again(self, margins: list[tuple[int, Float64]]) -> Sample:
+        """The same rows after another pass, which found these f (k,) of the rows from such a number on."""
+        f = np.empty_like(self.f)
+        for start, found in margins:
+            low, high = np.searchsorted(self.row, (start, start + len(found)))
+            f[low:high] = found[self.row[low:high] - start]
+        return self._replace(f=f)
+
+    def every(self, step: int) -> Sample:
+        """Every ``step``-th row."""
+        chosen = np.zeros(len(self.y), np.bool_)
+        chosen[::step] = True
+        y, s, probability, f, row = (
+            self.y[::step],
+            self.s[::step],
+            self.probability[::step],
+            self.f[::step],
+            self.row[::step],
+        )
+        return Sample(row_where(self.X, chosen), y, s, probability, f, row, complete=False)
 
 
 class _Part(NamedTuple):
@@ -44,14 +65,16 @@ class _Part(NamedTuple):
     s: Float32
     keys: Float64
     scores: Float64
+    f: Float64
     row: Int64
     """Global numbers."""
 
     def where(self, chosen: NDArray[np.bool_]) -> _Part:
-        if chosen.all():
-            return self
-        y, s, keys, scores, row = self[1:]
-        return _Part(operators.where(self.X, chosen), y[chosen], s[chosen], keys[chosen], scores[chosen], row[chosen])
+        return self if chosen.all() else self.copied(chosen)
+
+    def copied(self, chosen: NDArray[np.bool_]) -> _Part:
+        per_row: list[Any] = [values[chosen] for values in self[1:]]
+        return _Part(operators.where(self.X, chosen), *per_row)
 
 
 @dataclass(slots=True)
@@ -75,17 +98,16 @@ class Sketch:
             self._throw_out()
         return self.threshold
 
-    def add(self, block: Block, scores: Float64) -> None:
-        """Offer the rows of a block."""
+    def add(self, block: Block, f: Float64, scores: Float64) -> None:
+        """Offer the rows of a block, where x_i.w is f."""
         keys = np.empty(len(scores))
         keys_pass(scores, block.start, self.salt, keys)
         chosen = keys < self.threshold
         count = int(np.count_nonzero(chosen))
         if not count:
             return
-        row = block.start + np.flatnonzero(chosen).astype(np.int64)
-        X = operators.where(block.X, chosen)
-        self.parts.append(_Part(X, block.y[chosen], block.s[chosen], keys[chosen], scores[chosen], row))
+        row = np.arange(block.start, block.start + len(f))
+        self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen))
         self.held += count
         if self.held > SPARE * self.limit:
             self._throw_out()
@@ -114,10 +136,11 @@ class Sketch:
         parts, self.parts = self.parts, []
         if not parts:
             return None
-        order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
-        y, s, scores = (np.concatenate([part[k] for part in parts])[order] for k in (1, 2, 4))
+        y, s, _, scores, f, row = (np.concatenate([part[k] for part in parts]) for k in range(1, len(_Part._fields)))
+        order = np.argsort(row, kind="stable")
+        y, s, scores, f, row = (values[order] for values in (y, s, scores, f, row))
         blocks = [part.X for part in parts]
         del parts
         X = operators.formed(blocks, order)
         probability = np.minimum(1.0, scores * self.threshold) if not self.complete else np.ones(len(scores))
-        return Sample(X, y, s, probability)
+        return Sample(X, y, s, probability, f, row, self.complete)

@@ -4,8 +4,9 @@ Around a point c where gradient and value of the objective are known, with rows 
 
     M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(brake) (w - c).
 
-``shift`` gives M the true gradient at c: what is left to sampling is how the gradient changes on the way, and that a
-row can leave the corner of its loss, or enter it, is in M. Rows of which a component has but a few are all in S.
+``shift`` gives M the true gradient at c, and ``offset`` the true margins, m_i = y_i (x_i.w + offset_i): kernel features
+that were formed are float32, and margins found without forming them are not the same. What is left to sampling is how
+the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a component has but a few are all in S.
 ``brake`` holds back components about which S says little. Reference: Shamir, Srebro, Zhang, ICML 2014 (DANE).
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 from streamsvm.compute import operators
 from streamsvm.compute.certificate import RowLoss
 from streamsvm.compute.newton import slopes_pass
-from streamsvm.rows import Float64, row_where
+from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Sums
 from streamsvm.solvers.sketch import Sample
 from streamsvm.types import Problem
@@ -44,9 +45,10 @@ class Model:
     center: Float64
     shift: Float64
     brake: Float64
+    offset: Float64
 
     def look(self, smooth: Any, w: Float64) -> Look:
-        problem, f = self.problem, operators.margins(self.sample.X, w)
+        problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
         slopes, bends = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, bends)
         return Look(Sums(*sums), slopes, bends, f)
@@ -57,11 +59,8 @@ class Model:
 
     def thinned(self, step: int) -> Model:
         """Every ``step``-th row, standing for that many."""
-        chosen = np.zeros(len(self.factor), np.bool_)
-        chosen[::step] = True
-        X, y, s, probability = self.sample
-        sample = Sample(row_where(X, chosen), y[chosen], s[chosen], probability[chosen])
-        return Model(self.problem, sample, step * self.factor[chosen], self.center, self.shift, self.brake)
+        sample, factor = self.sample.every(step), step * self.factor[::step]
+        return Model(self.problem, sample, factor, self.center, self.shift, self.brake, self.offset[::step])
 
     def outer(self, w: Float64) -> float:
         """What of M(w) is not a sum over rows."""
@@ -74,3 +73,9 @@ class Model:
 
     def gradient(self, look: Look, w: Float64) -> Float64:
         return w + self.shift + self.brake * (w - self.center) - self.pull(look)
+
+
+def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Model:
+    """Without shift and brake; the sample is of a pass at ``center``."""
+    zero = np.zeros_like(center)
+    return Model(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))

@@ -264,6 +264,18 @@ def test_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_
     assert fly.training.runs[0].certificate.gap <= 1e-3
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
+    """Features in float32 times large weights are off by more than the corner is wide: their margins must be mended."""
+    rng = np.random.default_rng(0)
+    X = rng.random((3000, COLUMNS)).astype(np.float32)
+    wave = np.sin(9 * X[:, 0]) * np.sin(7 * X[:, 1])
+    y = (wave + 0.3 * rng.normal(size=len(X)) > 0).astype(np.int32)
+    store = write(tmp_path / "noisy.zarr", Dense(X), y)
+    settings = {"gamma": 2.0, "landmarks": 300, "C": 1e5, "loss": loss, "max_passes": 20}
+    assert kernel_fit(store, tmp_path / "m", **settings).training.runs[0].certificate.gap <= 1e-3
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.compute import newton as passes
 from streamsvm.compute.certificate import RowLoss
-from streamsvm.compute.operators import Factored
+from streamsvm.compute.operators import Factored, margins
 from streamsvm.errors import UsageError
 from streamsvm.jobs.planning import FitJob, make_plan
 from streamsvm.jobs.training import Course, Trainer
@@ -21,7 +21,7 @@ from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.hessian import Hessian, conjugate_gradients
 from streamsvm.solvers.newton import Newton, sample_rows
 from streamsvm.solvers.sketch import Sketch
-from streamsvm.solvers.surrogate import Model
+from streamsvm.solvers.surrogate import model_at
 from streamsvm.store.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 from tests.arrays import csr_of, sparse_values
@@ -100,12 +100,16 @@ def test_leverages_and_squares(sparse: bool) -> None:
 # -- the sample --------------------------------------------------------------------------------------------------------
 
 
-def sketched(limit: int, scores: Any, order: list[int], salt: int = 1) -> Sketch:
+def sketched(limit: int, scores: Any, order: list[int], salt: int = 1, w: Any = None) -> Sketch:
     sketch = Sketch(limit, salt)
+    offer(sketch, scores, order, np.zeros(COLUMNS + 1) if w is None else w)
+    return sketch
+
+
+def offer(sketch: Sketch, scores: Any, order: list[int], w: Any) -> None:
     for k in order:
         block = in_order(0)[k]
-        sketch.add(block, scores[block.start : block.start + 100])
-    return sketch
+        sketch.add(block, margins(block.X, w), scores[block.start : block.start + 100])
 
 
 def test_sample_does_not_depend_on_how_rows_arrive() -> None:
@@ -126,9 +130,7 @@ def test_what_one_group_shows_spares_another_rows_and_no_sample_anything() -> No
     scores = np.random.default_rng(1).random(ROWS)
     whole, left, right = sketched(40, scores, [0, 1, 2]).sample(), sketched(40, scores, [1]), Sketch(40, 1)
     right.threshold = left.bound()
-    for k in (0, 2):
-        block = in_order(0)[k]
-        right.add(block, scores[block.start : block.start + 100])
+    offer(right, scores, [0, 2], np.zeros(COLUMNS + 1))
     assert right.held < sketched(40, scores, [0, 2]).held
     left.merge(right)
     joined = left.sample()
@@ -189,7 +191,7 @@ def test_sample_of_a_factored_block_is_its_features() -> None:
     rng = np.random.default_rng(3)
     K, W = rng.random((20, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
     sketch, ones = Sketch(20), np.ones(20, np.float32)
-    sketch.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), np.ones(20))
+    sketch.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), ones, ones)
     sample = sketch.sample()
     assert sample is not None
     np.testing.assert_allclose(sample.X.values, K @ W, rtol=1e-6)
@@ -235,9 +237,10 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
     problem, w, smooth = problem_of(SquaredHinge()), np.linspace(-1, 1, COLUMNS + 1), SquaredHinge()
     here = Evaluation(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
-    sample = sketched(60, np.ones(ROWS), [0, 1, 2]).sample()
+    sample = sketched(60, np.ones(ROWS), [0, 1, 2], w=w).sample()
     assert sample is not None
-    model = Model(problem, sample, sample.s / sample.probability, w, np.zeros_like(w), np.ones_like(w))
+    model = model_at(problem, sample, sample.s / sample.probability, w)
+    model.brake = np.ones_like(w)
     model.shift = model.pull(model.look(smooth, w)) - here.v
     found = here.close(problem, w)
     np.testing.assert_allclose(model.gradient(model.look(smooth, w), w), found.gradient, atol=1e-9)
@@ -252,7 +255,7 @@ def test_polished_dual_is_below_the_optimum_and_above_the_raw_one(loss: Any) -> 
     smooth, here = (Huber(0.05) if isinstance(loss, Hinge) else loss), Evaluation(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
     found = here.close(problem, w)
-    sample = sketched(150, np.ones(ROWS), [0, 1, 2]).sample()
+    sample = sketched(150, np.ones(ROWS), [0, 1, 2], w=w).sample()
     assert sample is not None
     polished = polished_dual(problem, sample, smooth, found, w)
     best = certificates(Newton(), problem_of(loss), 6)[0][-1].primal
