@@ -1,7 +1,7 @@
 """Nystrom features: phi(x) = W' k(x) with k(x)_j = k(x, z_j) for landmarks z_1 .. z_m.
 
 K_mm = U S U', W = U_r S_r^-1/2, so that phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
-phi reproduces K_mm up to the eigenvalues left out, those below 1e-6 of the largest. K_mm is formed and factorised in
+phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorised in
 float64; W is float32 and from then on *is* the map. A linear solution w of the features is a kernel machine with the
 coefficients b = W w: prediction costs m, not m r.
 """
@@ -23,7 +23,7 @@ from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
 from streamsvm.types import KernelSolution, LinearSolution, Part
 
 CUT = 1e-6
-"""Eigenvalues of K_mm below this part of the largest are left out."""
+"""Eigenvalues of K_mm below this part of the largest are left out, unless another is asked for."""
 PART_BYTES = 16 << 20
 """Of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
 
@@ -59,10 +59,13 @@ class Projection:
         return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
 
 
-def projection_of(points: Points, kernel: Any, inner: Raw | Standardised) -> Projection:
-    """Factorise the landmarks' Gram matrix. Raises DataError when it has no positive eigenvalue."""
+def projection_of(points: Points, kernel: Any, inner: Raw | Standardised, cutoff: float = CUT) -> Projection:
+    """Factorise the landmarks' Gram matrix, but for eigenvalues below ``cutoff`` times the largest.
+
+    Raises DataError when it has no positive eigenvalue.
+    """
     values, vectors = np.linalg.eigh(symmetric_gram(points, kernel))
-    kept = values > CUT * values[-1]
+    kept = values > cutoff * values[-1]
     if not np.isfinite(values[-1]) or values[-1] <= 0.0:
         raise DataError(
             f"the kernel matrix of the landmarks has no positive eigenvalue (largest {values[-1]})",

@@ -13,7 +13,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from streamsvm.errors import UsageError
-from streamsvm.features.nystrom import part_rows
+from streamsvm.features.nystrom import CUT, part_rows
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embedder import Builder, EmbedResult
 from streamsvm.jobs.embedding import DTYPES
@@ -41,6 +41,8 @@ class EmbedJob:
     """A .npy file of landmarks, rows as they are stored."""
     sampling: str = "uniform"
     """How landmarks are drawn: 'uniform', 'leverage' (one pass more), 'kmeans++' (far from each other), 'greedy' (by labels)."""
+    cutoff: float = CUT
+    """Directions of the landmarks' kernel matrix with less than this share of its largest eigenvalue are left out."""
     standardize: bool = False
     dtype: str = "float32"
     """Of the features on disk: float32, float16, or int8 with a scale a column."""

@@ -91,7 +91,7 @@ class Builder:
         if saved is None:
             shutil.rmtree(writer.directory, ignore_errors=True)
             durable.make_directory(writer.directory)
-            projection = projection_of(points, self.request.record, self.request.inner)
+            projection = projection_of(points, self.request.record, self.request.inner, self.request.cutoff)
             seal = write_map(writer.directory, projection)
             scale = column_scale(projection, self.request, self.store) if self.job.dtype == "int8" else None
             saved = {"key": key, "map": seal, "scale": None if scale is None else scale.tolist(), "progress": None}

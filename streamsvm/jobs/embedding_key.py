@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 from streamsvm.compute.gram import Points
-from streamsvm.features.nystrom import CUT
 from streamsvm.features.scaling import Standardised
 from streamsvm.jobs.nystrom import NystromRequest
 from streamsvm.store import manifest, open_store
@@ -22,7 +21,7 @@ def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, ch
     scaling = [inner.shift, inner.scale] if isinstance(inner, Standardised) else []
     arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
     kernel = {"kernel": request.kernel, **{name: float(value) for name, value in request.record._asdict().items()}}
-    parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, CUT]
+    parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from streamsvm.errors import UsageError
+from streamsvm.features.nystrom import CUT
 from streamsvm.jobs.problems import checked_cost
 
 
@@ -32,6 +33,7 @@ class TuneJob:
     kernel: str = "linear"
     kernel_options: dict[str, float] = field(default_factory=dict)
     sampling: str = "uniform"
+    cutoff: float = CUT
     positive: str | None = None
     class_weight: str | dict[str, float] | None = None
     tolerance: float = 1e-2

@@ -35,7 +35,7 @@ def make_map(request: NystromRequest, store: Store, report: Report, depth: int =
 def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:
     """The landmarks and W."""
     points = draw_landmarks(request, store, depth)
-    projection = projection_of(points, request.record, request.inner)
+    projection = projection_of(points, request.record, request.inner, request.cutoff)
     report({"event": "landmarks", **request.describe(), "drawn": points.size, "rank": projection.rank})
     return projection
 

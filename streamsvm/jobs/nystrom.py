@@ -12,7 +12,7 @@ from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-from streamsvm.features.nystrom import part_rows, working_bytes
+from streamsvm.features.nystrom import CUT, part_rows, working_bytes
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS
 from streamsvm.schedule.budget import mib
@@ -45,6 +45,7 @@ class NystromRequest:
     file: str | None = None
     """A .npy file of landmarks, rows as they are stored."""
     seed: int = 0
+    cutoff: float = CUT
     factored: bool = False
     """Whether the solver takes a block as a factored pair."""
     on_disk: bool = False
@@ -53,8 +54,8 @@ class NystromRequest:
     def describe(self) -> dict[str, Any]:
         """The request as plain JSON."""
         parameters = {name: float(value) for name, value in self.record._asdict().items()}
-        drawn = self.file or self.sampling
-        return {"kernel": self.kernel, **parameters, "landmarks": self.landmarks, "sampling": drawn, "seed": self.seed}
+        drawn = {"landmarks": self.landmarks, "sampling": self.file or self.sampling, "seed": self.seed}
+        return {"kernel": self.kernel, **parameters, **drawn, "cutoff": self.cutoff}
 
 
 def wanted(job: Any) -> bool:
@@ -72,11 +73,15 @@ def request_of(job: Any, store: Store, inner: Raw | Standardised) -> NystromRequ
         raise UsageError(f"there is no sampling '{job.sampling}'", hint=f"choose from {', '.join(SAMPLINGS)}")
     if job.landmarks is not None and job.landmarks < 1:
         raise UsageError(f"{job.landmarks} landmarks: at least one is needed")
+    if not 0.0 < job.cutoff < 1.0:
+        raise UsageError(
+            f"a cutoff of {job.cutoff} is not a share of the largest eigenvalue", hint=f"for example {CUT}"
+        )
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = job.landmarks if job.landmark_file is None else len(landmark_file(Path(job.landmark_file)))
     count = min(count, store.layout.rows) if job.landmark_file is None else count
     bias = float(getattr(job, "bias", 0.0))
-    return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed)
+    return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
 
 
 def solver_for(job: Any) -> tuple[str, str]:

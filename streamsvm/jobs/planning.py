@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamsvm.errors import UsageError
+from streamsvm.features.nystrom import CUT
 from streamsvm.features.scaling import Raw, Standardised, scaling_of
 from streamsvm.jobs import exact, nystrom
 from streamsvm.jobs.choice import linear_solver
@@ -52,6 +53,8 @@ class FitJob:
     """A .npy file of landmarks, rows as they are stored."""
     sampling: str = "uniform"
     """How landmarks are drawn: 'uniform', 'leverage' (one pass more), 'kmeans++' (far from each other), 'greedy' (by labels)."""
+    cutoff: float = CUT
+    """Directions of the landmarks' kernel matrix with less than this share of its largest eigenvalue are left out."""
     embedding: str = "auto"
     """Keep the features on 'disk', make them on the 'fly' in every pass, or whichever is estimated to be faster."""
     embedding_dtype: str = "float32"

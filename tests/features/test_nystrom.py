@@ -42,6 +42,9 @@ def test_eigenvalues_below_the_cut_are_left_out():
     projection = projection_of(points_of(Z), RBF(0.2), Raw(0.0))
     values = np.linalg.eigvalsh(symmetric_gram(points_of(Z), RBF(0.2)))
     assert projection.rank == np.sum(values > CUT * values[-1]) <= 20
+    coarse = projection_of(points_of(Z), RBF(0.2), Raw(0.0), 1e-2)
+    assert 0 < coarse.rank == np.sum(values > 1e-2 * values[-1]) < projection.rank
+    np.testing.assert_array_equal(coarse.W, projection.W[:, : coarse.rank])
 
 
 def test_an_indefinite_kernel_keeps_its_positive_part(X):

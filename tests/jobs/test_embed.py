@@ -112,7 +112,15 @@ def test_an_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):
     before = files_of(out)
     assert embed(job(dense, out)).reused
     assert files_of(out) == before
-    for change in ({"gamma": 0.4}, {"landmarks": 61}, {"seed": 1}, {"dtype": "int8"}, {"standardize": True}):
+    changes = (
+        {"gamma": 0.4},
+        {"landmarks": 61},
+        {"seed": 1},
+        {"cutoff": 1e-3},
+        {"dtype": "int8"},
+        {"standardize": True},
+    )
+    for change in changes:
         with pytest.raises(ExistsError):
             embed(job(dense, out, **change))
         assert not embed(job(dense, out, **change, overwrite=True)).reused
@@ -283,6 +291,7 @@ def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
         {"sampling": "leverage"},
         {"sampling": "kmeans++"},
         {"sampling": "greedy"},
+        {"cutoff": 1e-3},
         {"standardize": True},
     ],
     ids=str,
@@ -316,6 +325,8 @@ def test_landmarks_of_a_file(dense, tmp_path):
     "wrong",
     [
         {"sampling": "best"},
+        {"cutoff": 0.0},
+        {"cutoff": 1.0},
         {"landmarks": 0},
         {"embedding": "tape"},
         {"embedding_dtype": "int4"},

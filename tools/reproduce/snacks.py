@@ -18,10 +18,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 
 from harness import Row, arguments, scratch, show
-from nystrom import SETTINGS, cpu_of, sklearn_fitted
+from nystrom import CUTOFFS, SETTINGS, cpu_of, sklearn_fitted
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
+from streamsvm.features.nystrom import CUT
 from streamsvm.jobs.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.grid import TuneJob
@@ -68,6 +69,7 @@ def ours(split: Split, directory: Path, **settings: Any) -> tuple[Row, Any]:
         gamma=gamma,
         landmarks=m,
         C=1 / (2 * lam * len(split.y)),
+        cutoff=CUTOFFS.get(split.name, CUT),
         **settings,
     )
     cpu, _, result = cpu_of(lambda: fit(job))
