@@ -97,14 +97,14 @@ class Newton:
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         p = problem.columns + 1
         entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
-        row = 4 * entries + 40
+        row = 4 * entries + 48
         most = most_explicit(dense=layout.dense)
         # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
         q = min(p, most) if layout.dense or p <= most else 0
         rows = sample_rows(self.sample, problem)
         # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out;
-        # of all rows there is but one, and for a while what it is formed from
-        copies = 2 if rows == problem.rows else 4
+        # of all rows there is but one, and for a while what it is formed from: sparse rows are put in a row first
+        copies = 4 if rows < problem.rows else 2 if layout.dense else 3
         return Cost(fixed=matrix_bytes(q) + 20 * 8 * p + copies * rows * row, per_block_row=48)
 
     def smaller(self, problem: Problem) -> Newton | None:
