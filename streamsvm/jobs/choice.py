@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import mib
-from streamsvm.solvers.newton import Newton, least_rows
+from streamsvm.solvers.newton import Newton
+from streamsvm.solvers.sample_size import least_rows
 from streamsvm.types import Layout, Problem
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from streamsvm.solvers.descent import polished_dual
 from streamsvm.solvers.evaluation import Evaluation, Found, Witness
 from streamsvm.solvers.guide import Guide, first_brake, first_mu
 from streamsvm.solvers.hessian import matrix_bytes, most_explicit
+from streamsvm.solvers.sample_size import least_rows, sample_rows, usual_rows
 from streamsvm.solvers.sketch import Sample, Sketch
 from streamsvm.solvers.surrogate import model_at
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
@@ -40,14 +41,6 @@ NARROW = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
 BEND = 0.5
 """The same where the loss is smooth by itself."""
-ROWS, PER_COMPONENT = 50_000, 100
-"""Rows of a sample: so many, or so many for each component ..."""
-LARGEST, FEWEST = 64 << 20, 20_000
-"""... up to so many bytes, were they dense, but not fewer than these ..."""
-LEAST, LEAST_PER_COMPONENT = 2_000, 20
-"""... unless memory is short; ..."""
-WHOLE, LARGEST_WHOLE = 3, 1 << 30
-"""... and all rows where there are no more than so many times as many, in so many bytes, were they dense."""
 
 
 @dataclass(slots=True)
@@ -240,21 +233,3 @@ class Newton:
 
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)
-
-
-def least_rows(problem: Problem) -> int:
-    """Of a sample that is of use."""
-    return max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
-
-
-def sample_rows(asked: int | None, problem: Problem) -> int:
-    """How many rows a model is made of: all, where they are not much more than are usual."""
-    rows = asked or usual_rows(problem)
-    few = not asked and problem.rows <= WHOLE * rows and 4 * problem.rows * (problem.columns + 1) <= LARGEST_WHOLE
-    return problem.rows if few else min(problem.rows, rows)
-
-
-def usual_rows(problem: Problem) -> int:
-    """Of a sample, where rows are many."""
-    p = problem.columns + 1
-    return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p)))

@@ -12,7 +12,7 @@ from streamsvm.jobs import resume
 from streamsvm.jobs.planning import FitJob, Plan, make_plan
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.newton import least_rows, sample_rows
+from streamsvm.solvers.sample_size import least_rows, sample_rows
 from streamsvm.store.memory import MemoryStore
 
 CHUNKS, COLUMNS = (5_000,) * 40, 200

@@ -19,7 +19,8 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.descent import Descent, polished_dual
 from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.hessian import Hessian, conjugate_gradients
-from streamsvm.solvers.newton import Newton, sample_rows
+from streamsvm.solvers.newton import Newton
+from streamsvm.solvers.sample_size import sample_rows
 from streamsvm.solvers.sketch import Sketch
 from streamsvm.solvers.surrogate import model_at
 from streamsvm.store.memory import MemoryStore

@@ -4,7 +4,9 @@ The paper tests by 5-fold cross-validation; ours is one of five such splits of t
 its errors compare with the paper's and not with those on the publishers' test files. Its seconds are of 18 cores and
 another machine; those of its solvers do not hold the features, which the table's title does. It prints the landmarks,
 but not gamma and lambda. ``--peer 1``: Nystroem + LinearSVC on the same split and landmarks. ``--figure 1`` is the heat
-map of a9a over landmarks and C = 1 / (2 lambda n), by ``streamsvm tune``.
+map of a9a over landmarks and C = 1 / (2 lambda n), by ``streamsvm tune``. Which F1 the paper means it does not say; an
+optimum of 0.998 can hardly be that of one digit, so ours is the mean over both classes by rows, with that of the positive
+class beside it. Tables VI and VII are of rcv1 and SUSY, which are not among the data.
 """
 
 from __future__ import annotations
@@ -74,9 +76,16 @@ def ours(split: Split, directory: Path, **settings: Any) -> tuple[Row, Any]:
     )
     cpu, _, result = cpu_of(lambda: fit(job))
     found, training = evaluate(EvaluateJob(job.model, (test,))).evaluation, result.training
-    row: Row = {"who": "streamsvm", "seconds": cpu, "error %": 100 * (1 - found.accuracy), "F1": found.F1}
+    row: Row = {"who": "streamsvm", "seconds": cpu, "error %": 100 * (1 - found.accuracy)}
+    row |= {"F1": weighted_F1(found, float(np.mean(split.y_test > 0))), "F1 positive": found.F1}
     row |= {"passes": training.passes, "gap": training.runs[0].certificate.gap, "peak MiB": training.peak / 2**20}
     return row, result.model.expansion.points.values
+
+
+def weighted_F1(found: Any, positive: float) -> float:
+    """The mean over both classes, each as its share of the rows."""
+    negative = 2 * found.F1_macro - found.F1
+    return positive * float(found.F1) + (1 - positive) * float(negative)
 
 
 def theirs(split: Split, options: Any, landmarks: Any) -> Row:
