@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -35,16 +35,59 @@ DTYPES |= {"<u8": "U64", "<u4": "U32"}
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a checkpoint file holds: ``number`` counts the checkpoints of a run, ``identity`` is what it was made with."""
+    """A checkpoint file: ``number`` counts the checkpoints of a run, ``identity`` is what it was made with.
+
+    Its arrays stay in the file until ``content`` makes them: there is never a second copy of all of them.
+    """
 
     number: int
     identity: dict[str, Any]
     tree: Any
-    tensors: dict[str, NDArray[Any]]
+    crcs: dict[str, int]
+    path: Path
 
-    def content(self) -> Any:
-        """What was saved; the modules of the classes it is made of must be loaded. Raises what ``Decoder`` does."""
-        return Decoder(self.tensors).decode(self.tree)
+    def content(self, part: str | None = None) -> Any:
+        """What was saved, or one entry of it; the modules of the classes it is made of must be loaded.
+
+        Raises what ``Decoder`` does, DataError E-CHECKPOINT.
+        """
+        with _arrays(self.path, self.crcs) as array:
+            decoder = Decoder(array)
+            return decoder.decode(self.tree) if part is None else decoder.entry(self.tree, part)
+
+    def verify(self) -> Saved:
+        """Read all arrays once. Raises DataError E-CHECKPOINT."""
+        with _arrays(self.path, self.crcs) as array:
+            for name in self.crcs:
+                array(name)
+        return self
+
+
+@contextmanager
+def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], NDArray[Any]]]:
+    """What reads an array of a safetensors file by name, and checks it."""
+    from safetensors import safe_open
+
+    with _told(path), safe_open(path, framework="np") as file:
+
+        def array(name: str) -> NDArray[Any]:
+            found: NDArray[Any] = file.get_tensor(name)
+            if crc32c(np.ascontiguousarray(found).data) != crcs[name]:
+                raise _unusable(path, f"the crc32c of array {name} does not match")
+            return found
+
+        yield array
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Whatever foreign bytes make the parsers say is a DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise _unusable(path, quote(error)) from error
 
 
 def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> None:
@@ -76,36 +119,28 @@ def _buffers(tensors: dict[str, NDArray[Any]]) -> Iterator[Any]:
 
 
 def read(path: Path) -> Saved:
-    """Read and verify a checkpoint. Raises DataError E-CHECKPOINT, E-VERSION."""
-    try:
-        return _read(path)
-    except DataError:
-        raise
-    except Exception as error:  # whatever foreign bytes make the parsers say
-        raise _unusable(path, quote(error)) from error
-
-
-def _read(path: Path) -> Saved:
+    """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
     from safetensors import safe_open
 
-    with open(path, "rb") as file:
-        if int.from_bytes(file.read(8), "little") > LARGEST_HEADER:
-            raise _unusable(path, "its header is too large")
-    with safe_open(path, framework="np") as file:
-        metadata = file.metadata() or {}
-        text = metadata.get("header", "")
-        if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
-            raise _unusable(path, "the sha256 of its header does not match")
-        header = json.loads(text)
-        if header.get("format") != FORMAT:
-            version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
-            hint = "go on with the version that made it, or start again without --resume"
-            raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
-        tensors = {name: file.get_tensor(name) for name in header["crcs"]}
-    for name, crc in header["crcs"].items():
-        if crc32c(np.ascontiguousarray(tensors[name]).data) != crc:
-            raise _unusable(path, f"the crc32c of array {name} does not match")
-    return Saved(header["number"], header["identity"], header["tree"], tensors)
+    with _told(path):
+        with open(path, "rb") as start:
+            if int.from_bytes(start.read(8), "little") > LARGEST_HEADER:
+                raise _unusable(path, "its header is too large")
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+        return _sealed(path, metadata)
+
+
+def _sealed(path: Path, metadata: dict[str, str]) -> Saved:
+    text = metadata.get("header", "")
+    if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
+        raise _unusable(path, "the sha256 of its header does not match")
+    header = json.loads(text)
+    if header.get("format") != FORMAT:
+        version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
+        hint = "go on with the version that made it, or start again without --resume"
+        raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
+    return Saved(header["number"], header["identity"], header["tree"], header["crcs"], path)
 
 
 def _unusable(path: Path, why: str) -> DataError:
@@ -150,7 +185,7 @@ class Generations:
         for path in (self.directory / name for name in GENERATIONS):
             if path.exists():
                 try:
-                    found.append(read(path))
+                    found.append(read(path).verify())
                 except DataError as error:
                     errors.append(error)
         if errors and not found:

@@ -8,6 +8,7 @@ What is none of these is refused when it is written.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -54,10 +55,10 @@ class Encoder:
 
 
 class Decoder:
-    """The inverse. Whatever is wrong with the tree is a ValueError, KeyError or TypeError."""
+    """The inverse, where ``tensor`` gives one by name. What is wrong with a tree is a ValueError, KeyError or TypeError."""
 
-    def __init__(self, tensors: dict[str, NDArray[Any]]) -> None:
-        self._tensors = tensors
+    def __init__(self, tensor: Callable[[str], NDArray[Any]]) -> None:
+        self._tensor = tensor
         self._made: dict[str, NDArray[Any]] = {}
 
     def decode(self, tree: Any) -> Any:
@@ -67,7 +68,7 @@ class Decoder:
         if "array" in tree:
             return self._array(tree["array"], tree["transposed"])
         if "scalar" in tree:
-            return self._tensors[tree["scalar"]][0]
+            return self._tensor(tree["scalar"])[0]
         if "dict" in tree:
             return {self.decode(k): self.decode(v) for k, v in tree["dict"]}
         for kind in (list, tuple):
@@ -75,9 +76,13 @@ class Decoder:
                 return kind(self.decode(v) for v in tree[kind.__name__])
         return self._instance(classes()[tree["class"]], [self.decode(v) for v in tree["fields"]])
 
+    def entry(self, tree: Any, key: str) -> Any:
+        """One value of a tree that is a dict."""
+        return self.decode(dict(tree["dict"])[key])
+
     def _array(self, name: str, transposed: bool) -> NDArray[Any]:
         if name not in self._made:
-            array = np.array(self._tensors[name])  # writable, its own
+            array = np.array(self._tensor(name))  # writable, its own
             self._made[name] = array.T if transposed else array
         return self._made[name]
 

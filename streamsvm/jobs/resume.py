@@ -151,13 +151,15 @@ class CheckpointKeeper:
         if not self.saved:
             return
         try:
-            content, *others = [saved.content() for saved in self.saved]
+            newest, *others = self.saved
+            content = newest.content()
             for name in KEPT:
                 setattr(training, name, content[name])
             training.status = Status(content["status"])
             training.runs = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
+            before = others[0].content("rows") if others and training.row_states else {}
             for name, rows in training.row_states.items():
-                rows.restore(content["rows"].get(name), others[0]["rows"].get(name) if others else None)
+                rows.restore(content["rows"].get(name), before.get(name))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             where = self.generations.directory
             hint = "start again without --resume"

@@ -183,7 +183,7 @@ def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -
     state = trainer.train(Stop(max_passes=2)).runs[0].state
     encoder = Encoder()
     tree = encoder.encode(deepcopy(state))
-    restored = Decoder(encoder.tensors).decode(tree)
+    restored = Decoder(encoder.tensors.__getitem__).decode(tree)
     one, other = (plan.solver.solution(s) for s in (state, restored))
     np.testing.assert_array_equal(one.coefficients, other.coefficients)
 

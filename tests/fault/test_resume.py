@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,7 @@ def test_states_are_encoded_to_the_last_bit() -> None:
     }
     encoder = Encoder()
     tree = encoder.encode(values)
-    found = Decoder(encoder.tensors).decode(tree)
+    found = Decoder(encoder.tensors.__getitem__).decode(tree)
     assert [type(v) for v in found["numbers"]] == [type(v) for v in values["numbers"]]
     assert repr(found["numbers"]) == repr(values["numbers"])
     assert found["arrays"][0] is found["arrays"][1]
@@ -288,7 +289,7 @@ def test_what_is_not_data_is_not_kept() -> None:
     with pytest.raises(StreamSVMError, match="cannot hold a function"):
         Encoder().encode([lambda: None])
     with pytest.raises(KeyError):
-        Decoder({}).decode({"class": "os.system", "fields": ["true"]})
+        Decoder({}.__getitem__).decode({"class": "os.system", "fields": ["true"]})
 
 
 def test_generations_alternate(tmp_path: Path) -> None:
@@ -298,3 +299,19 @@ def test_generations_alternate(tmp_path: Path) -> None:
         assert [saved.content() for saved in Generations(tmp_path).read()] == list(
             range(number, max(0, number - 2), -1)
         )
+
+
+def test_reading_a_checkpoint_holds_its_arrays_once(tmp_path):
+    """Both generations are verified and the newer one is made anew, and never are there two copies of the arrays."""
+    arrays = [np.arange(500_000, dtype=np.float64) + k for k in range(8)]
+    generations = Generations(tmp_path)
+    for _ in range(2):
+        generations.write({}, {"runs": arrays, "rows": {}})
+    tracemalloc.start()
+    newest, before = Generations(tmp_path).read()
+    content, rows = newest.content(), before.content("rows")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == {}
+    assert all(np.array_equal(made, array) for made, array in zip(content["runs"], arrays, strict=True))
+    assert peak < 1.5 * sum(array.nbytes for array in arrays)

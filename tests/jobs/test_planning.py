@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,6 @@ def test_a_resumed_run_keeps_its_sample() -> None:
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.kept else 0)
     job = FitJob("memory", "model", memory=needs - 40 * MIB)
     first = make_plan(job, store())
-    saved = resume.Saved(1, resume.identity_of(job, store(), first), None, {})
+    saved = resume.Saved(1, resume.identity_of(job, store(), first), None, {}, Path())
     again = resume.plan_again(replace(job, memory=4096 * MIB), store(), [saved])
     assert rows(again) == rows(first) < rows(ample)
