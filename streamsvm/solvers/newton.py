@@ -188,8 +188,9 @@ class Newton:
         """Of the rows of this pass, or the one of all rows there was before."""
         if state.whole and state.guide is not None:
             return state.guide.model.sample.seen_again(state.margins)
-        state.whole = state.sketch.complete
-        return state.sketch.sample()
+        sample = state.sketch.sample()
+        state.whole = sample is not None and sample.complete
+        return sample
 
     def _guide(self, state: NewtonState, found: Found, sample: Sample) -> Guide:
         """A model around the point that was just looked at."""

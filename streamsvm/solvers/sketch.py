@@ -49,14 +49,8 @@ class Sample(NamedTuple):
         """Every ``step``-th row."""
         chosen = np.zeros(len(self.y), np.bool_)
         chosen[::step] = True
-        y, s, probability, f, row = (
-            self.y[::step],
-            self.s[::step],
-            self.probability[::step],
-            self.f[::step],
-            self.row[::step],
-        )
-        return Sample(row_where(self.X, chosen), y, s, probability, f, row, complete=False)
+        y, s, probability = self.y[::step], self.s[::step], self.probability[::step]
+        return Sample(row_where(self.X, chosen), y, s, probability, self.f[::step], self.row[::step], complete=False)
 
 
 class _Part(NamedTuple):
@@ -125,11 +119,6 @@ class Sketch:
         self.parts = [part.where(part.keys < self.threshold) for part in self.parts]
         self.held = sum(len(part.keys) for part in self.parts)
 
-    @property
-    def complete(self) -> bool:
-        """Whether no row that counts was left out."""
-        return bool(self.threshold == np.inf)
-
     def sample(self) -> Sample | None:
         """The rows by number, and nothing kept here; None if no row counts."""
         self._throw_out()
@@ -141,6 +130,6 @@ class Sketch:
         y, s, scores, f, row = (values[order] for values in (y, s, scores, f, row))
         blocks = [part.X for part in parts]
         del parts
-        X = operators.formed(blocks, order)
-        probability = np.minimum(1.0, scores * self.threshold) if not self.complete else np.ones(len(scores))
-        return Sample(X, y, s, probability, f, row, self.complete)
+        X, complete = operators.formed(blocks, order), bool(self.threshold == np.inf)
+        probability = np.ones(len(scores)) if complete else np.minimum(1.0, scores * self.threshold)
+        return Sample(X, y, s, probability, f, row, complete)

@@ -173,6 +173,21 @@ def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
     assert state.guide.model.sample is first
 
 
+@pytest.mark.parametrize("limit", [ROWS // 3, 2 * ROWS // 3])
+def test_a_sample_is_drawn_anew_in_every_pass(limit: int) -> None:
+    """Also where it is so large that rows are thrown out at the end of the pass only."""
+    solver = Newton(limit)
+    _, state = certificates(solver, problem_of(SquaredHinge()), 1)
+    assert not state.whole
+    first = state.guide.model.sample.row
+    for block in in_order(1):
+        solver.visit(state, block)
+    solver.finish(state)
+    second = state.guide.model.sample.row
+    assert len(first) == len(second) == limit
+    assert not np.array_equal(first, second)
+
+
 def test_rows_are_sampled_where_all_are_too_many_or_too_large() -> None:
     def of(rows: int, columns: int) -> int:
         return sample_rows(None, Problem(SquaredHinge(), 1.0, rows, columns, 0))
