@@ -1,7 +1,7 @@
 """Random orders, filled in place. Same seed, same order, on every machine.
 
-The generator is splitmix64, the bounded draw Lemire's multiply-and-shift, the permutation
-Fisher and Yates'. About 3 ns a row, so that an order is never what an epoch waits for.
+The generator is splitmix64, the bounded draw Lemire's multiply-and-shift, the permutation Fisher and Yates'. About 3 ns
+a row, so that an order is never what an epoch waits for.
 """
 
 from __future__ import annotations

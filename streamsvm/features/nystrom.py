@@ -1,9 +1,9 @@
 """Nystrom features: phi(x) = W' k(x) with k(x)_j = k(x, z_j) for landmarks z_1 .. z_m.
 
 K_mm = U S U', W = U_r S_r^-1/2, so that phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
-phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorised in
-float64; W is float32 and from then on *is* the map. A linear solution w of the features is a kernel machine with the
-coefficients b = W w: prediction costs m, not m r.
+phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorised in float64; W is float32
+and from then on *is* the map. A linear solution w of the features is a kernel machine with the coefficients b = W w:
+prediction costs m, not m r.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""auto for linear functions: the solver, by what a pass costs and by what it is worth.
+"""auto for linear functions, of columns or of kernel features: the solver, by what a pass costs and by what it is worth.
 
 Second order needs passes by the handful whatever C is (``solvers.newton``), and a matrix of columns by columns for every
 step. Coordinate descent (``solvers.dcd``) needs tens of passes on dense data, more the larger C, but nothing that grows
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import mib
+from streamsvm.solvers.hessian import most_explicit
 from streamsvm.solvers.newton import Newton
 from streamsvm.solvers.sample_size import least_rows
 from streamsvm.types import Layout, Problem
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST = 1500
 """Columns up to which a step of second order is a factorisation."""
+MANY = 4000
+"""Landmarks from which on second order is chosen only where it fits the memory."""
 SHARE = 0.5
 """Of the memory limit that the second-order solver may take before the other one is chosen."""
 
@@ -37,6 +40,14 @@ def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
         return "dcd", f"second order would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
     kind = "dense" if layout.dense else f"{sum(layout.nonzeros or ()) / max(1, layout.rows):.0f} entries a row"
     return "newton", f"{layout.rows} rows, {columns} weights, {kind}: second order, in few passes"
+
+
+def features_solver(job: FitJob) -> tuple[str, str]:
+    """The same for kernel features: second order while its matrix is small beside the data."""
+    most = most_explicit(dense=True)
+    if job.landmarks is None or job.landmarks <= most:
+        return "newton", "kernel features: few passes, second order"
+    return "dcd", f"kernel features, more than {most}: coordinate descent"
 
 
 def _needed(job: FitJob, layout: Layout) -> int:

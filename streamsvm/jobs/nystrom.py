@@ -21,8 +21,6 @@ from streamsvm.types import Layout, Store, Term
 SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
 THROUGH_OPERATORS = ("newton",)
 """Solvers that see a block through margins, adjoint and gram only, and so take it as a factored pair."""
-MOST_FOR_NEWTON, MANY = 8000, 4000
-"""Landmarks for which second order is chosen; from ``MANY`` on only where it fits the memory."""
 CHUNK_BYTES = 4 << 20
 """Of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
@@ -82,13 +80,6 @@ def request_of(job: Any, store: Store, inner: Raw | Standardised) -> NystromRequ
     count = min(count, store.layout.rows) if job.landmark_file is None else count
     bias = float(getattr(job, "bias", 0.0))
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
-
-
-def solver_for(job: Any) -> tuple[str, str]:
-    """The solver for kernel features, and why: second order while its matrix is small beside the data."""
-    if job.landmarks is None or job.landmarks <= MOST_FOR_NEWTON:
-        return "newton", "kernel features: few passes, second order"
-    return "dcd", f"kernel features, more than {MOST_FOR_NEWTON}: coordinate descent"
 
 
 def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardised) -> Any:

@@ -9,7 +9,7 @@ from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import CUT
 from streamsvm.features.scaling import Raw, Standardised, scaling_of
 from streamsvm.jobs import exact, nystrom
-from streamsvm.jobs.choice import linear_solver
+from streamsvm.jobs.choice import MANY, features_solver, linear_solver
 from streamsvm.jobs.embedding import FLY, Choice, choose_embedding
 from streamsvm.jobs.fit_memory import fitted, most_landmarks, remedy_for
 from streamsvm.jobs.nystrom import NystromRequest
@@ -153,7 +153,7 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     plan = _plan_with(job, store)
     chosen = job.solver == "auto" and plan.solver_name == "newton"
     if plan.request is not None:
-        chosen = chosen and plan.request.landmarks > nystrom.MANY
+        chosen = chosen and plan.request.landmarks > MANY
     if chosen and plan.memory.total > plan.memory.limit:
         why = "second order does not fit the memory: dual coordinate descent"
         return replace(_plan_with(replace(job, solver="dcd"), store), why=why)
@@ -217,7 +217,7 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     if job.solver != "auto":
         return job.solver, "asked for"
     if nystrom.wanted(job):
-        return nystrom.solver_for(job)
+        return features_solver(job)
     if exact.chosen(job):
         return exact.solver_for(job)
     return linear_solver(job, layout)

@@ -6,7 +6,8 @@ Around a point c where gradient and value of the objective are known, with rows 
 
 ``shift`` gives M the true gradient at c, and ``offset`` the true margins, m_i = y_i (x_i.w + offset_i): kernel features
 that were formed are float32, and margins found without forming them are not the same. What is left to sampling is how
-the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a component has but a few are all in S.
+the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a
+component has but a few are all in S.
 ``brake`` holds back components about which S says little. Reference: Shamir, Srebro, Zhang, ICML 2014 (DANE).
 """
 
