@@ -125,11 +125,16 @@ def setting(split: Split, options: Any) -> tuple[int, float, float]:
     return options.m or m, gamma, options.C or 1 / (2 * lam * len(split.y))
 
 
+def cutoff_of(split: Split, options: Any) -> float:
+    """Of the eigenvalues: asked for, or the set's own."""
+    return float(options.cutoff or CUTOFFS.get(split.name, CUT))
+
+
 def fitted(split: Split, store: Any, directory: Path, options: Any, **settings: Any) -> tuple[float, float, Any]:
     """Fit and test: CPU seconds, error, the fit."""
     m, gamma, C = setting(split, options)
-    settings |= {"cutoff": options.cutoff or CUTOFFS.get(split.name, CUT)}
-    base = {"kernel": "rbf", "gamma": gamma, "landmarks": m, "C": C, "overwrite": True}
+    base = {"kernel": "rbf", "gamma": gamma, "landmarks": m, "C": C, "cutoff": cutoff_of(split, options)}
+    base |= {"overwrite": True}
     job = FitJob(store.name, str(directory / "model"), **{**base, "embedding": "fly", **settings})
     cpu, _, result = cpu_of(lambda: fit(job))
     codes = result.model.codes(result.model.decision(Dense(split.X_test)))

@@ -20,11 +20,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 
 from harness import Row, arguments, scratch, show
-from nystrom import CUTOFFS, SETTINGS, cpu_of, sklearn_fitted
+from nystrom import SETTINGS, cpu_of, cutoff_of, setting, sklearn_fitted
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
-from streamsvm.features.nystrom import CUT
 from streamsvm.jobs.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.fit import fit
 from streamsvm.jobs.grid import TuneJob
@@ -59,9 +58,9 @@ def split_of(name: str, directory: Path, seed: int) -> Split:
     return Split(name, whole.X[train], whole.y[train], whole.X[test], whole.y[test])
 
 
-def ours(split: Split, directory: Path, **settings: Any) -> tuple[Row, Any]:
+def ours(split: Split, directory: Path, options: Any) -> tuple[Row, Any]:
     """A certified fit, features and all, and its landmarks."""
-    m, gamma, lam = SETTINGS[split.name]
+    m, gamma, C = setting(split, options)
     store = stored(split, directory / "train.zarr").name
     test = stored(Split("", split.X_test, split.y_test, None, None), directory / "test.zarr").name
     job = FitJob(
@@ -70,9 +69,8 @@ def ours(split: Split, directory: Path, **settings: Any) -> tuple[Row, Any]:
         kernel="rbf",
         gamma=gamma,
         landmarks=m,
-        C=1 / (2 * lam * len(split.y)),
-        cutoff=CUTOFFS.get(split.name, CUT),
-        **settings,
+        C=C,
+        cutoff=cutoff_of(split, options),
     )
     cpu, _, result = cpu_of(lambda: fit(job))
     found, training = evaluate(EvaluateJob(job.model, (test,))).evaluation, result.training
@@ -100,7 +98,7 @@ def table(name: str, directory: Path, options: Any) -> None:
     measure = "F1" if name == "mnist" else "error %"
     rows: list[Row] = [{"who": who, "seconds": seconds + features, measure: value} for who, seconds, value in paper]
     split = split_of(name, directory, options.seed)
-    row, landmarks = ours(split, directory)
+    row, landmarks = ours(split, directory, options)
     rows.append(row)
     if options.peer:
         rows.append(theirs(split, options, landmarks))
@@ -120,7 +118,9 @@ def figure(directory: Path) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__, sets="a9a,ijcnn1,mnist", seed=0, figure=0, peer=0, m=0, C=0.0, sklearn_tol=1e-4)
+    options = arguments(
+        __doc__, sets="a9a,ijcnn1,mnist", seed=0, figure=0, peer=0, m=0, C=0.0, cutoff=0.0, sklearn_tol=1e-4
+    )
     with threadpool_limits(1):
         for name in filter(None, options.sets.split(",")):
             with scratch() as directory:
