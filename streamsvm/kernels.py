@@ -15,6 +15,7 @@ import math
 from typing import NamedTuple
 
 from streamsvm.registry import Registry
+from streamsvm.tags import saved_as
 
 
 def exp(x: float) -> float:
@@ -35,6 +36,7 @@ def tanh(x: float) -> float:
     return math.tanh(x)
 
 
+@saved_as("kernel.rbf")
 class RBF(NamedTuple):
     """exp(-gamma ||x - z||^2). The distance is clipped: by rounding it can come out below 0."""
 
@@ -47,6 +49,7 @@ class RBF(NamedTuple):
         return False
 
 
+@saved_as("kernel.laplacian")
 class Laplacian(NamedTuple):
     """exp(-gamma |x - z|_1)."""
 
@@ -59,6 +62,7 @@ class Laplacian(NamedTuple):
         return True
 
 
+@saved_as("kernel.polynomial")
 class Polynomial(NamedTuple):
     """(gamma x.z + coef0)^degree, degree a whole number; positive semidefinite where coef0 >= 0."""
 
@@ -73,6 +77,7 @@ class Polynomial(NamedTuple):
         return False
 
 
+@saved_as("kernel.sigmoid")
 class Sigmoid(NamedTuple):
     """tanh(gamma x.z + coef0). Not a Mercer kernel for every choice: its Gram matrix can be indefinite."""
 
@@ -86,6 +91,7 @@ class Sigmoid(NamedTuple):
         return False
 
 
+@saved_as("kernel.linear")
 class Linear(NamedTuple):
     """scale x.z."""
 

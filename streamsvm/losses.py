@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from streamsvm.registry import Registry
+from streamsvm.tags import saved_as
 
 
+@saved_as("loss.hinge")
 class Hinge(NamedTuple):
     """l(m) = max(0, margin - m); 0 <= a <= C."""
 
@@ -46,6 +48,7 @@ class Hinge(NamedTuple):
         return 0.0
 
 
+@saved_as("loss.squared_hinge")
 class SquaredHinge(NamedTuple):
     """l(m) = max(0, margin - m)^2; a >= 0."""
 
@@ -74,6 +77,7 @@ class SquaredHinge(NamedTuple):
         return 0.5 / C
 
 
+@saved_as("loss.huber")
 class Huber(NamedTuple):
     """The hinge with its corner rounded over a width 2 mu: 0 above 1 + mu, (1 + mu - m)^2 / (4 mu) within, 1 - m below.
 

@@ -13,12 +13,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.tags import saved_as
+
 Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 
 
+@saved_as("rows.dense")
 class Dense(NamedTuple):
     """Rows as a C-contiguous float32 matrix (n, d)."""
 
@@ -45,6 +48,7 @@ class Dense(NamedTuple):
         return total
 
 
+@saved_as("rows.csr")
 class CSR(NamedTuple):
     """Rows as compressed sparse rows: float32 data, int32 indices, int64 indptr that starts at 0.
 
@@ -82,6 +86,7 @@ class CSR(NamedTuple):
 Rows: TypeAlias = Dense | CSR
 
 
+@saved_as("rows.labelled")
 class Labelled(NamedTuple):
     """Rows with what a linear problem knows of each: what most passes are given."""
 

@@ -26,6 +26,7 @@ from streamsvm.compute.margins import decision_values
 from streamsvm.compute.records import FAST
 from streamsvm.compute.subset import take
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_stack, row_where
+from streamsvm.tags import saved_as
 
 TILE = 2048
 """Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""
@@ -34,6 +35,7 @@ PRECISE = 256
 """Up to as many components products are float64: raw columns may be nearly dependent, whitened ones are not."""
 
 
+@saved_as("rows.factored")
 class Factored(NamedTuple):
     """Rows W' k_i without forming them: kernel values (n, m) float32, projection (m, r) float32."""
 

@@ -1,25 +1,21 @@
 """Solver states as data: dataclasses, records, arrays and numbers to JSON and tensors, and back, to the last bit.
 
-Nothing is executed: a class is named in the file and looked up in a closed table of those a state is made of - the
-dataclasses and named tuples of the solvers and of the vocabulary - and its fields are set, not passed to anything.
-What is none of these is refused when it is written.
+Nothing is executed: a class is named in the file by its tag (``tags``) and looked up in the closed table of those a
+state is made of, and its fields are set, not passed to anything. What has no tag is refused when it is written.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import StreamSVMError
+from streamsvm.tags import class_of, tag_of
 
-HOMES = ("streamsvm.solvers", "streamsvm.types", "streamsvm.rows", "streamsvm.losses", "streamsvm.kernels")
-OPERATORS = "streamsvm.compute.operators"
-"""Where the record of factored rows is."""
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -42,8 +38,9 @@ class Encoder:
             return {"dict": [[self.encode(k), self.encode(v)] for k, v in value.items()]}
         if type(value) in (list, tuple):
             return {type(value).__name__: [self.encode(v) for v in value]}
-        if _name(type(value)) in classes():
-            return {"class": _name(type(value)), "fields": [self.encode(getattr(value, f)) for f in _fields(value)]}
+        tag = tag_of(type(value))
+        if tag is not None:
+            return {"class": tag, "fields": [self.encode(getattr(value, f)) for f in _fields(value)]}
         raise StreamSVMError(f"a checkpoint cannot hold a {type(value).__name__}")
 
     def _tensor(self, array: NDArray[Any]) -> str:
@@ -74,7 +71,7 @@ class Decoder:
         for kind in (list, tuple):
             if kind.__name__ in tree:
                 return kind(self.decode(v) for v in tree[kind.__name__])
-        return self._instance(classes()[tree["class"]], [self.decode(v) for v in tree["fields"]])
+        return self._instance(_class(tree["class"]), [self.decode(v) for v in tree["fields"]])
 
     def entry(self, tree: Any, key: str) -> Any:
         """One value of a tree that is a dict."""
@@ -88,10 +85,10 @@ class Decoder:
 
     def _instance(self, kind: Any, values: list[Any]) -> Any:
         names = _fields(kind)
-        if len(names) != len(values):
+        if len(names) < len(values):
             raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
-        record = not is_dataclass(kind)
-        if record:
+        values = values + [_default(kind, name) for name in names[len(values) :]]
+        if not is_dataclass(kind):
             return kind(*values)
         made = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
@@ -99,28 +96,77 @@ class Decoder:
         return made
 
 
-def classes() -> dict[str, Any]:
-    """What a state may be made of, by name: dataclasses and named tuples of the modules that are loaded."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        if name.startswith(HOMES) or name == OPERATORS:
-            for kind in vars(module).values():
-                if isinstance(kind, type) and kind.__module__ == name and _kept(kind):
-                    found[_name(kind)] = kind
-    return found
-
-
-def _kept(kind: Any) -> bool:
-    return is_dataclass(kind) or getattr(kind, "_fields", None) is not None
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _class(name: str) -> Any:
+    """The class a file names, by its tag or, in files of before there were tags, by where it was defined then."""
+    return class_of(FORMER_NAMES.get(name, name))
 
 
 def _fields(kind: Any) -> list[str]:
     return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
 
 
+def _default(kind: Any, name: str) -> Any:
+    """Of a field that was added, at the end, since the file was written. Raises ValueError where there is none."""
+    if not is_dataclass(kind):
+        defaults: dict[str, Any] = kind._field_defaults
+        if name in defaults:
+            return defaults[name]
+    else:
+        field = next(f for f in fields(kind) if f.name == name)
+        if field.default is not MISSING:
+            return field.default
+        if field.default_factory is not MISSING:
+            return field.default_factory()
+    raise ValueError(f"{kind.__name__} needs a value for its field '{name}'")
+
+
 def _transposed(array: NDArray[Any]) -> bool:
     return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+FORMER_NAMES = {
+    "streamsvm.compute.operators.Factored": "rows.factored",
+    "streamsvm.kernels.Laplacian": "kernel.laplacian",
+    "streamsvm.kernels.Linear": "kernel.linear",
+    "streamsvm.kernels.Polynomial": "kernel.polynomial",
+    "streamsvm.kernels.RBF": "kernel.rbf",
+    "streamsvm.kernels.Sigmoid": "kernel.sigmoid",
+    "streamsvm.losses.Hinge": "loss.hinge",
+    "streamsvm.losses.Huber": "loss.huber",
+    "streamsvm.losses.SquaredHinge": "loss.squared_hinge",
+    "streamsvm.rows.CSR": "rows.csr",
+    "streamsvm.rows.Dense": "rows.dense",
+    "streamsvm.rows.Labelled": "rows.labelled",
+    "streamsvm.solvers.appraisal.AppraisalState": "evaluation.state",
+    "streamsvm.solvers.assg.ASSGState": "assg.state",
+    "streamsvm.solvers.cocoa.Joined": "cocoa.joined",
+    "streamsvm.solvers.cocoa.Joint": "cocoa.joint",
+    "streamsvm.solvers.columns.Columns": "kernel.columns",
+    "streamsvm.solvers.dcd.DCDState": "dcd.state",
+    "streamsvm.solvers.decomposition_state.DecompositionState": "decomposition.state",
+    "streamsvm.solvers.evaluation.Evaluation": "evaluation.sums",
+    "streamsvm.solvers.evaluation.Found": "evaluation.point",
+    "streamsvm.solvers.evaluation.Sums": "evaluation.block",
+    "streamsvm.solvers.evaluation.Witness": "evaluation.dual_point",
+    "streamsvm.solvers.evidence.Evidence": "averaged.certificate",
+    "streamsvm.solvers.guide.Guide": "newton.trust_region",
+    "streamsvm.solvers.newton.NewtonState": "newton.state",
+    "streamsvm.solvers.offers.Offers": "kernel.candidates",
+    "streamsvm.solvers.pegasos.PegasosState": "pegasos.state",
+    "streamsvm.solvers.pool.Form": "kernel.form",
+    "streamsvm.solvers.pool.Pool": "kernel.working_set",
+    "streamsvm.solvers.sampled.SampledWalk": "simplex.sampled_iterations",
+    "streamsvm.solvers.sgd.SGDState": "sgd.state",
+    "streamsvm.solvers.simplex_state.Reached": "simplex.reached",
+    "streamsvm.solvers.simplex_state.SimplexState": "simplex.state",
+    "streamsvm.solvers.simplex_state.Target": "simplex.target",
+    "streamsvm.solvers.sketch.Sample": "newton.sample",
+    "streamsvm.solvers.sketch.Sketch": "newton.sampler",
+    "streamsvm.solvers.sketch._Part": "newton.sample_part",
+    "streamsvm.solvers.surrogate.Look": "newton.look",
+    "streamsvm.solvers.surrogate.Model": "newton.model",
+    "streamsvm.solvers.walk.Walk": "simplex.iterations",
+    "streamsvm.types.problem.Problem": "problem",
+    "streamsvm.types.problem.Certificate": "certificate",
+}
+"""Checkpoints of before there were tags name a class by the module it was in: these, for ever."""

@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Evaluation
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 
+@saved_as("evaluation.state")
 @dataclass(slots=True)
 class AppraisalState:
     """``point`` (columns + 1,) is what the problem starts from."""

@@ -41,6 +41,7 @@ from streamsvm.compute.steps import Batches, Objective
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evidence import Evidence, certificate_of, evaluate, evidence_for, merged, take_pass
 from streamsvm.solvers.pegasos import sampling
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SWEEPS = 5
@@ -53,6 +54,7 @@ SUMS = ("v", "linear", "quadratic", "losses")
 """What it adds up."""
 
 
+@saved_as("assg.state")
 @dataclass(slots=True)
 class ASSGState:
     """``w``, ``centre`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from streamsvm.compute import operators
 from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
 NEAR = 0.05
@@ -44,6 +45,7 @@ EASE, TIGHTEN = 0.8, 1.25
 SWEEPS, SETTLED = 1000, 1e-12
 
 
+@saved_as("cocoa.joint")
 @dataclass(slots=True)
 class Joint:
     """What the copies of a state begin a pass with, and what one of them has found in it."""
@@ -61,6 +63,7 @@ class Joint:
     quadratic: Float64 = field(default_factory=lambda: np.zeros((2, 2)))
 
 
+@saved_as("cocoa.joined")
 class Joined(NamedTuple):
     """Where all groups together have gone: w, sum a_i - conjugate(a_i) there, and what the next pass begins with."""
 

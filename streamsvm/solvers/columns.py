@@ -11,11 +11,13 @@ from streamsvm.compute.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.subset import matrix_of, take
 from streamsvm.rows import Float32, Float64
 from streamsvm.solvers.pool import Form, Pool
+from streamsvm.tags import saved_as
 
 BATCH = 8
 """Columns computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
 
 
+@saved_as("kernel.columns")
 @dataclass(slots=True)
 class Columns:
     """Column i is z_i z (k(., x_i) + constant) + ridge_i e_i, float32 (m,). The least recently used one goes first."""

@@ -33,6 +33,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers import cocoa
 from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.evidence import rounded
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SLICE = 2048
@@ -43,6 +44,7 @@ PATIENCE = 1.25
 """After a failed evaluation the next one waits until there are this many times as many passes."""
 
 
+@saved_as("dcd.state")
 @dataclass(slots=True)
 class DCDState:
     """``w`` (columns + 1,) float64 is always sum a_i y_i x_i; the sums are those of the pass under way."""

@@ -9,12 +9,14 @@ import numpy as np
 
 from streamsvm.rows import Float64
 from streamsvm.solvers.pool import Form, Pool
+from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 SHIFTS = 64
 """Intercepts tried on either side of the last estimate."""
 
 
+@saved_as("decomposition.state")
 @dataclass(slots=True)
 class DecompositionState:
     """``pool`` is what is in memory; ``moved`` what f of the other rows does not have yet, x by how much it moved."""

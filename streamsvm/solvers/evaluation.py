@@ -12,9 +12,11 @@ from streamsvm.compute.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
 
+@saved_as("evaluation.block")
 class Sums(NamedTuple):
     """sum C_i l(m_i), sum C_i h(m_i), and what the dual value of a_i = -C_i h'(m_i) is made of."""
 
@@ -30,6 +32,7 @@ class Sums(NamedTuple):
 NOTHING = Sums(0.0, 0.0, 0.0, 0.0)
 
 
+@saved_as("evaluation.dual_point")
 class Witness(NamedTuple):
     """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
 
@@ -38,6 +41,7 @@ class Witness(NamedTuple):
     t: float
 
 
+@saved_as("evaluation.point")
 class Found(NamedTuple):
     """What a pass says of its point."""
 
@@ -55,6 +59,7 @@ class Found(NamedTuple):
     v: Float64
 
 
+@saved_as("evaluation.sums")
 @dataclass(slots=True)
 class Evaluation:
     """``v`` (p,) = X' slopes."""

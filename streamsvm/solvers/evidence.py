@@ -24,6 +24,7 @@ from streamsvm.compute.certificate import RowLoss, certify_pass, scaled_dual
 from streamsvm.compute.losses import loss_sum
 from streamsvm.losses import Huber
 from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Problem
 
 DECAY = 5
@@ -37,6 +38,7 @@ RAMP = 0.1
 """Width of the smoothed slopes that give a dual point of the hinge."""
 
 
+@saved_as("averaged.certificate")
 @dataclass(slots=True)
 class Evidence:
     """Arrays (columns + 1,) float64; sums are those of the pass under way."""

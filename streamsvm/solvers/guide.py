@@ -19,6 +19,7 @@ from streamsvm.solvers.descent import Descent
 from streamsvm.solvers.evaluation import Found
 from streamsvm.solvers.sketch import Sample
 from streamsvm.solvers.surrogate import Model
+from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 WIDEST, WIDE = 1.5, 0.5
@@ -37,6 +38,7 @@ NEGLIGIBLE = 1e-5
 """Decreases below this share of the objective say nothing about the model."""
 
 
+@saved_as("newton.trust_region")
 @dataclass(slots=True)
 class Guide:
     """A model, what it was made at, and what it promised of the point it led to."""

@@ -35,6 +35,7 @@ from streamsvm.solvers.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.sample_size import least_rows, sample_rows, usual_rows
 from streamsvm.solvers.sketch import Sample, Sketch
 from streamsvm.solvers.surrogate import model_at
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 NARROW = 0.1
@@ -43,6 +44,7 @@ BEND = 0.5
 """The same where the loss is smooth by itself."""
 
 
+@saved_as("newton.state")
 @dataclass(slots=True)
 class NewtonState:
     """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""

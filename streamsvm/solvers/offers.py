@@ -10,11 +10,13 @@ import numpy as np
 
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.pool import Pool, select, unite
+from streamsvm.tags import saved_as
 
 Choose = Callable[[Int64, Float64, int], Any]
 """Places of so many rows, by their global numbers and v."""
 
 
+@saved_as("kernel.candidates")
 @dataclass(slots=True)
 class Offers:
     """``room``: rows that are taken in the end."""

@@ -39,12 +39,14 @@ from streamsvm.solvers.evidence import (
     share_of,
     take_pass,
 )
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 ADDITIONS = 16
 """A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
 
 
+@saved_as("pegasos.state")
 @dataclass(slots=True)
 class PegasosState:
     """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` rows. The sums are those of the pass under way."""

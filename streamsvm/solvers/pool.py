@@ -22,6 +22,7 @@ from streamsvm.compute.expansion import expand, gram
 from streamsvm.compute.smo import smo
 from streamsvm.compute.subset import take
 from streamsvm.rows import Float32, Float64, Int64, Rows, row_stack
+from streamsvm.tags import saved_as
 
 INNER = 0.1
 """A working set is solved until its violation is this part of the pool's."""
@@ -30,6 +31,7 @@ MOST_ROUNDS = 10_000
 """Of working sets in one call: rounding may keep a violation alive."""
 
 
+@saved_as("kernel.form")
 class Form(NamedTuple):
     """Which matrix the pool's problem has, apart from what its rows say: k(x, z) + constant."""
 
@@ -38,6 +40,7 @@ class Form(NamedTuple):
     constant: float = 0.0
 
 
+@saved_as("kernel.working_set")
 @dataclass(slots=True)
 class Pool:
     """Rows and, per row, float64: z, ridge, low, high, p as above; x; v = p - Mx, the negative gradient."""

@@ -25,11 +25,13 @@ from streamsvm.compute.simplex import (
 from streamsvm.compute.subset import matrix_of, take
 from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_stack
 from streamsvm.solvers.pool import Form, Pool
+from streamsvm.tags import saved_as
 
 FRESH = 128
 """New support rows are appended to the others in lots of this size: joining copies them all."""
 
 
+@saved_as("simplex.sampled_iterations")
 @dataclass(slots=True)
 class SampledWalk:
     """``members``: the pool's rows that have or had weight, with a and PARTAN's iterate before it, in the same order."""

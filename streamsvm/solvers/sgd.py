@@ -43,12 +43,14 @@ from streamsvm.solvers.evidence import (
     take_pass,
     take_slopes,
 )
+from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
 SLICE = 512
 """Rows between two samples of w for the mean."""
 
 
+@saved_as("sgd.state")
 @dataclass(slots=True)
 class SGDState:
     """``a`` (columns + 1,) float64 is lambda t w; ``t`` presentations. The sums are those of the pass under way."""

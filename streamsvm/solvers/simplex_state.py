@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm.rows import Float64
 from streamsvm.solvers.offers import Offers
 from streamsvm.solvers.pool import Form, Pool
+from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 NOTES = 1.1
@@ -28,6 +29,7 @@ class Walker(Protocol):
     def support(self) -> int: ...
 
 
+@saved_as("simplex.reached")
 class Reached(NamedTuple):
     """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
 
@@ -35,6 +37,7 @@ class Reached(NamedTuple):
     f: float
 
 
+@saved_as("simplex.target")
 class Target(NamedTuple):
     """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most`` and ``fair`` f."""
 
@@ -48,6 +51,7 @@ class Target(NamedTuple):
         return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
 
 
+@saved_as("simplex.state")
 @dataclass(slots=True)
 class SimplexState:
     """``support``: rows with a_i > 0, in order, v = -g; the sums are those of the pass under way."""

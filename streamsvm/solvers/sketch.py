@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from streamsvm.compute import operators
 from streamsvm.compute.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, row_where
+from streamsvm.tags import saved_as
 from streamsvm.types import Block
 
 SPARE = 2.0
 """Rows are thrown out when there are this many times ``limit``."""
 
 
+@saved_as("newton.sample")
 class Sample(NamedTuple):
     """Rows in the order of their global numbers ``row``; each was to be found with ``probability``."""
 
@@ -53,6 +55,7 @@ class Sample(NamedTuple):
         return Sample(row_where(self.X, chosen), y, s, probability, self.f[::step], self.row[::step], complete=False)
 
 
+@saved_as("newton.sample_part")
 class _Part(NamedTuple):
     X: Any
     y: Float32
@@ -71,6 +74,7 @@ class _Part(NamedTuple):
         return _Part(operators.where(self.X, chosen), *per_row)
 
 
+@saved_as("newton.sampler")
 @dataclass(slots=True)
 class Sketch:
     """``threshold``: keys from here on are out, and count for the probabilities only."""

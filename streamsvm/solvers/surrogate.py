@@ -24,9 +24,11 @@ from streamsvm.compute.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import Sums
 from streamsvm.solvers.sketch import Sample
+from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 
+@saved_as("newton.look")
 class Look(NamedTuple):
     """The model's rows at a point; all (n,)."""
 
@@ -36,6 +38,7 @@ class Look(NamedTuple):
     f: Float64
 
 
+@saved_as("newton.model")
 @dataclass(slots=True)
 class Model:
     """See above; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""

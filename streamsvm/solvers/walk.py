@@ -23,11 +23,13 @@ from streamsvm.compute.simplex import (
 )
 from streamsvm.rows import Float64
 from streamsvm.solvers.columns import Columns
+from streamsvm.tags import saved_as
 
 RESUM = 256
 """Iterations after which f = 1/2 a'g, and with PARTAN f(b) and b'Ka, are summed anew."""
 
 
+@saved_as("simplex.iterations")
 @dataclass(slots=True)
 class Walk:
     """a, g = Ka, f. ``before`` and ``g_before`` are PARTAN's: the iterate before a and its gradient."""

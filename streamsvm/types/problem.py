@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.rows import Float32, Float64, Int32, Labelled
+from streamsvm.tags import saved_as
 
 
 class Loss(Protocol):
@@ -26,6 +27,7 @@ class Loss(Protocol):
     def curvature(self, C: float) -> float: ...
 
 
+@saved_as("problem")
 @dataclass(frozen=True, slots=True)
 class Problem:
     """P(w) = 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i): one class against the rest, one C.
@@ -86,6 +88,7 @@ class Block:
         return Labelled(self.X, self.y, self.s)
 
 
+@saved_as("certificate")
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """How far a solution can be from the optimum: dual <= optimum <= primal."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
-from streamsvm.jobs import resume
+from streamsvm.jobs import checkpoint, resume
 from streamsvm.jobs.checkpoint import GENERATIONS, Generations
 from streamsvm.jobs.encoding import Decoder, Encoder
 from streamsvm.jobs.fit import fit
@@ -164,7 +164,7 @@ def test_a_damaged_generation_gives_way_to_the_other(
         with pytest.raises(InterruptedRun):
             stopper.run(replace(job, overwrite=True), k)
         directory = tmp_path / "m.run" / "checkpoint"
-        newest = max((directory / name for name in GENERATIONS), key=lambda p: p.stat().st_mtime_ns)
+        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint.read(p).number)
         raw = bytearray(newest.read_bytes())
         raw[len(raw) // 2] ^= 1
         newest.write_bytes(raw)

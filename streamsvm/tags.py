@@ -1,0 +1,45 @@
+"""Which classes a checkpoint may hold, each under a tag of ours.
+
+A checkpoint names the classes it holds by these tags and never by where they are defined, so that a class can be renamed
+or moved and yesterday's checkpoint still opens. A tag is for ever: give a class that means something else a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+K = TypeVar("K", bound=type)
+
+_CLASSES: dict[str, type] = {}
+_TAGS: dict[type, str] = {}
+
+
+def saved_as(tag: str) -> Callable[[K], K]:
+    """A class decorator: instances of this dataclass or named tuple are saved in checkpoints under ``tag``.
+
+    Raises ValueError when another class has the tag.
+    """
+
+    def register(kind: K) -> K:
+        if tag in _CLASSES:
+            raise ValueError(f"the tag '{tag}' belongs to {_CLASSES[tag].__qualname__}")
+        _CLASSES[tag], _TAGS[kind] = kind, tag
+        return kind
+
+    return register
+
+
+def class_of(tag: str) -> type:
+    """The class saved under ``tag``. Raises KeyError for a tag that no loaded module has declared."""
+    return _CLASSES[tag]
+
+
+def tag_of(kind: type) -> str | None:
+    """The tag a class is saved under; None for one that a checkpoint cannot hold."""
+    return _TAGS.get(kind)
+
+
+def saved_classes() -> dict[str, type]:
+    """All classes of the loaded modules that a checkpoint can hold, by tag."""
+    return dict(_CLASSES)

@@ -1,0 +1,69 @@
+"""States as data: tags instead of module paths, and fields that were added since a file was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import StreamSVMError
+from streamsvm.jobs.encoding import FORMER_NAMES, Decoder, Encoder
+from streamsvm.losses import Huber
+from streamsvm.rows import Dense
+from streamsvm.solvers import SOLVERS
+from streamsvm.tags import class_of, saved_as, saved_classes
+
+
+@dataclass
+class Untagged:
+    value: int = 1
+
+
+@saved_as("test.grown")
+@dataclass
+class Grown:
+    """Has had one field when a file was written, and has three now."""
+
+    first: int
+    second: float = 2.5
+    third: str = "three"
+
+
+def round_trip(value: Any) -> tuple[Any, Any]:
+    encoder = Encoder()
+    tree = encoder.encode(value)
+    return tree, Decoder(encoder.tensors.__getitem__).decode(tree)
+
+
+def test_a_class_is_named_by_its_tag_and_never_by_its_module() -> None:
+    tree, back = round_trip({"loss": Huber(0.25), "rows": Dense(np.ones((2, 3), np.float32), 1.0)})
+    assert "streamsvm" not in str(tree)
+    assert back["loss"] == Huber(0.25)
+    np.testing.assert_array_equal(back["rows"].values, np.ones((2, 3)))
+
+
+def test_a_class_without_a_tag_is_refused() -> None:
+    with pytest.raises(StreamSVMError, match="Untagged"):
+        Encoder().encode(Untagged())
+
+
+def test_fields_added_at_the_end_get_their_defaults() -> None:
+    assert Decoder({}.__getitem__).decode({"class": "test.grown", "fields": [7]}) == Grown(7)
+    with pytest.raises(ValueError, match="first"):
+        Decoder({}.__getitem__).decode({"class": "test.grown", "fields": []})
+    with pytest.raises(ValueError, match="3 fields"):
+        Decoder({}.__getitem__).decode({"class": "test.grown", "fields": [1, 2, 3, 4]})
+
+
+def test_every_former_name_has_a_tag_that_still_stands_for_a_class() -> None:
+    for name in SOLVERS:
+        assert SOLVERS[name]
+    assert set(FORMER_NAMES.values()) <= set(saved_classes()) | {"evaluation.state"}
+
+
+def test_a_tag_is_given_once() -> None:
+    with pytest.raises(ValueError, match=r"test\.grown"):
+        saved_as("test.grown")(Untagged)
+    assert class_of("test.grown") is Grown
