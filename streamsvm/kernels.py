@@ -6,7 +6,7 @@ norms; ``city_block`` says which it is.
 
 A record needs a field: numba cannot pass an empty one. The arithmetic keeps the type it is given (no literal 2.0), so
 that in a pass over float32 it stays in float32; for the same reason the functions below are replaced there by compiled
-ones (``compute/elementary.py``).
+ones (``compute/kernel_values/elementary.py``).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
-from streamsvm.compute.margins import decision_values
+from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
 from streamsvm.rows import Float64, Int32, Rows, row_count

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
 from streamsvm.errors import StorageError
-from streamsvm.report import Lines, Progress, fit_line
+from streamsvm.report.terminal import Lines, Progress, fit_line
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -266,7 +266,7 @@ def test_a_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch: 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("streamsvm.jobs.info.info", broken)
+    monkeypatch.setattr("streamsvm.jobs.inspect.info.info", broken)
     result = call("info", place / "s.zarr")
     assert result.exit_code == 1
     assert "please report" in result.stderr
@@ -288,7 +288,7 @@ def test_what_is_not_ours_gets_a_code_too(error: BaseException, code: int, monke
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("streamsvm.jobs.info.info", broken)
+    monkeypatch.setattr("streamsvm.jobs.inspect.info.info", broken)
     assert call("info", "x").exit_code == code
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm import config
-from streamsvm.config import units
-from streamsvm.config.schema import Field, fields_of, parse
+from streamsvm.config import job_file, units
+from streamsvm.config.fields import Field, fields_of, parse
 from streamsvm.errors import ConfigError, MissingError, UsageError
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))
@@ -91,11 +90,11 @@ def test_a_number_is_asked_for_where_one_is_needed() -> None:
         parse(Field("class_weight", "dict[str, float]", None, ""), "a=1,b")
 
 
-@pytest.mark.parametrize("step", config.STEPS)
+@pytest.mark.parametrize("step", job_file.STEPS)
 def test_the_source_says_what_the_class_is(step: str) -> None:
     """Options are made of the source of a job; it must say the same as the class."""
-    declared = fields_of(config.STEPS[step].job)
-    actual = fields(config.load(config.STEPS[step].job))
+    declared = fields_of(job_file.STEPS[step].job)
+    actual = fields(job_file.load(job_file.STEPS[step].job))
     assert [f.name for f in declared] == [f.name for f in actual]
     for found, field in zip(declared, actual, strict=True):
         required = field.default is MISSING and field.default_factory is MISSING
@@ -105,8 +104,8 @@ def test_the_source_says_what_the_class_is(step: str) -> None:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_every_worked_job_file_makes_jobs(path: Path) -> None:
-    steps = config.read_file(path)
-    assert len(config.check(steps, str(path))) == len(steps) > 0
+    steps = job_file.read_file(path)
+    assert len(job_file.check(steps, str(path))) == len(steps) > 0
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -117,13 +116,13 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_keys_are_fields_or_the_names_of_options(tmp_path: Path) -> None:
     text = '[fit]\nstore = "a"\nmodel = "b"\nlambda = 1e-3\nmemory = "300MB"\ntime-limit = "1h"\noptions.sweeps = 5\n'
-    [job] = config.check(config.read_file(written(tmp_path, text)), "job.toml")
+    [job] = job_file.check(job_file.read_file(written(tmp_path, text)), "job.toml")
     assert (job.lambda_, job.memory, job.time_limit, job.options) == (1e-3, 300_000_000, 3600.0, {"sweeps": 5})
 
 
 def test_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
     text = '[[fit]]\nstore="a"\nmodel="1"\n[[fit]]\nstore="a"\nmodel="2"\n[evaluate]\nmodel="2"\ndata="a"\n'
-    steps = config.read_file(written(tmp_path, text))
+    steps = job_file.read_file(written(tmp_path, text))
     assert [name for name, _ in steps] == ["fit", "fit", "evaluate"]
     assert steps[2][1]["data"] == ("a",)
 
@@ -141,7 +140,7 @@ def test_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said) as caught:
-        config.read_file(path)
+        job_file.read_file(path)
     assert str(path) in caught.value.message
     assert caught.value.exit_code == 78
 
@@ -153,17 +152,17 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str)
 def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said):
-        config.check(config.read_file(path), str(path))
+        job_file.check(job_file.read_file(path), str(path))
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(MissingError):
-        config.read_file(tmp_path / "none.toml")
+        job_file.read_file(tmp_path / "none.toml")
 
 
 def test_set_overrides_fields_and_settings() -> None:
     values: dict[str, object] = {"options": {"sweeps": 1, "other": 2}}
-    config.override("fit", values, ["C=10", "fit.loss=hinge", "solver.sweeps=5", "loss.mu=0.5", "lambda=0.1"])
+    job_file.override("fit", values, ["C=10", "fit.loss=hinge", "solver.sweeps=5", "loss.mu=0.5", "lambda=0.1"])
     assert values == {
         "C": 10.0,
         "loss": "hinge",
@@ -176,12 +175,12 @@ def test_set_overrides_fields_and_settings() -> None:
 @pytest.mark.parametrize("setting", ["C", "=3", "colour=red", "fit.colour=red", "paint.colour=red"])
 def test_a_setting_nobody_has_is_refused(setting: str) -> None:
     with pytest.raises((UsageError, ConfigError)):
-        config.override("fit", {}, [setting])
+        job_file.override("fit", {}, [setting])
 
 
 def test_set_on_a_file_reaches_the_step_it_names() -> None:
     steps: list[tuple[str, dict[str, object]]] = [("synth", {}), ("fit", {})]
-    config.apply_settings(steps, ["fit.C=3", "synth.rows=1e3", "solver.sweeps=2"])
+    job_file.apply_settings(steps, ["fit.C=3", "synth.rows=1e3", "solver.sweeps=2"])
     assert steps == [("synth", {"rows": 1000}), ("fit", {"C": 3.0, "options": {"sweeps": 2}})]
     with pytest.raises(UsageError, match="names no step"):
-        config.apply_settings(steps, ["evaluate.model=x"])
+        job_file.apply_settings(steps, ["evaluate.model=x"])

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm import cli, errors
-from streamsvm.config import STEPS, load
+from streamsvm.config.job_file import STEPS, load
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ REGISTRIES = {
     "kernel": "streamsvm.kernels:KERNELS",
     "store": "streamsvm.store:STORES",
     "source": "streamsvm.store.sources:SOURCES",
-    "generator": "streamsvm.store.sources.synth:GENERATORS",
+    "generator": "streamsvm.store.generators.base:GENERATORS",
 }
 
 

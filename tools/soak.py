@@ -76,7 +76,7 @@ def kill_fit(server: Server, directory: Path, draw: random.Random) -> None:
 
 def kill_predict(server: Server, directory: Path, draw: random.Random) -> None:
     """Every durable step of predictions in one of three forms."""
-    from streamsvm.jobs.fit import fit
+    from streamsvm.jobs.fit.run import fit
     from tests.fault.golden import fit_job
 
     write_table(directory, rows=draw.randrange(200, 3000), columns=draw.randrange(3, 9))
@@ -124,7 +124,7 @@ def flip_bits(_: Server, directory: Path, draw: random.Random) -> None:
 
 def tamper(_: Server, directory: Path, draw: random.Random) -> None:
     """Bytes of a model."""
-    from streamsvm.jobs.fit import fit
+    from streamsvm.jobs.fit.run import fit
     from tests.fault.golden import fit_job
 
     fit(fit_job(ingested(directory), directory / "m", max_passes=1))

@@ -25,17 +25,17 @@ from typing import Any
 from distributed import Client
 
 from streamsvm.cluster import using
+from streamsvm.engine.executor import Here
 from streamsvm.errors import ClusterError
-from streamsvm.jobs.embed import EmbedJob, embed
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.grid import TuneJob
-from streamsvm.jobs.ingest import IngestJob, ingest
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.predict import PredictJob, predict
-from streamsvm.jobs.spread.executor import Here
-from streamsvm.jobs.synth import SynthJob, synth
-from streamsvm.jobs.tune import tune
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.apply.predict import PredictJob, predict
+from streamsvm.jobs.embed.run import EmbedJob, embed
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.run import tune
 from streamsvm.store import open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]

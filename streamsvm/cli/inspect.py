@@ -11,7 +11,7 @@ import click
 from streamsvm.cli.show import model_lines, store_lines, write_json
 from streamsvm.config.units import seconds_text, size_text
 from streamsvm.errors import DataError
-from streamsvm.report import reporting
+from streamsvm.report.terminal import reporting
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON object to standard output.")
 PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MODEL")
@@ -23,7 +23,7 @@ PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MO
 @JSON
 def info(path: Path, columns: bool, as_json: bool) -> None:
     """Say what a store or a model is, without reading its rows."""
-    from streamsvm.jobs import info as jobs
+    from streamsvm.jobs.inspect import info as jobs
 
     facts = jobs.info(path, columns=columns)
     if as_json:
@@ -39,7 +39,7 @@ def info(path: Path, columns: bool, as_json: bool) -> None:
 @click.pass_context
 def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
     """Read every chunk of a store, or a model, and report all that is not what was written."""
-    from streamsvm.jobs import info as jobs
+    from streamsvm.jobs.inspect import info as jobs
 
     with reporting(quiet=as_json or ctx.obj["quiet"]) as report:
         facts = jobs.verify(path, report)
@@ -66,7 +66,7 @@ def _report_damage(path: Path, facts: dict[str, Any], as_json: bool) -> None:
 @JSON
 def doctor(as_json: bool) -> None:
     """Show what this machine offers a job, as streamsvm sees it. Writes and removes 64 MiB here."""
-    from streamsvm.jobs import doctor as jobs
+    from streamsvm.jobs.inspect import doctor as jobs
 
     facts = jobs.doctor(Path())
     if as_json:

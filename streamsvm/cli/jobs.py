@@ -10,14 +10,14 @@ import click
 
 from streamsvm.cli.options import command, job_of
 from streamsvm.cli.show import facts_of, lines_of, plan_lines, write_json
-from streamsvm.config import STEPS, apply_settings, check, load, read_file
+from streamsvm.config.job_file import STEPS, apply_settings, check, load, read_file
 from streamsvm.errors import BudgetError, UsageError
-from streamsvm.report import reporting
+from streamsvm.report.terminal import reporting
 
 
 def execute(name: str, job: Any, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
-    from streamsvm.jobs.interruption import listening
+    from streamsvm.engine.checkpoint.signals import listening
 
     action = load(STEPS[name].action)
     one_object = as_json and name == "evaluate" and alone
@@ -74,9 +74,9 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 
 def show_plan(job: Any, *, as_json: bool) -> None:
     """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
-    from streamsvm.jobs.info import read_rate
-    from streamsvm.jobs.planning import make_plan
-    from streamsvm.jobs.validation import opened
+    from streamsvm.jobs.fit.plan import make_plan
+    from streamsvm.jobs.fit.validation import opened
+    from streamsvm.jobs.inspect.info import read_rate
 
     store, _ = opened(job)
     plan = make_plan(job, store)

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from streamsvm.config import STEPS, Step, load, make_job, override, read_file
-from streamsvm.config.schema import Field, parse
+from streamsvm.config.fields import Field, parse
+from streamsvm.config.job_file import STEPS, Step, load, make_job, override, read_file
 from streamsvm.config.units import size_text
 from streamsvm.errors import UsageError
 
@@ -22,7 +22,7 @@ CHOICES = {
 }
 
 
-EPILOGS = {"name": ("NAME is one of", "streamsvm.store.sources.synth:GENERATORS")}
+EPILOGS = {"name": ("NAME is one of", "streamsvm.store.generators.base:GENERATORS")}
 
 
 FORMS = {"size": "512MiB, 4GiB or 300MB", "duration": "90s, 30m or 1h30m", "n": "200 or 5e6"}

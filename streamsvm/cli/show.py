@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from streamsvm.config.units import seconds_text, size_text
-from streamsvm.report import count_text, finite, fit_line, percent
+from streamsvm.report.terminal import count_text, finite, fit_line, percent
 
 MIB = 1 << 20
 MOST_CLASSES = 20
@@ -78,13 +78,13 @@ def _embed(_: Any, result: Any) -> Iterator[str]:
 
 
 def _fit(job: Any, result: Any) -> Iterator[str]:
-    from streamsvm.jobs.fit import summary
+    from streamsvm.jobs.fit.run import summary
 
     yield fit_line({**summary(result.training, result.plan), "model": job.model})
 
 
 def _tune(_: Any, result: Any) -> Iterator[str]:
-    from streamsvm.jobs.scores import map_lines
+    from streamsvm.jobs.tune.results import map_lines
 
     yield from map_lines(result.scores)
     best = result.best

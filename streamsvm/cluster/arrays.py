@@ -17,12 +17,12 @@ from dask.delayed import delayed
 from distributed import Client
 
 from streamsvm.cluster.connection import using
+from streamsvm.engine.executor import Task
+from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.spread.executor import Task
-from streamsvm.jobs.spread.parts import build_part, chunks_of, part_path
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create
-from streamsvm.store.labels import Census
+from streamsvm.store.format.labels import Census
 
 NUMBERS = "f"
 KEY = "block"

@@ -1,4 +1,4 @@
-"""The executor of ``jobs.spread`` on a Dask cluster.
+"""The executor of ``engine`` on a Dask cluster.
 
 Everything a task needs is in the graph or on disk: values that are shared are tasks themselves, so that nothing is lost
 with a worker that cannot be computed again. A part is a task with a key of its own: the scheduler may run it several
@@ -19,9 +19,9 @@ from distributed import Client, Future, wait
 from streamsvm import __version__
 from streamsvm.cluster.remote import held, run
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, Watch, explained, lost, no_workers, workers_of
+from streamsvm.engine.executor import Joins, Task, Tell, unheard
+from streamsvm.engine.partition import folded
 from streamsvm.errors import ClusterError
-from streamsvm.jobs.spread.executor import Joins, Task, Tell, unheard
-from streamsvm.jobs.spread.groups import folded
 
 MEMORY_SHARE = 0.55
 """Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
@@ -34,7 +34,7 @@ GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 
 
 class DaskExecutor:
-    """See ``jobs.spread.executor.Executor``. Raises ClusterError when there is no worker for ``patience`` seconds."""
+    """See ``engine.executor.Executor``. Raises ClusterError when there is no worker for ``patience`` seconds."""
 
     def __init__(self, client: Client, patience: float = PATIENCE) -> None:
         self._client, self._patience = client, patience

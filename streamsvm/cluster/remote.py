@@ -9,9 +9,9 @@ from dask.sizeof import sizeof
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
+from streamsvm.engine.state_transfer import bytes_of
+from streamsvm.engine.task import Partial
 from streamsvm.errors import ClusterError, MissingError
-from streamsvm.jobs.spread.copies import bytes_of
-from streamsvm.jobs.spread.visit import Partial
 
 _LIMITS: list[Any] = []
 """Held as long as the process lives: the limit ends with the object."""

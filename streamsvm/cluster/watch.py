@@ -10,9 +10,9 @@ from typing import Any
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
+from streamsvm.config.units import mib
+from streamsvm.engine.executor import Task
 from streamsvm.errors import ClusterError, StreamSVMError
-from streamsvm.jobs.spread.executor import Task
-from streamsvm.schedule.budget import mib
 
 PATIENCE = 60.0
 """Seconds without a worker, or without a sign of life from one that has work, after which a job ends."""

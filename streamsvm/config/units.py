@@ -77,3 +77,8 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def mib(nbytes: int, *, up: bool = False) -> str:
+    """Bytes as whole mebibytes, the way ``--memory`` takes them."""
+    return f"{-(-nbytes // BINARY['MiB']) if up else round(nbytes / BINARY['MiB'])}MiB"

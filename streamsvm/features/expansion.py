@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.compute.gram import Points, dense_rows, kernel_block, points_of
-from streamsvm.compute.margins import decision_values
-from streamsvm.compute.scaling import scale_dense, scale_sparse
+from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
+from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardised
 from streamsvm.kernels import KERNELS

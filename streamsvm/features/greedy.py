@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.gram import Points, kernel_block
+from streamsvm.compute.kernel_values.gram import Points, kernel_block
 from streamsvm.rows import Dense, Float32, Float64, Int64
 
 CANDIDATES = 4

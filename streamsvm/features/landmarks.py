@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.compute.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
+from streamsvm.compute.kernel_values.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
+from streamsvm.compute.splitmix import STEP, mixed
 from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
-from streamsvm.splitmix import STEP, mixed
 
 TILE = 1 << 20
 SCORE_ROWS = 2048

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.compute.gram import points_of
+from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import expansion_of
 from streamsvm.features.nystrom import Projection

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.gram import Points, kernel_block, symmetric_gram
-from streamsvm.compute.operators import TILE, Factored
+from streamsvm.compute.blocks.operators import TILE, Factored
+from streamsvm.compute.kernel_values.gram import Points, kernel_block, symmetric_gram
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
 from streamsvm.features.scaling import Raw, Standardised
@@ -148,7 +148,7 @@ class Nystrom:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows that are features already, of a projection that is known: what ``jobs.embedder`` wrote."""
+    """Rows that are features already, of a projection that is known: what ``jobs.embed.builder`` wrote."""
 
     projection: Projection
     bias: float

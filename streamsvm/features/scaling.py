@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.compute.scaling import scale_dense, scale_sparse
+from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.rows import Dense, Float32, Rows, row_count
 from streamsvm.types import LinearSolution, Part, Statistics, Store
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamsvm.compute import passes_loaded
+from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
 from streamsvm.types import Layout, Term
 
@@ -50,11 +51,6 @@ class MemoryPlan:
             f"--memory {mib(self.limit)} is not enough: {terms} = {mib(self.total)}",
             hint=f"use --memory {mib(self.total, up=True)}{remedy}",
         )
-
-
-def mib(nbytes: int, *, up: bool = False) -> str:
-    """Bytes as whole mebibytes, the way ``--memory`` takes them."""
-    return f"{-(-nbytes // MIB) if up else round(nbytes / MIB)}MiB"
 
 
 def anonymous_bytes() -> int:

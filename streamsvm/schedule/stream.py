@@ -19,7 +19,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from streamsvm.compute.order import permutation
+from streamsvm.compute.random import permutation
 from streamsvm.errors import StorageError
 from streamsvm.rows import Int32
 from streamsvm.types import Buffers, Chunk, Store, Visit

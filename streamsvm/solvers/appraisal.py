@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from streamsvm.rows import Float64
-from streamsvm.solvers.evaluation import Evaluation
+from streamsvm.solvers.point_evaluation import Evaluation
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 

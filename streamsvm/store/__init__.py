@@ -10,19 +10,21 @@ from streamsvm.registry import Registry
 from streamsvm.types import Chunk, Store
 
 if TYPE_CHECKING:
-    from streamsvm.store.encoding import Encoding
-    from streamsvm.store.writer import StoreWriter
+    from streamsvm.store.format.column_encoding import Encoding
+    from streamsvm.store.write.writer import StoreWriter
 
 STORES = Registry(
     "store",
     {
-        "zarr": "streamsvm.store.zarr:open_zarr",
-        "hdf5": "streamsvm.store.hdf5:open_hdf5",
-        "memory": "streamsvm.store.memory:MemoryStore",
+        "zarr": "streamsvm.store.zarr.store:open_zarr",
+        "hdf5": "streamsvm.store.hdf5.store:open_hdf5",
+        "memory": "streamsvm.store.views.memory:MemoryStore",
     },
 )
 """What opens a store of each format once its manifest is read; ``memory`` is one that is not on disk."""
-MEDIA = Registry("store format", {"zarr": "streamsvm.store.zarr:ZarrMedium", "hdf5": "streamsvm.store.hdf5:HDF5Medium"})
+MEDIA = Registry(
+    "store format", {"zarr": "streamsvm.store.zarr.store:ZarrMedium", "hdf5": "streamsvm.store.hdf5.store:HDF5Medium"}
+)
 """What writes one."""
 SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
 """Names of stores that say their format; all others are Zarr."""
@@ -33,8 +35,8 @@ def open_store(path: Path | str, *, features_key: str = "X", labels_key: str = "
 
     Raises MissingError, DataError, SecurityError, BudgetError.
     """
-    from streamsvm.store import manifest
     from streamsvm.store.foreign import Keys, foreign_format
+    from streamsvm.store.format import manifest
 
     root = Path(path)
     if foreign_format(root) is not None:
@@ -56,8 +58,8 @@ def create(
     compression: str = "none",
 ) -> StoreWriter:
     """A writer for a new store. Raises ExistsError when something is there and ``overwrite`` is not set, SecurityError."""
-    from streamsvm.store import manifest
-    from streamsvm.store.writer import StoreWriter
+    from streamsvm.store.format import manifest
+    from streamsvm.store.write.writer import StoreWriter
 
     if path.is_symlink():
         raise SecurityError(f"{path} is a link to somewhere else", hint="name the place itself, or remove the link")

@@ -15,10 +15,10 @@ from distributed import Client
 
 from streamsvm.cluster import using
 from streamsvm.cluster.watch import workers_of
+from streamsvm.engine.executor import Here, Joins, Task
 from streamsvm.errors import ClusterError
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.spread.executor import Here, Joins, Task
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
 from tests.cluster.processes import Processes
 
 pytestmark = pytest.mark.timeout(150)

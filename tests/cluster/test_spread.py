@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.engine.executor import Here, Joins, Task, executor_for, unheard
+from streamsvm.engine.partition import dealt, folded, neighbours
+from streamsvm.engine.state_files import GroupRows, Sidecar, Versions
+from streamsvm.engine.state_transfer import Zeros, bytes_of, packed, unpacked
 from streamsvm.errors import ClusterError, DataError, UsageError
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.spread.copies import Zeros, bytes_of, packed, unpacked
-from streamsvm.jobs.spread.executor import Here, Joins, Task, executor_for, unheard
-from streamsvm.jobs.spread.groups import dealt, folded, neighbours
-from streamsvm.jobs.spread.sidecar import GroupRows, Sidecar
-from streamsvm.jobs.spread.versions import Versions
-from streamsvm.jobs.validation import opened
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.validation import opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import open_store

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamsvm.compute import dcd
-from streamsvm.compute.dcd import Box, dcd_sweep
-from streamsvm.compute.records import FAST
+from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.passes import dcd
+from streamsvm.compute.passes.dcd import Box, dcd_sweep
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labelled
 from tests.arrays import csr_of, sparse_values
@@ -175,8 +175,8 @@ EVERY_WAY = """
 import itertools, sys
 from pathlib import Path
 import numpy as np
-from streamsvm.compute.dcd import dcd_sweep
-from streamsvm.jobs.fit import FitJob, fit
+from streamsvm.compute.passes.dcd import dcd_sweep
+from streamsvm.jobs.fit.run import FitJob, fit
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget

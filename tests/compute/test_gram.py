@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamsvm.compute import gram
-from streamsvm.compute.elementary import exp32
+from streamsvm.compute.kernel_values import gram
+from streamsvm.compute.kernel_values.elementary import exp32
 from streamsvm.kernels import KERNELS, RBF, Laplacian, Linear, Polynomial, Sigmoid
 from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.compute import operators
-from streamsvm.compute.operators import Factored
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.operators import Factored
 from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.order import lots, permutation, shuffle, smallest
+from streamsvm.compute.random import lots, permutation, shuffle, smallest
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamsvm.compute.certificate import RowLoss, certify_pass
-from streamsvm.compute.losses import dual_sum, loss_sum
-from streamsvm.compute.margins import decision_values
-from streamsvm.compute.records import touch_row, touch_start
-from streamsvm.compute.scaling import scale_dense, scale_sparse
-from streamsvm.compute.statistics import dense_moments, sparse_moments
-from streamsvm.compute.touch import LINE, touch
+from streamsvm.compute.blocks.loss_sums import dual_sum, loss_sum
+from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.compute.blocks.moments import dense_moments, sparse_moments
+from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
+from streamsvm.compute.numba_bridge import touch_row, touch_start
+from streamsvm.compute.passes.certificate import RowLoss, certify_pass
+from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labelled
 from tests.arrays import csr_of, sparse_values

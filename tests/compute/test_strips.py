@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.compute import expansion, strips
-from streamsvm.compute.expansion import expand
+from streamsvm.compute import threading
+from streamsvm.compute.kernel_values import expansion
+from streamsvm.compute.kernel_values.expansion import expand
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 
@@ -14,14 +15,14 @@ from streamsvm.rows import Dense
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 1000])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_every_row_is_covered_once(rows: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strips, "threads", lambda: threads)
+    monkeypatch.setattr(threading, "threads", lambda: threads)
     met = np.zeros(rows, int)
 
     def work(start: int, stop: int) -> None:
         met[start:stop] += 1
         assert start % 8 == 0
 
-    strips.in_strips(work, rows, 8)
+    threading.in_strips(work, rows, 8)
     assert (met == 1).all()
 
 
@@ -31,7 +32,7 @@ def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> 
     X, Z = (Dense(rng.normal(size=(n, 3)).astype(np.float32)) for n in (500, 40))
     found = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(strips, "threads", lambda threads=threads: threads)
+        monkeypatch.setattr(threading, "threads", lambda threads=threads: threads)
         out = np.zeros(500)
         expand(X, Z, np.linspace(-1.0, 1.0, 40), RBF(0.5), 3, out)
         found.append(out)
@@ -40,11 +41,11 @@ def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strips, "threads", lambda: 2)
+    monkeypatch.setattr(threading, "threads", lambda: 2)
 
     def fail(start: int, _stop: int) -> None:
         if start:
             raise ValueError("in the second strip")
 
     with pytest.raises(ValueError, match="second strip"):
-        strips.in_strips(fail, 100, 1)
+        threading.in_strips(fail, 100, 1)

@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import create, open_store

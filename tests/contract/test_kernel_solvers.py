@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.compute import expansion
+from streamsvm.compute.kernel_values import expansion
+from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine.trainer import Course, Trainer
 from streamsvm.errors import BudgetError, UsageError
-from streamsvm.jobs import exact
-from streamsvm.jobs.encoding import Decoder, Encoder
-from streamsvm.jobs.fit import FitResult, fit, summary
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.jobs.fit import kernel_machine
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.run import FitResult, fit, summary
 from streamsvm.rows import Dense
-from streamsvm.solvers import SOLVERS, together
-from streamsvm.solvers.blended import Blended
-from streamsvm.solvers.decomposition import Decomposition
+from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.kernel import kernel_cache
+from streamsvm.solvers.kernel.blended import Blended
+from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop
 from tests.arrays import csr_of
@@ -149,7 +150,7 @@ def test_problems_share_kernel_values(
         plain(X, Z, kernel, out)
 
     monkeypatch.setattr(expansion, "kernel_block", counted)
-    monkeypatch.setattr(together, "WEIGHING", 0)  # the rows are narrow
+    monkeypatch.setattr(kernel_cache, "WEIGHING", 0)  # the rows are narrow
     for foresee in (solver.foresee, lambda *_: None):
         monkeypatch.setattr(solver, "foresee", foresee)
         evaluated.clear()
@@ -191,9 +192,9 @@ def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -
 def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
-    assert plan.solver.pool < 2 * exact.LEAST_POOL
+    assert plan.solver.pool < 2 * kernel_machine.LEAST_POOL
     assert plan.solver.keep == 2 * plan.solver.pool
-    assert plan.solver.cache < 2 * exact.LEAST_CACHE
+    assert plan.solver.cache < 2 * kernel_machine.LEAST_CACHE
     with pytest.raises(BudgetError):
         plan.memory.check(plan.remedy)
 

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from streamsvm.engine.trainer import Course, Trainer, view_of
+from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.runs import Training
-from streamsvm.jobs.training import Course, Trainer, view_of
+from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS
-from streamsvm.store.memory import MemoryStore
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Stop
 from tests.arrays import csr_of
 

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.store.forms import in_layout
+from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SOURCES, Source, SourceOptions, open_source, options_from
-from streamsvm.store.sources.keyed import digest_of_tree, size_of
+from streamsvm.store.sources.array.keyed import digest_of_tree, size_of
 from streamsvm.types import Batch
 
 X = np.random.default_rng(0).integers(1, 50, (300, 3)).astype(np.float32)
@@ -206,6 +206,6 @@ def test_formats_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_heavy_packages_are_loaded_when_they_are_needed() -> None:
-    program = "import sys, streamsvm.store.sources, streamsvm.jobs.ingest; print(*sys.modules)"
+    program = "import sys, streamsvm.store.sources, streamsvm.jobs.ingest.run; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pyarrow", "numba", "zarr", "h5py", "zstandard", "scipy"} & set(loaded)

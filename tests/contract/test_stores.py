@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from streamsvm.errors import DataError, MissingError, SecurityError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import MEDIA, STORES, create, open_store, read_chunk
-from streamsvm.store import manifest as manifests
-from streamsvm.store.memory import MemoryStore
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Store
 
 ROWS, COLUMNS = 1000, 7
@@ -287,8 +287,8 @@ def _matrix(X: Any) -> Any:
 
 def _seal(path: Path) -> None:
     """Describe part 0 anew, as somebody who wants to be believed would."""
-    from streamsvm.store.h5file import gaps, opened, units_of
-    from streamsvm.store.h5part import index_crc
+    from streamsvm.store.hdf5.h5_file import gaps, opened, units_of
+    from streamsvm.store.hdf5.part import index_crc
 
     part = path / "part-00000.h5"
     units: list[Any] = []

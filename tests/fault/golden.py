@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.jobs import fit as fitting
-from streamsvm.jobs import resume
-from streamsvm.jobs.ingest import IngestJob, ingest
-from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit import run as fitting
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.solvers import SOLVERS
-from streamsvm.store import journal
+from streamsvm.store.write import journal
 
 ROWS, COLUMNS = 600, 6
 CHUNK = 4096

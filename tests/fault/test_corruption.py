@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from streamsvm.errors import DataError, StreamSVMError
-from streamsvm.jobs.info import verify
-from streamsvm.jobs.ingest import ingest
-from streamsvm.store import hdf5, open_store
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.inspect.info import verify
+from streamsvm.store import open_store
+from streamsvm.store.hdf5 import store as hdf5_store
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, write_table
 from tests.fault.killing import SMALL_PART
 
@@ -171,7 +172,7 @@ def test_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Path, damage: 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_repair_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, layout: str) -> None:
-    monkeypatch.setattr(hdf5, "PART_BYTES", SMALL_PART)
+    monkeypatch.setattr(hdf5_store, "PART_BYTES", SMALL_PART)
     store = ingested(tmp_path, store=tmp_path / "s.h5", layout=layout)
     expected, parts = digest_of(store), sorted(store.glob("part-*.h5"))
     before = {p: p.stat().st_mtime_ns for p in parts if p != parts[1]}
@@ -186,7 +187,7 @@ def test_repair_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage
 
 def test_repair_of_parts_from_rows_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is whole is replaced before it is known that the rows are the same."""
-    monkeypatch.setattr(hdf5, "PART_BYTES", SMALL_PART)
+    monkeypatch.setattr(hdf5_store, "PART_BYTES", SMALL_PART)
     store = ingested(tmp_path, store=tmp_path / "s.h5")
     parts = sorted(store.glob("part-*.h5"))
     parts[-1].unlink()

@@ -16,14 +16,14 @@ import pytest
 from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.ingest import IngestJob, ingest
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.rows import Dense
 from streamsvm.schedule import plan as schedule
 from streamsvm.store import open_store
-from streamsvm.store.memory import MemoryStore
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
 from tests.fault.golden import CHUNK, FITS, NYSTROM, RBF, fit_job, ingested, placed, write_table
 from tests.fault.test_alignment import SOURCES
@@ -114,8 +114,8 @@ def solution_of(job: FitJob, store: Any) -> bytes:
 
 OTHER_PROCESS = """
 import json, sys
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.plan import FitJob
 for settings in json.loads(sys.argv[1]):
     fit(FitJob(**settings))
 """
@@ -187,9 +187,9 @@ import json, sys
 import numba
 import numpy as np
 from numba import njit, prange
-from streamsvm.compute import operators
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
+from streamsvm.compute.blocks import operators
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.plan import FitJob
 from tests.fault.test_determinism import bits_of
 
 @njit(parallel=True)

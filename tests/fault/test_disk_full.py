@@ -15,12 +15,13 @@ import pytest
 
 from streamsvm import durable
 from streamsvm.errors import ConfigError, StorageError
-from streamsvm.jobs import building, resume
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.ingest import ingest
-from streamsvm.jobs.predict import PredictJob, predict
-from streamsvm.jobs.synth import SynthJob, synth
-from streamsvm.store import open_store, writer
+from streamsvm.jobs.apply.predict import PredictJob, predict
+from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.store import open_store
+from streamsvm.store.write import building, writer
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table
 from tests.fault.test_resume import same_model
 
@@ -157,7 +158,7 @@ def test_synth_is_refused_before_the_first_write(disk: Disk) -> None:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_the_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     asked = []
-    monkeypatch.setattr("streamsvm.jobs.room.require_space", lambda _, nbytes: asked.append(nbytes))
+    monkeypatch.setattr("streamsvm.jobs.ingest.preflight.require_space", lambda _, nbytes: asked.append(nbytes))
     write_table(tmp_path, rows=20_000, columns=8)
     store = ingested(tmp_path, layout=layout, chunk_bytes=1 << 16)
     real = sum(p.stat().st_size for p in store.rglob("*") if p.is_file())

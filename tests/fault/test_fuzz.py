@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from streamsvm.jobs.fit import fit
+from streamsvm.jobs.fit.run import fit
 from tests.fault.golden import fit_job, ingested
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     directory = tmp_path_factory.mktemp("good")
     store = ingested(directory)
     fit(fit_job(store, directory / "m", max_passes=1))
-    from streamsvm.jobs.checkpoint import write
+    from streamsvm.engine.checkpoint.checkpoint_file import write
 
     write(directory / "ckpt", 1, {"C": 1.0}, {"passes": 3, "rows": [1.5, None, ("a", 2)]})
     seeds = {name: found[0] for name, found in FUZZ.SEEDS.items()}

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from streamsvm.errors import DataError, MissingError
-from streamsvm.jobs.info import verify
-from streamsvm.store import journal, open_store
+from streamsvm.jobs.inspect.info import verify
+from streamsvm.store import open_store
+from streamsvm.store.write import journal
 from tests.fault.golden import digest_of, ingested, leftovers, write_table
 from tests.fault.killing import Server
 

@@ -16,8 +16,8 @@ import pytest
 
 from streamsvm import locks
 from streamsvm.errors import ExistsError
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.ingest import ingest
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.locks import locked
 from tests.fault.golden import fit_job, ingest_job, ingested, write_table
 
@@ -120,6 +120,6 @@ def test_many_writers(tmp_path: Path) -> None:
         for _ in range(3)
     ]
     assert sorted(w.wait(120) for w in writers) == [0, 73, 73]
-    from streamsvm.jobs.info import verify
+    from streamsvm.jobs.inspect.info import verify
 
     assert verify(tmp_path / "s.zarr")["bad"] == []

@@ -17,10 +17,11 @@ import pytest
 
 from streamsvm import durable
 from streamsvm.errors import DataError, MissingError
-from streamsvm.jobs.info import verify
-from streamsvm.jobs.ingest import ingest
-from streamsvm.store import open_store, writer
-from streamsvm.store.zarr import ZarrMedium
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.inspect.info import verify
+from streamsvm.store import open_store
+from streamsvm.store.write import writer
+from streamsvm.store.zarr.store import ZarrMedium
 from tests.fault.golden import digest_of, ingest_job, write_table
 
 CHOICES = 4

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from streamsvm.errors import DataError, StorageError
-from streamsvm.jobs import fit as fitting
-from streamsvm.jobs import resume
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.ingest import ingest
+from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit import run as fitting
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.store import open_store, retry
+from streamsvm.store import open_store
+from streamsvm.store.read import retry
 from streamsvm.types import Store
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed, write_table
 from tests.fault.test_resume import same_model

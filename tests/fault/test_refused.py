@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
-from streamsvm.store import manifest as manifests
 from streamsvm.store import open_store
-from streamsvm.store.units import Place, segments
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.read.extents import Place, segments
 
 pytestmark = pytest.mark.data
 

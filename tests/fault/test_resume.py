@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.checkpoint import checkpoint_file
+from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, Generations
+from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
-from streamsvm.jobs import checkpoint, resume
-from streamsvm.jobs.checkpoint import GENERATIONS, Generations
-from streamsvm.jobs.encoding import Decoder, Encoder
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.interruption import current
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.training import Trainer
+from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -164,7 +165,7 @@ def test_a_damaged_generation_gives_way_to_the_other(
         with pytest.raises(InterruptedRun):
             stopper.run(replace(job, overwrite=True), k)
         directory = tmp_path / "m.run" / "checkpoint"
-        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint.read(p).number)
+        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint_file.read(p).number)
         raw = bytearray(newest.read_bytes())
         raw[len(raw) // 2] ^= 1
         newest.write_bytes(raw)

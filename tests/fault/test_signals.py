@@ -118,9 +118,9 @@ def test_a_time_limit_ends_what_is_done_in_memory(started: Started, store: Path,
 
 STUCK = """
 import sys, time
-from streamsvm.jobs import interruption
-interruption.PATIENCE = 0.5
-with interruption.listening(), interruption.deferred():
+from streamsvm.engine.checkpoint import signals
+signals.PATIENCE = 0.5
+with signals.listening(), signals.deferred():
     print("ready", flush=True)
     time.sleep(30)
     while True: time.sleep(1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.compute.gram import points_of
+from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.features.greedy import Greedy, candidates, greedy_bytes, pivots, targets_of
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.scaling import Raw
-from streamsvm.jobs.landmarks import draw_landmarks
-from streamsvm.jobs.nystrom import NystromRequest
+from streamsvm.jobs.embed.kernel_map import draw_landmarks
+from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.kernels import RBF
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streamsvm.compute.gram import points_of, symmetric_gram
+from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, spread_rows, uniform_rows
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, row_slice

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.compute import operators
-from streamsvm.compute.gram import points_of, symmetric_gram
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.errors import DataError
 from streamsvm.features.nystrom import CUT, Nystrom, part_rows, projection_of
 from streamsvm.features.scaling import Raw, standardise

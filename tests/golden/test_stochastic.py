@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_svmlight_file
 
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.rows import CSR
-from streamsvm.store.memory import MemoryStore
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Stop
 
 LAMBDA = 1e-3

@@ -17,10 +17,10 @@ from streamsvm import model as models
 from streamsvm.errors import BudgetError, DataError, ExistsError, StorageError, UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
-from streamsvm.jobs import embedder as module
-from streamsvm.jobs.embed import EmbedJob, embed
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.embed import builder as module
+from streamsvm.jobs.embed.run import EmbedJob, embed
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.run import fit
 from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
@@ -165,16 +165,16 @@ def test_one_writer_at_a_time(dense, tmp_path):
 
 KILLED = """
 import os, signal, sys, json
-from streamsvm.jobs import sink
-from streamsvm.jobs.embed import EmbedJob, embed
+from streamsvm.jobs.embed import feature_writer
+from streamsvm.jobs.embed.run import EmbedJob, embed
 job = EmbedJob(**json.loads(sys.argv[1]))
-original, count = sink.Sink._write, [0]
+original, count = feature_writer.Sink._write, [0]
 def write(self, slot):
     count[0] += 1
     if count[0] == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
     original(self, slot)
-sink.Sink._write = write
+feature_writer.Sink._write = write
 embed(job)
 """
 
@@ -201,14 +201,14 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dt
 EARLY = """
 import os, signal, sys, json
 from streamsvm import durable
-from streamsvm.jobs import embedder
-from streamsvm.jobs.embed import EmbedJob, embed
+from streamsvm.jobs.embed import builder
+from streamsvm.jobs.embed.run import EmbedJob, embed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "map":
     durable.os.replace = killed
 else:
-    embedder.column_scale = killed
+    builder.column_scale = killed
 embed(EmbedJob(**json.loads(sys.argv[1])))
 """
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.checkpoint.codec import FORMER_NAMES, Decoder, Encoder
 from streamsvm.errors import StreamSVMError
-from streamsvm.jobs.encoding import FORMER_NAMES, Decoder, Encoder
 from streamsvm.losses import Huber
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.jobs.holdout import held_out
-from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.ingest.outputs import held_out
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.rows import CSR
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store
-from streamsvm.store.forms import in_layout
-from streamsvm.store.reader import DiskStore
+from streamsvm.store.format.row_layout import in_layout
+from streamsvm.store.read.reader import DiskStore
 from streamsvm.types import Chunk
 
 CSV = b"a,b,w,y\n" + b"".join(

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.forms import in_layout
+from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import open_source, options_from
-from streamsvm.store.spool import Spool
+from streamsvm.store.write.external_shuffle import Spool
 
 
 def run(root: Path, content: bytes | None = None, name: str = "a.csv", **options: Any) -> Any:
@@ -64,7 +64,7 @@ def test_label_drift_is_noticed_and_shuffling_helps(tmp_path: Path) -> None:
 
 def test_a_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = contents(run(tmp_path, numbered(30_000), shuffle=True, seed=3).store)[0]
-    monkeypatch.setattr("streamsvm.store.spool.RUN_BYTES", 50_000)
+    monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 50_000)
     assert np.array_equal(contents(run(tmp_path, shuffle=True, seed=3, chunk_bytes=4096).store)[0], first)
     assert not np.array_equal(contents(run(tmp_path, shuffle=True, seed=4).store)[0], first)
     assert sorted(p.name for p in tmp_path.iterdir() if "shuffle" in p.name) == []
@@ -75,7 +75,7 @@ def test_a_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest
 def test_the_spool_keeps_rows_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], sparse: bool, weighted: bool
 ) -> None:
-    monkeypatch.setattr("streamsvm.store.spool.RUN_BYTES", 700)
+    monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 700)
     spool, at = Spool(tmp_path / "spool", 1), 0
     for size in sizes:
         number = np.arange(at, at + size, dtype=np.float32)
@@ -173,7 +173,7 @@ def test_hashed_columns(tmp_path: Path) -> None:
 
 
 def test_hashes_are_for_ever() -> None:
-    from streamsvm.store.sources.tables import text_hash
+    from streamsvm.store.sources.table.encoder import text_hash
 
     assert text_hash("t", "w0") == 0xB279EC32B1A932E9
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from streamsvm.jobs.metrics import Evaluation, Ranking, Tally, sort_keys
+from streamsvm.jobs.apply.metrics import Evaluation, Ranking, Tally, sort_keys
 
 
 def tallied(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> Evaluation:

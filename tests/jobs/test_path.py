@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ExistsError, UsageError
-from streamsvm.jobs.fit import FitJob, fit
+from streamsvm.jobs.fit.run import FitJob, fit
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create

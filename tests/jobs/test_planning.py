@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs import resume
-from streamsvm.jobs.planning import FitJob, Plan, make_plan
+from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.sample_size import least_rows, sample_rows
-from streamsvm.store.memory import MemoryStore
+from streamsvm.solvers.newton.row_sample import least_rows, sample_rows
+from streamsvm.store.views.memory import MemoryStore
 
 CHUNKS, COLUMNS = (5_000,) * 40, 200
 

@@ -13,11 +13,11 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.ingest import IngestJob, ingest
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.predict import PredictJob, predict
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.apply.predict import PredictJob, predict
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.rows import Dense
 
 ROWS = 3000

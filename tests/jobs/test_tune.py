@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.engine.executor import Here
 from streamsvm.errors import BudgetError, ExistsError, UsageError
-from streamsvm.jobs import folds as folding
-from streamsvm.jobs import tune as module
-from streamsvm.jobs.cell import planned
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.grid import TuneJob
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.scores import map_lines, picture_of
-from streamsvm.jobs.spread.executor import Here
-from streamsvm.jobs.tune import tune
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.tune import folds as folding
+from streamsvm.jobs.tune import run as module
+from streamsvm.jobs.tune.cell import planned
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.results import map_lines, picture_of
+from streamsvm.jobs.tune.run import tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of

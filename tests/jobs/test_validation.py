@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import InterruptedRun, UsageError
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import FitJob, FitResult, fit
-from streamsvm.jobs.interruption import current
-from streamsvm.jobs.training import Trainer
-from streamsvm.jobs.validation import drawn, opened
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit.run import FitJob, FitResult, fit
+from streamsvm.jobs.fit.validation import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create

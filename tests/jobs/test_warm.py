@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.jobs import resume
-from streamsvm.jobs.fit import FitJob, FitResult, fit
-from streamsvm.jobs.planning import make_plan
+from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.run import FitJob, FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of

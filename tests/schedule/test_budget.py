@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob, Plan, make_plan
+from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
+from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
-from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit, mib
+from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit
 from streamsvm.store import create, open_store
-from streamsvm.store.memory import MemoryStore
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Term
 from tests.arrays import csr_of, sparse_values
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.engine.row_state import RowStates
 from streamsvm.errors import StorageError
-from streamsvm.schedule.rows import RowStates
 from streamsvm.types import Layout, RowState
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.order import permutation
+from streamsvm.compute.random import permutation
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense
 from streamsvm.schedule import stream as streams

@@ -9,8 +9,8 @@ import pytest
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers import cocoa
-from streamsvm.solvers.dcd import DCD
+from streamsvm.solvers.dcd import cocoa
+from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.types import Block, Problem
 
 PARTS, C = 3, 0.7

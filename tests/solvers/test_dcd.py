@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.engine.trainer import Course, Trainer, view_of
+from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardise
-from streamsvm.jobs.runs import Training
-from streamsvm.jobs.training import Course, Trainer, view_of
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd import DCD
-from streamsvm.store.memory import MemoryStore
-from streamsvm.store.resident import Resident
+from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.store.views.cached import Resident
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Problem, Stop
 from tests.arrays import csr_of, sparse_values
 

@@ -15,9 +15,9 @@ import pytest
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers import levels
-from streamsvm.solvers import pool as pools
-from streamsvm.solvers.decomposition import Decomposition
+from streamsvm.solvers.kernel import multilevel
+from streamsvm.solvers.kernel import working_set as pools
+from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
@@ -114,8 +114,8 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
     X, y = noisy_rows(1200)
     problem = problem_of(X, Hinge(), C, GAMMA, 1e-5)
     flat = solve(Decomposition(working=64), problem, X, y)[2]
-    monkeypatch.setattr(levels, "RATIO", ratio)
-    assert levels.size_below(1200, 64) > 64
+    monkeypatch.setattr(multilevel, "RATIO", ratio)
+    assert multilevel.size_below(1200, 64) > 64
     found = solve(Decomposition(working=64), problem, X, y)[2]
     assert found[-1].gap <= 1e-5
     assert found[-1].dual == pytest.approx(flat[-1].dual, rel=2e-5)
@@ -125,9 +125,9 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
 def test_levels_lead_down_to_the_working_set(size: int) -> None:
     sizes = [size]
     while sizes[-1] > 64:
-        sizes.append(levels.size_below(sizes[-1], 64))
+        sizes.append(multilevel.size_below(sizes[-1], 64))
         assert 64 <= sizes[-1] < sizes[-2]
-        assert sizes[-2] <= (levels.RATIO + 1) * sizes[-1]
+        assert sizes[-2] <= (multilevel.RATIO + 1) * sizes[-1]
 
 
 def test_a_short_model_says_its_gap() -> None:

@@ -10,13 +10,13 @@ import pytest
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers import walk as walks
-from streamsvm.solvers.blended import Blended
-from streamsvm.solvers.columns import BATCH, Columns
-from streamsvm.solvers.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
-from streamsvm.solvers.pool import Form, Pool, refresh
-from streamsvm.solvers.sampled import SampledWalk
-from streamsvm.solvers.walk import Walk
+from streamsvm.solvers.kernel import iterations as walks
+from streamsvm.solvers.kernel.blended import Blended
+from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
+from streamsvm.solvers.kernel.iterations import Walk
+from streamsvm.solvers.kernel.kernel_cache import BATCH, Columns
+from streamsvm.solvers.kernel.sampled_iterations import SampledWalk
+from streamsvm.solvers.kernel.working_set import Form, Pool, refresh
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 

@@ -8,22 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute import newton as passes
-from streamsvm.compute.certificate import RowLoss
-from streamsvm.compute.operators import Factored, margins
+from streamsvm.compute.blocks.operators import Factored, margins
+from streamsvm.compute.passes import newton as passes
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.engine.trainer import Course, Trainer
 from streamsvm.errors import UsageError
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.descent import Descent, polished_dual
-from streamsvm.solvers.evaluation import Evaluation
-from streamsvm.solvers.hessian import Hessian, conjugate_gradients
-from streamsvm.solvers.newton import Newton
-from streamsvm.solvers.sample_size import sample_rows
-from streamsvm.solvers.sketch import Sketch
-from streamsvm.solvers.surrogate import model_at
-from streamsvm.store.memory import MemoryStore
+from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients
+from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
+from streamsvm.solvers.newton.row_sample import Sketch, sample_rows
+from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.newton.surrogate import model_at
+from streamsvm.solvers.point_evaluation import Evaluation
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 from tests.arrays import csr_of, sparse_values
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows

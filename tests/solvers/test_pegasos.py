@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.pegasos import Pegasos, largest_pull
+from streamsvm.solvers.stochastic.pegasos import Pegasos, largest_pull
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]

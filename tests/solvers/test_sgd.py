@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge
-from streamsvm.solvers.evidence import share_of
-from streamsvm.solvers.sgd import SGD
+from streamsvm.solvers.stochastic.averaged_certificate import share_of
+from streamsvm.solvers.stochastic.sgd import SGD
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
 EPOCHS = 12

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute import simplex
-from streamsvm.compute.subset import take
+from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.passes import simplex
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.blended import Blended
-from streamsvm.solvers.pool import Form, Pool
-from streamsvm.solvers.simplex import OnSimplex
-from streamsvm.solvers.simplex_state import Target
-from streamsvm.solvers.together import values_of, worthwhile
+from streamsvm.solvers.kernel.blended import Blended
+from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.simplex import OnSimplex
+from streamsvm.solvers.kernel.simplex_state import Target
+from streamsvm.solvers.kernel.working_set import Form, Pool
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.smo import smo
+from streamsvm.compute.passes.smo import smo
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
-from streamsvm.solvers.pool import Form, Pool, extremes, follow, improve, in_order, select, unite, worst
+from streamsvm.solvers.kernel.working_set import Form, Pool, extremes, follow, improve, in_order, select, unite, worst
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
 GAMMA = 0.5

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError
-from streamsvm.store.sources import compression
-from streamsvm.store.sources.compression import Input
+from streamsvm.store.sources import decompression
+from streamsvm.store.sources.decompression import Input
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -114,4 +114,4 @@ def test_missing_file(directory: Path) -> None:
 
 def test_compression_of() -> None:
     for name, pack in PACK.items():
-        assert compression.compression_of(pack(b"12")) == name
+        assert decompression.compression_of(pack(b"12")) == name

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import StreamSVMError
-from streamsvm.store.forms import in_layout
+from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources import csv as csv_source
+from streamsvm.store.sources.csv import source as csv_source
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 import zarr
 
 from streamsvm.errors import BudgetError, DataError, SecurityError, StreamSVMError, UsageError
-from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.foreign import Keys
@@ -147,8 +147,8 @@ def test_anndata_matrices(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("harm", ["falls", "falls between pieces", "ends early", "begins late", "short"])
 def test_matrices_whose_parts_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:
     """The indptr is looked at in pieces, and never held as a whole."""
-    monkeypatch.setattr("streamsvm.store.foreign.arrays.INDPTR_ROWS", 64)
-    monkeypatch.setattr("streamsvm.store.foreign.arrays.SLICE_BYTES", 512)
+    monkeypatch.setattr("streamsvm.store.foreign.row_arrays.INDPTR_ROWS", 64)
+    monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SLICE_BYTES", 512)
     path, harmed = tmp_path / "a.h5", SPARSE.indptr.copy()
     match harm:
         case "falls":

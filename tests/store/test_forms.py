@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.rows import CSR, Dense
-from streamsvm.store.forms import density, in_layout, take, to_csr, to_dense
+from streamsvm.store.format.row_layout import density, in_layout, take, to_csr, to_dense
 
 
 def matrix(seed: int, rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.store.labels import Census, Positive, Threshold, label_coder, label_text
+from streamsvm.store.format.labels import Census, Positive, Threshold, label_coder, label_text
 
 
 @pytest.mark.parametrize(

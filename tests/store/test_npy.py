@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import StreamSVMError
-from streamsvm.store.sources import SourceOptions, arrays, open_source
+from streamsvm.store.sources import SourceOptions, open_source
+from streamsvm.store.sources.array import stream
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([1, -1, 1, -1])
@@ -72,8 +73,8 @@ def test_npz(tmp_path: Path, save: Callable[..., None]) -> None:
 
 
 def test_many_slices(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "SLICE_BYTES", 24)
-    monkeypatch.setattr("streamsvm.store.sources.npy.SLICE_BYTES", 24)
+    monkeypatch.setattr(stream, "SLICE_BYTES", 24)
+    monkeypatch.setattr("streamsvm.store.sources.array.npy.SLICE_BYTES", 24)
     values, labels, _ = read(write(gzip.compress(packed(X))), labels=write(Y[:, None], "y.npy"))
     assert (values.tolist(), labels.tolist()) == (X.tolist(), Y.tolist())
 

@@ -15,7 +15,7 @@ import pytest
 
 from streamsvm.errors import BudgetError, StreamSVMError
 from streamsvm.rows import CSR
-from streamsvm.store.forms import in_layout
+from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ExistsError, UsageError
-from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.sources.synth import GENERATORS
+from streamsvm.store.generators.base import GENERATORS
 from streamsvm.types import Batch
 
 NAMES = list(GENERATORS)

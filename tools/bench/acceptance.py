@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from harness import DATA, arguments, scratch, show
 
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import FitJob, fit
-from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit.run import FitJob, fit
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 from streamsvm.store import open_store, read_chunk
 
 
@@ -83,7 +83,7 @@ def arrays(path: Path, standardize: bool) -> tuple[Any, Any]:
 
 def positive(classes: tuple[str, ...]) -> int:
     """The class taken as +1, as a fit of two classes takes it."""
-    from streamsvm.jobs.problems import sort_key
+    from streamsvm.jobs.fit.problems import sort_key
 
     return max(range(len(classes)), key=lambda code: sort_key(classes[code]))
 

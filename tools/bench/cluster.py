@@ -25,9 +25,9 @@ from distributed import Client
 from harness import REPOSITORY, Row, arguments, show
 
 from streamsvm.cluster import using
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.synth import SynthJob, synth
 
 JOBS: dict[str, dict[str, Any]] = {
     "newton": {"solver": "newton", "standardize": True, "tolerance": 1e-6},

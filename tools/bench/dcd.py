@@ -22,9 +22,9 @@ import scipy.sparse as sp
 from datasets import Data, load, primal, stored
 from harness import Row, arguments, scratch, show
 
-from streamsvm.jobs.fit import _trainer
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Trainer, Unkept
+from streamsvm.engine.trainer import Trainer, Unkept
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent

@@ -16,10 +16,10 @@ from nystrom import cpu_of, pieces
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store

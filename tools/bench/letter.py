@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from harness import DATA, Row, arguments, scratch, show, unpacked
 
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import FitJob, fit
-from streamsvm.jobs.ingest import IngestJob, ingest
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit.run import FitJob, fit
+from streamsvm.jobs.ingest.run import IngestJob, ingest
 
 
 def ours(directory: Path, solver: str, loss: str, C: float, tolerance: float) -> list[Row]:

@@ -18,8 +18,8 @@ from harness import Row, arguments, scratch, show
 from stores import SCALED, made
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.fit import _trainer
-from streamsvm.jobs.planning import FitJob, make_plan
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Certificate, Stop

@@ -25,17 +25,17 @@ from harness import Row, arguments, in_child, scratch, show
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
-from streamsvm.compute import operators
-from streamsvm.compute.gram import kernel_block, points_of
-from streamsvm.compute.operators import Factored
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.operators import Factored
+from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.features import nystrom
 from streamsvm.features.nystrom import CUT
-from streamsvm.jobs import embedder
-from streamsvm.jobs.embed import EmbedJob, embed
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.sink import Sink
-from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.jobs.embed import builder as embedder
+from streamsvm.jobs.embed.feature_writer import Sink
+from streamsvm.jobs.embed.run import EmbedJob, embed
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 
@@ -222,8 +222,8 @@ def susy(options: Any, directory: Path) -> list[Row]:
 
 FITTED = """
 import json, sys, time
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.planning import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.plan import FitJob
 job = FitJob(**json.loads(sys.argv[1]))
 cpu, wall = time.process_time(), time.perf_counter()
 training = fit(job).training

@@ -10,11 +10,11 @@ from typing import Any
 from datasets import load, stored
 from harness import arguments, scratch, show
 
+from streamsvm.engine.trainer import Course, Trainer
 from streamsvm.features.scaling import Raw
-from streamsvm.jobs.training import Course, Trainer
 from streamsvm.losses import LOSSES
-from streamsvm.solvers.dcd import DCD
-from streamsvm.store.resident import Resident
+from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.store.views.cached import Resident
 from streamsvm.types import Problem, Stop, Store
 
 

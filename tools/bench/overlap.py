@@ -13,9 +13,9 @@ import numpy as np
 from harness import arguments, evict, interleaved, scratch, show
 from reader import SUFFIX
 
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.synth import SynthJob, synth
-from streamsvm.jobs.training import Course, Trainer, Unkept
+from streamsvm.engine.trainer import Course, Trainer, Unkept
+from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.rows import Dense
 from streamsvm.schedule.plan import epoch_visits, visits
 from streamsvm.schedule.stream import Loaded, Stream

@@ -18,11 +18,11 @@ import numpy as np
 from datasets import Data, load, primal
 from harness import Row, arguments, scratch, show
 
-from streamsvm.jobs.planning import FitJob, make_plan
-from streamsvm.jobs.training import Course, Trainer
+from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.assg import SWEEPS
-from streamsvm.store.memory import MemoryStore
+from streamsvm.solvers.stochastic.assg import SWEEPS
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
 
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {

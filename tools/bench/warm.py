@@ -8,8 +8,8 @@ from typing import Any
 
 from harness import Row, arguments, scratch, show
 
-from streamsvm.jobs.fit import FitJob, fit
-from streamsvm.jobs.synth import SynthJob, synth
+from streamsvm.jobs.fit.run import FitJob, fit
+from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.solvers import SOLVERS
 
 LINEAR = ("newton", "dcd", "sgd", "pegasos", "assg")

@@ -68,8 +68,8 @@ def npy(data: bytes) -> None:
 
 def manifest(data: bytes) -> None:
     """The manifest of a store, and what is opened when it says so."""
-    from streamsvm.store import manifest as manifests
     from streamsvm.store import open_store
+    from streamsvm.store.format import manifest as manifests
 
     root = SCRATCH / "s.zarr"
     root.mkdir(exist_ok=True)
@@ -106,7 +106,7 @@ def model(data: bytes) -> None:
 
 def checkpoint(data: bytes) -> None:
     """A checkpoint file."""
-    from streamsvm.jobs.checkpoint import read
+    from streamsvm.engine.checkpoint.checkpoint_file import read
 
     read(_file("ckpt-A", data)).content()
 

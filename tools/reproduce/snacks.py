@@ -24,12 +24,12 @@ from nystrom import SETTINGS, cpu_of, cutoff_of, setting, sklearn_fitted
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit import fit
-from streamsvm.jobs.grid import TuneJob
-from streamsvm.jobs.planning import FitJob
-from streamsvm.jobs.scores import map_lines
-from streamsvm.jobs.tune import tune
+from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
+from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.results import map_lines
+from streamsvm.jobs.tune.run import tune
 
 # per set: seconds of the features, then who, seconds, error in % (mnist: F1)
 PAPER: dict[str, tuple[float, list[tuple[str, float, float]]]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamsvm.errors import DataError, StorageError, UsageError
-from streamsvm.store.foreign.arrays import Foreign, Keys
+from streamsvm.store.foreign.row_arrays import Foreign, Keys
 
 __all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
 
@@ -36,7 +36,7 @@ def foreign_format(path: Path) -> str | None:
 
 def _is_ours(path: Path) -> bool:
     """Whether this is a store of ours, perhaps one that was never finished."""
-    from streamsvm.store.foreign.zmeta import attributes
+    from streamsvm.store.foreign.zarr_metadata import attributes
 
     return (path / MANIFEST).exists() or "streamsvm" in attributes(path)
 
@@ -44,9 +44,9 @@ def _is_ours(path: Path) -> bool:
 def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
     """The features and labels named by ``keys``. Raises DataError, SecurityError, MissingError, UsageError."""
     if kind == "zarr":
-        from streamsvm.store.foreign.zarrays import open_group as open_file
+        from streamsvm.store.foreign.zarr_arrays import open_group as open_file
     else:
-        from streamsvm.store.foreign.h5arrays import open_file
+        from streamsvm.store.foreign.hdf5_arrays import open_file
     found = open_file(path, keys)
     if found.labels is None and keys.labels_needed:
         hint = "name the array of labels: --labels-key"

@@ -18,14 +18,14 @@ __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "o
 SOURCES = Registry(
     "source format",
     {
-        "svmlight": "streamsvm.store.sources.svmlight:SvmlightSource",
-        "csv": "streamsvm.store.sources.csv:CSVSource",
-        "parquet": "streamsvm.store.sources.parquet:ParquetSource",
-        "npy": "streamsvm.store.sources.npy:NpySource",
-        "npz": "streamsvm.store.sources.npy:NpySource",
-        "idx": "streamsvm.store.sources.npy:NpySource",
-        "hdf5": "streamsvm.store.sources.keyed:KeyedSource",
-        "zarr": "streamsvm.store.sources.keyed:KeyedSource",
+        "svmlight": "streamsvm.store.sources.svmlight.source:SvmlightSource",
+        "csv": "streamsvm.store.sources.csv.source:CSVSource",
+        "parquet": "streamsvm.store.sources.table.parquet:ParquetSource",
+        "npy": "streamsvm.store.sources.array.npy:NpySource",
+        "npz": "streamsvm.store.sources.array.npy:NpySource",
+        "idx": "streamsvm.store.sources.array.npy:NpySource",
+        "hdf5": "streamsvm.store.sources.array.keyed:KeyedSource",
+        "zarr": "streamsvm.store.sources.array.keyed:KeyedSource",
     },
 )
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from streamsvm.errors import DataError
-from streamsvm.store.sources.arrays import is_idx
-from streamsvm.store.sources.compression import Input
+from streamsvm.store.sources.array.stream import is_idx
+from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import check_encoding
 
 HEAD = 1 << 16

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm.errors import MissingError, UsageError, quote
-from streamsvm.store.manifest import FILE
+from streamsvm.store.format.manifest import FILE
 
 PATTERN = frozenset("*?[")
 

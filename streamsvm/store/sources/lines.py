@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamsvm.errors import DataError
-from streamsvm.store.sources.compression import Input
+from streamsvm.store.sources.decompression import Input
 
 BLOCK = 1 << 20
 """Bytes read at a time: a batch of rows is a few times that, and stays in the processor's cache while it is parsed."""

@@ -1,0 +1,184 @@
+"""Blocks of kernel values, K[i, j] = k(x_i, z_j): one product with the points, one pass that finishes it in place.
+
+Everything is float32 with a relative error of about 1e-6 in the exponent's argument times ||x||^2; norms are summed in
+float64. BLAS runs with as many threads as the caller has set (``threadpool_limits``): one, while a reader works.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
+from streamsvm.compute.numba_bridge import FAST
+from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
+
+
+class Points(NamedTuple):
+    """Landmarks or support rows z_1 .. z_m as the passes want them.
+
+    They lie in columns: a sparse row times the points is then a sum of contiguous rows of this array, and BLAS does not
+    mind either way.
+    """
+
+    columns: Float32
+    """(d, m), C-contiguous: z_j is column j."""
+    squares: Float32
+    """||z_j||^2, (m,)."""
+
+    @property
+    def size(self) -> int:
+        return self.columns.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.columns.nbytes + self.squares.nbytes
+
+
+def points_of(rows: NDArray[Any]) -> Points:
+    """Points from a matrix with one a row, (m, d)."""
+    columns = np.ascontiguousarray(rows.T, np.float32)
+    squares = np.einsum("jk,jk->k", columns, columns, dtype=np.float64)
+    return Points(columns, squares.astype(np.float32))
+
+
+def single(kernel: Any) -> Any:
+    """The kernel with its parameters in float32, so that a pass over float32 stays in it."""
+    return type(kernel)(*(np.float32(value) for value in kernel))
+
+
+def squares_of(X: Rows) -> Float32:
+    """||x_i||^2 of every row, the constant feature left out, (n,)."""
+    squares = np.empty(row_count(X), np.float32)
+    row_squares(X._replace(bias=0.0), squares)
+    return squares
+
+
+def kernel_block(X: Rows, Z: Points, kernel: Any, out: Float32) -> None:
+    """out[i, j] = k(x_i, z_j), (n, m) C-contiguous float32. The constant feature of X is left out."""
+    if kernel.city_block():
+        distances(X, Z, out)
+        squares = np.zeros(len(out), np.float32)
+    else:
+        dot_products(X, Z, out)
+        squares = squares_of(X)
+    finish(out, squares, Z.squares, single(kernel))
+
+
+def symmetric_gram(Z: Points, kernel: Any) -> Float64:
+    """K[i, j] = k(z_i, z_j) in float64, symmetric up to rounding: what a factorisation is made of."""
+    columns = Z.columns.astype(np.float64)
+    if kernel.city_block():
+        out = np.zeros((Z.size, Z.size))
+        dense_distances(np.ascontiguousarray(columns.T), columns, out)
+    else:
+        out = columns.T @ columns
+    squares = np.einsum("jk,jk->k", columns, columns)
+    finish(out, squares, squares, kernel)
+    return out
+
+
+def dense_rows(X: Rows, rows: Int64, columns: int) -> Float32:
+    """The chosen rows as a matrix (k, columns), without the constant feature."""
+    if isinstance(X, Dense):
+        return X.values[rows]
+    out = np.zeros((len(rows), columns), np.float32)
+    for i, row in enumerate(rows):
+        part = slice(X.indptr[row], X.indptr[row + 1])
+        out[i, X.indices[part]] = X.data[part]
+    return out
+
+
+def diagonal(X: Rows, kernel: Any) -> Float32:
+    """k(x_i, x_i) of every row, (n,)."""
+    squares = squares_of(X)
+    out = np.zeros(len(squares), np.float32) if kernel.city_block() else squares.copy()
+    finish_diagonal(out, squares, single(kernel))
+    return out
+
+
+def dot_products(X: Rows, Z: Points, out: Float32) -> None:
+    """out[i, j] = x_i . z_j."""
+    if isinstance(X, Dense):
+        np.matmul(X.values, Z.columns, out=out)
+    else:
+        sparse_products(X.data, X.indices, X.indptr, Z.columns, out)
+
+
+def distances(X: Rows, Z: Points, out: Float32) -> None:
+    """out[i, j] = |x_i - z_j|_1."""
+    if isinstance(X, Dense):
+        out[:] = 0.0
+        dense_distances(X.values, Z.columns, out)
+    else:
+        out[:] = np.abs(Z.columns).sum(axis=0, dtype=np.float64)
+        sparse_distances(X.data, X.indices, X.indptr, Z.columns, out)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def finish(out: NDArray[Any], sqx: NDArray[Any], sqz: NDArray[Any], kernel: Any) -> None:
+    """Changes ``out`` (n, m) from products, or distances, to kernel values."""
+    n, m = out.shape
+    for i in range(n):
+        for j in range(m):
+            out[i, j] = kernel.similarity(out[i, j], sqx[i], sqz[j])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def finish_diagonal(out: Float32, squares: Float32, kernel: Any) -> None:
+    """Changes ``out`` (n,) from ||x||^2, or 0, to k(x, x)."""
+    for i in range(out.size):
+        out[i] = kernel.similarity(out[i], squares[i], squares[i])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def row_squares(X: Rows, out: Float32) -> None:
+    """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
+    for i in range(out.size):
+        out[i] = X.sqnorm(i)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Float32, out: Float32) -> None:
+    """Changes ``out`` (n, m): rows of a CSR matrix times ``columns`` (d, m). Four entries at a time: out is what costs."""
+    n, m = out.shape
+    for i in range(n):
+        for j in range(m):
+            out[i, j] = 0
+        p, stop = indptr[i], indptr[i + 1]
+        while p + 3 < stop:
+            a, b, c, d = data[p], data[p + 1], data[p + 2], data[p + 3]
+            A, B, C, D = columns[indices[p]], columns[indices[p + 1]], columns[indices[p + 2]], columns[indices[p + 3]]
+            for j in range(m):
+                out[i, j] += (a * A[j] + b * B[j]) + (c * C[j] + d * D[j])
+            p += 4
+        while p < stop:
+            value, row = data[p], columns[indices[p]]
+            for j in range(m):
+                out[i, j] += value * row[j]
+            p += 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def dense_distances(values: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
+    """Adds to ``out`` (n, m): |x_ik - z_jk|, summed over k."""
+    n, m = out.shape
+    for i in range(n):
+        for k in range(values.shape[1]):
+            value = values[i, k]
+            for j in range(m):
+                out[i, j] += abs(value - columns[k, j])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: Float32, out: Float32) -> None:
+    """Adds to ``out`` (n, m), which holds |z_j|_1: |x_ik - z_jk| - |z_jk| over the stored entries of row i."""
+    n, m = out.shape
+    for i in range(n):
+        for p in range(indptr[i], indptr[i + 1]):
+            value, row = data[p], columns[indices[p]]
+            for j in range(m):
+                out[i, j] += abs(value - row[j]) - abs(row[j])

@@ -1,0 +1,83 @@
+"""What a certificate is made of when a solver knows nothing but w: an exact primal, and a dual point read off w.
+
+    P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||v||^2,   v = sum a_i y_i x_i
+
+a_i = -C_i l'(m_i) is feasible for every w. By Fenchel and Young's equality l and its conjugate then agree, and
+
+    P(w) - D(a) = 1/2 ||w - v||^2 = 1/2 ||grad P(w)||^2:
+
+it closes as w nears the optimum of a smooth loss. Where l has a kink the optimum's a_i lie between the slopes on its
+two sides; the slopes of a smoothed loss, still between them, come closer. They need only be feasible.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.compute.numba_bridge import FAST
+from streamsvm.rows import Float64, Labelled
+
+
+class RowLoss(NamedTuple):
+    """What a row of weight s costs, C s loss(m), and the loss whose slopes are taken for dual variables."""
+
+    C: float
+    loss: Any
+    smooth: Any
+    """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def dual_terms(loss: Any, a: float, C: float) -> tuple[float, float]:
+    """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own."""
+    first = loss.conjugate_slope(0.0, C)
+    return a - first * a, loss.conjugate(a, C) - first * a
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def certify_pass(given: Labelled, w: Float64, cost: RowLoss, v: Float64) -> tuple[float, float, float]:
+    """The three sums over a block that P(w) and D(t a) for every t follow from, a_i = -C s_i smooth'(m_i).
+
+    Given: X, y, s; w; C, l = loss, smooth.
+    Changed: v, to which sum a_i y_i x_i is added.
+    Returned: sum C s_i l(m_i); and linear, quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic.
+    """
+    X, y, s = given
+    C, loss, smooth = cost
+    losses, linear, quadratic = 0.0, 0.0, 0.0
+    for i in range(y.size):
+        C_i = C * np.float64(s[i])  # a float64 also where the pass is not compiled
+        if C_i <= 0.0:
+            continue
+        m = y[i] * X.dot(i, w)
+        losses += C_i * loss.value(m)
+        a = -C_i * smooth.slope(m)
+        if a > 0.0:
+            first, second = dual_terms(loss, a, C_i)
+            linear += first
+            quadratic += second
+            X.axpy(i, a * y[i], v)
+    return losses, linear, quadratic
+
+
+def scaled_dual(loss: Any, linear: float, quadratic: float, square: float) -> float:
+    """The largest D(t a) = t linear - t^2 (quadratic + square / 2) over the t that keep t a feasible; square = ||v||^2."""
+    return dual_at(best_scale(loss, linear, quadratic, square), linear, quadratic, square)
+
+
+def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
+    """D(t a)."""
+    return t * linear - t * t * (quadratic + 0.5 * square)
+
+
+def best_scale(loss: Any, linear: float, quadratic: float, square: float) -> float:
+    """The t of ``scaled_dual``. A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better."""
+    curvature = 2.0 * quadratic + square
+    if linear <= 0.0 or curvature <= 0.0:
+        return 0.0
+    t = linear / curvature
+    return min(t, 1.0) if isfinite(loss.upper(1.0)) else t

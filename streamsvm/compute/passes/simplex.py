@@ -1,0 +1,148 @@
+"""Frank-Wolfe on the simplex: closed formulas of one step, and the passes that carry it out.
+
+    min_a  f(a) = 1/2 a'Ka     subject to  sum a = 1,  a >= 0;         g = Ka,  2f = a'g,  i = argmin g,  gap = 2f - g_i
+
+(K is the K~ of ``solvers/kernel/frank_wolfe.py``.) Along a direction d the best step is -g'd / d'Kd, and f falls as in ``fall``:
+
+    toward i     d = e_i - a      -g'd = 2f - g_i      d'Kd = 2f - 2 g_i + K_ii              step <= 1
+    away from v  d = a - e_v      -g'd = g_v - 2f      d'Kd = 2f - 2 g_v + K_vv              step <= a_v / (1 - a_v)
+    swap v for i d = e_i - e_v    -g'd = g_v - g_i     d'Kd = K_ii + K_vv - 2 K_iv           step <= a_v
+
+At its longest, a step away or a swap drops v from the support. PARTAN (Frandi, Nanculef, Suykens) makes the step toward
+i, to a~ with f~, and goes on along d = a~ - b, b the iterate before a. With W = b'Ka and h = Kb the gradient at b,
+
+    b'Ka~ = (1 - s) W + s h_i = A        g~'d = 2 (f~) - A        d'Kd = 2 f~ - 2 A + 2 f(b)
+
+    f+ = (1 + m)^2 f~ - m (1 + m) A + m^2 f(b)          W+ = a'Ka+ = (1 + m) ((1 - s) 2f + s g_i) - m W
+
+for the step m, cut where the first component reaches 0 (and at -1, which is b itself). The signs printed in the paper's
+(9), (11) - (15) do not agree with one another; these were derived anew and are tested against explicit matrices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.compute.numba_bridge import FAST
+from streamsvm.rows import Float32, Float64
+
+FLAT = 1e-15
+
+
+class Step(NamedTuple):
+    """How far to go, and by how much f falls."""
+
+    length: float
+    fall: float
+
+
+def best_step(descent: float, curvature: float, most: float) -> Step:
+    """The exact line search: descent is -g'd, curvature d'Kd."""
+    length = min(max(descent / max(curvature, FLAT), 0.0), most)
+    return Step(length, length * descent - 0.5 * length * length * curvature)
+
+
+def toward_step(f: float, g_i: float, K_ii: float) -> Step:
+    """From a toward vertex i."""
+    return best_step(2.0 * f - g_i, 2.0 * f - 2.0 * g_i + K_ii, 1.0)
+
+
+def toward_value(f: float, g_i: float, K_ii: float, length: float) -> float:
+    """F after a step of any length toward vertex i."""
+    s = length
+    return (1.0 - s) * (1.0 - s) * f + s * (1.0 - s) * g_i + 0.5 * s * s * K_ii
+
+
+def away_step(f: float, g_v: float, K_vv: float, a_v: float) -> Step:
+    """From a away from vertex v."""
+    most = a_v / (1.0 - a_v) if a_v < 1.0 else 0.0
+    return best_step(g_v - 2.0 * f, 2.0 * f - 2.0 * g_v + K_vv, most)
+
+
+def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> Step:
+    """Weight from vertex v to vertex i; curvature = K_ii + K_vv - 2 K_iv."""
+    return best_step(g_v - g_i, curvature, a_v)
+
+
+class Tangent(NamedTuple):
+    """What PARTAN carries along: f of the iterate before, W = b'Ka."""
+
+    before: float
+    W: float
+
+
+def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float:
+    """m, exact along a~ - b within [-1, most]; 0 where rounding leaves no curvature: a~ is the better point then."""
+    curvature = 2.0 * (f_mid - A + tangent.before)
+    if curvature <= FLAT:
+        return 0.0
+    return min(max((A - 2.0 * f_mid) / curvature, -1.0), most)
+
+
+def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
+    """F after the PARTAN step."""
+    return (1.0 + m) * (1.0 + m) * f_mid - m * (1.0 + m) * A + m * m * tangent.before
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def lowest(g: Float64) -> int:
+    """Argmin g, in stripes: a loop without branches finds which, a short one where."""
+    best, stripe = np.inf, 0
+    for start in range(0, g.size, 128):
+        found = np.inf
+        for t in range(start, min(start + 128, g.size)):
+            found = min(found, g[t])
+        if found < best:
+            best, stripe = found, start
+    place = stripe
+    for t in range(stripe, min(stripe + 128, g.size)):
+        if g[t] < g[place]:
+            place = t
+    return place
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def highest(g: Float64, a: Float64) -> int:
+    """Argmax g over a > 0."""
+    place, best = -1, -np.inf
+    for t in range(g.size):
+        if a[t] > 0.0 and g[t] > best:
+            place, best = t, g[t]
+    return place
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) -> None:
+    """A *= keep, g = keep g + share column: a step along a vertex. The vertex's own a is the caller's."""
+    for t in range(a.size):
+        a[t] *= keep
+        g[t] = keep * g[t] + share * column[t]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
+    """G += length (K_i - K_v)."""
+    for t in range(g.size):
+        g[t] += length * (gains[t] - loses[t])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def extrapolate(a: Float64, g: Float64, b: Float64, h: Float64, old_a: Float64, old_g: Float64, m: float) -> None:
+    """a, g = (1 + m) (a, g) - m (b, h); b, h become what a, g were before the step toward, ``old_a`` and ``old_g``."""
+    for t in range(a.size):
+        a[t] = max((1.0 + m) * a[t] - m * b[t], 0.0)
+        g[t] = (1.0 + m) * g[t] - m * h[t]
+        b[t], h[t] = old_a[t], old_g[t]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def tangent_room(a: Float64, b: Float64) -> float:
+    """The largest m with (1 + m) a - m b >= 0."""
+    room = np.inf
+    for t in range(a.size):
+        if b[t] > a[t]:
+            room = min(room, a[t] / (b[t] - a[t]))
+    return room

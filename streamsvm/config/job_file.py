@@ -1,0 +1,204 @@
+"""Jobs from names and values: the tables of a job file (TOML) and the options of a command are the same thing.
+
+A job file is a list of steps, each a table named after a command with the fields of its job as keys; ``run`` executes
+them in the order of the file. A step that is wanted several times is an array of tables.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.config.fields import Field, fields_of, parse
+from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
+
+LARGEST = 1 << 20
+"""Bytes of a job file."""
+
+
+class Step(NamedTuple):
+    """A command that is a job: where its settings and its action are, and which fields are positional."""
+
+    job: str
+    action: str
+    positional: tuple[str, ...]
+    documented: str = ""
+    """Another dataclass that has the docstrings of fields the job repeats."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of the job, each with its docstring."""
+        docs = {f.name: f.doc for f in fields_of(self.documented)} if self.documented else {}
+        return tuple(f if f.doc else f._replace(doc=docs.get(f.name, "")) for f in fields_of(self.job))
+
+
+STEPS = {
+    "synth": Step("streamsvm.jobs.ingest.synth:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
+    "ingest": Step(
+        "streamsvm.jobs.ingest.run:IngestJob",
+        "streamsvm.jobs.ingest.run:ingest",
+        ("sources", "store"),
+        "streamsvm.store.sources.options:SourceOptions",
+    ),
+    "embed": Step("streamsvm.jobs.embed.run:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
+    "fit": Step("streamsvm.jobs.fit.plan:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
+    "tune": Step("streamsvm.jobs.tune.options:TuneJob", "streamsvm.jobs.tune.run:tune", ("store", "out")),
+    "predict": Step(
+        "streamsvm.jobs.apply.predict:PredictJob", "streamsvm.jobs.apply.predict:predict", ("model", "data", "out")
+    ),
+    "evaluate": Step(
+        "streamsvm.jobs.apply.evaluate:EvaluateJob", "streamsvm.jobs.apply.evaluate:evaluate", ("model", "data")
+    ),
+}
+
+
+def load(target: str) -> Any:
+    """The attribute ``module:name``."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def make_job(step: str, values: Mapping[str, Any], where: str = "") -> Any:
+    """The job of a step from values by field name. Raises ConfigError for what is missing or of the wrong type."""
+    import msgspec
+
+    missing = [f.key for f in STEPS[step].fields if f.default is None and f.name not in values]
+    if missing:
+        raise ConfigError(f"{where or step}: '{missing[0]}' is missing", hint=f"see 'streamsvm {step} --help'")
+    try:
+        return msgspec.convert(dict(values), load(STEPS[step].job), strict=False, dec_hook=_paths)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where or step}: {error}", hint=f"see 'streamsvm {step} --help'") from error
+
+
+def _paths(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError
+
+
+def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The steps of a job file in order, with values by field name. Raises MissingError, ConfigError."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise ConfigError(f"{path} has more than {LARGEST >> 20} MiB", hint="is it a job file? see configs/")
+        tables = tomllib.loads(text.decode())
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise MissingError(f"there is no job file at {path}", hint="see configs/ for examples") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}", hint="fix that line") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is not TOML of ours: it is nested too deeply", hint="see configs/") from error
+    steps = []
+    for name, content in tables.items():
+        if name not in STEPS:
+            raise unknown(f"{path}: [{name}] is no step", name, STEPS)
+        for table in content if isinstance(content, list) else [content]:
+            if not isinstance(table, dict):
+                raise ConfigError(f"{path}: '{name}' is not a table", hint=f"write it as [{name}]")
+            steps.append((name, by_field(name, table, f"{path}: [{name}]")))
+    return steps
+
+
+def by_field(step: str, table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values by field name from a table of a job file. Raises ConfigError naming the key."""
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        field = find(step, key, where)
+        try:
+            values[field.name] = _from_toml(field, value)
+        except UsageError as error:
+            raise ConfigError(f"{where} {key}: {error.message}", hint=error.hint) from error
+    return values
+
+
+def find(step: str, key: str, where: str) -> Field:
+    """The field a key means: its name, or what the command line calls it. Raises ConfigError."""
+    names = {f.key: f for f in STEPS[step].fields} | {f.name: f for f in STEPS[step].fields}
+    field = names.get(key.replace("-", "_"))
+    if field is None:
+        raise unknown(f"{where} has no key '{key}'", key, names)
+    return field
+
+
+def _from_toml(field: Field, value: Any) -> Any:
+    if isinstance(value, str) and (field.is_size or field.is_duration):
+        return parse(field, value)
+    if isinstance(value, int | float) and field.is_size:
+        return parse(field, str(value))
+    if isinstance(value, str | int | float) and all(kind.startswith("tuple[") for kind in field.kinds):
+        return (value,)
+    whole = isinstance(value, float) and field.kinds == ("int",)
+    return parse(field, str(value)) if whole else value
+
+
+def unknown(message: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = list(dict.fromkeys(n.rstrip("_") for n in known))
+    near = difflib.get_close_matches(name, names, n=1)
+    return ConfigError(
+        message + (f"; did you mean '{near[0]}'?" if near else ""), hint=f"there are: {', '.join(sorted(names))}"
+    )
+
+
+def override(step: str, values: dict[str, Any], settings: Sequence[str]) -> None:
+    """Apply ``--set`` to the values of a step: 'C=10', 'fit.C=10', 'solver.sweeps=5', 'loss.mu=0.1'.
+
+    Raises UsageError for what is no setting, ConfigError for one nobody has.
+    """
+    for setting in settings:
+        path, text = split_setting(setting)
+        owner, _, name = path.rpartition(".")
+        if owner in ("", step):
+            field = find(step, name, f"--set {setting}:")
+            values[field.name] = parse(field, text)
+        else:
+            table = find(step, "options" if owner == "solver" else f"{owner}_options", f"--set {setting}:")
+            values[table.name] = {**values.get(table.name, {}), name: scalar(text)}
+
+
+def split_setting(setting: str) -> tuple[str, str]:
+    """'a.b=c' as ('a.b', 'c'). Raises UsageError."""
+    path, equals, text = setting.partition("=")
+    if not equals or not path.strip():
+        raise UsageError(f"--set {quote(setting)} is not NAME=VALUE", hint="write it as --set solver.sweeps=5")
+    return path.strip(), text.strip()
+
+
+def scalar(text: str) -> Any:
+    """A value as TOML has it; what is no TOML is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def apply_settings(steps: list[tuple[str, dict[str, Any]]], settings: Sequence[str]) -> None:
+    """Apply ``--set`` to a whole job file: 'fit.C=10' to every fit, 'solver.sweeps=5' to where solvers are."""
+    for setting in settings:
+        path, _ = split_setting(setting)
+        owner = path.rpartition(".")[0] or path
+        chosen = [(name, values) for name, values in steps if name == owner or (owner not in STEPS and name == "fit")]
+        if not chosen or "." not in path:
+            steps_there = ", ".join(dict.fromkeys(name for name, _ in steps))
+            raise UsageError(f"--set {quote(setting)} names no step of the file", hint=f"its steps: {steps_there}")
+        for name, values in chosen:
+            override(name, values, [setting])
+
+
+def check(steps: list[tuple[str, dict[str, Any]]], where: str) -> list[Any]:
+    """The jobs of all steps, so that a mistake in the last one is met before the first one runs."""
+    jobs = []
+    for name, values in steps:
+        try:
+            jobs.append(make_job(name, values, f"{where}: [{name}]"))
+        except StreamSVMError as error:
+            where_it_is = error.message if error.message.startswith(where) else f"{where}: [{name}]: {error.message}"
+            raise ConfigError(where_it_is, hint=error.hint) from error
+    return jobs

@@ -1,0 +1,195 @@
+"""A checkpoint as a file: safetensors arrays and a JSON header, sealed; two generations of it in one directory.
+
+A generation is written beside the other one, so that there is always one that is whole, and the newest whole one wins.
+The arrays are streamed to disk as they lie in memory: saving a state costs no second copy of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from streamsvm import durable
+from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.errors import DataError, quote
+from streamsvm.scratch import sweep
+
+FORMAT = 1
+GENERATIONS = ("ckpt-A", "ckpt-B")
+LARGEST_HEADER = 100 << 20
+DTYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "|i1": "I8", "|u1": "U8", "|b1": "BOOL"}
+DTYPES |= {"<u8": "U64", "<u4": "U32"}
+"""numpy's names of types and those of safetensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint file: ``number`` counts the checkpoints of a run, ``identity`` is what it was made with.
+
+    Its arrays stay in the file until ``content`` makes them: there is never a second copy of all of them.
+    """
+
+    number: int
+    identity: dict[str, Any]
+    tree: Any
+    crcs: dict[str, int]
+    path: Path
+
+    def content(self, part: str | None = None) -> Any:
+        """What was saved, or one entry of it; the modules of the classes it is made of must be loaded.
+
+        Raises what ``Decoder`` does, DataError E-CHECKPOINT.
+        """
+        with _arrays(self.path, self.crcs) as array:
+            decoder = Decoder(array)
+            return decoder.decode(self.tree) if part is None else decoder.entry(self.tree, part)
+
+    def verify(self) -> Saved:
+        """Read all arrays once. Raises DataError E-CHECKPOINT."""
+        with _arrays(self.path, self.crcs) as array:
+            for name in self.crcs:
+                array(name)
+        return self
+
+
+@contextmanager
+def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], NDArray[Any]]]:
+    """What reads an array of a safetensors file by name, and checks it."""
+    from safetensors import safe_open
+
+    with _told(path), safe_open(path, framework="np") as file:
+
+        def array(name: str) -> NDArray[Any]:
+            found: NDArray[Any] = file.get_tensor(name)
+            if crc32c(np.ascontiguousarray(found).data) != crcs[name]:
+                raise _unusable(path, f"the crc32c of array {name} does not match")
+            return found
+
+        yield array
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Whatever foreign bytes make the parsers say is a DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise _unusable(path, quote(error)) from error
+
+
+def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> None:
+    """Write a checkpoint, all of it or nothing. Raises StorageError."""
+    encoder = Encoder()
+    tree = encoder.encode(content)
+    crcs = {name: crc32c(array.data) for name, array in encoder.tensors.items()}
+    header = {"format": FORMAT, "number": number, "identity": identity, "tree": tree, "crcs": crcs}
+    text = json.dumps(header)
+    metadata = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    durable.write_stream(path, chain([_container(metadata, encoder.tensors)], _buffers(encoder.tensors)))
+
+
+def _container(metadata: dict[str, str], tensors: dict[str, NDArray[Any]]) -> bytes:
+    """The head of a safetensors file: the length of the table, then the table."""
+    table: dict[str, Any] = {"__metadata__": metadata}
+    at = 0
+    for name, array in tensors.items():
+        dtype, end = DTYPES[array.dtype.str], at + array.nbytes
+        table[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(table).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _buffers(tensors: dict[str, NDArray[Any]]) -> Iterator[Any]:
+    return (array.reshape(-1).view(np.uint8) for array in tensors.values() if array.size)
+
+
+def read(path: Path) -> Saved:
+    """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
+    from safetensors import safe_open
+
+    with _told(path):
+        with open(path, "rb") as start:
+            if int.from_bytes(start.read(8), "little") > LARGEST_HEADER:
+                raise _unusable(path, "its header is too large")
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+        return _sealed(path, metadata)
+
+
+def _sealed(path: Path, metadata: dict[str, str]) -> Saved:
+    text = metadata.get("header", "")
+    if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
+        raise _unusable(path, "the sha256 of its header does not match")
+    header = json.loads(text)
+    if header.get("format") != FORMAT:
+        version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
+        hint = "go on with the version that made it, or start again without --resume"
+        raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
+    return Saved(header["number"], header["identity"], header["tree"], header["crcs"], path)
+
+
+def _unusable(path: Path, why: str) -> DataError:
+    return DataError(f"{path} is no usable checkpoint: {why}", code="E-CHECKPOINT", hint="start again without --resume")
+
+
+@dataclass(slots=True)
+class Generations:
+    """The checkpoints of a run in ``directory``."""
+
+    directory: Path
+    number: int = 0
+    """Of the last one that was written or read."""
+
+    @contextmanager
+    def open(self, *, keep: bool) -> Iterator[None]:
+        """The directory while a run writes to it; without ``keep`` what was there before is removed.
+
+        It is removed when the run ends well, or badly without a checkpoint that could be of use.
+        """
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        durable.make_directory(self.directory)
+        sweep(self.directory.parent)
+        try:
+            yield
+        except BaseException:
+            if not self.number:
+                shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def write(self, identity: dict[str, Any], content: Any) -> None:
+        """Write the next checkpoint in place of the older one. Raises StorageError."""
+        path = self.directory / GENERATIONS[self.number % 2]
+        write(path, self.number + 1, identity, content)
+        self.number += 1
+
+    def read(self) -> list[Saved]:
+        """The whole ones, newest first; none when there never was one. Raises DataError when all are damaged."""
+        found, errors = [], []
+        for path in (self.directory / name for name in GENERATIONS):
+            if path.exists():
+                try:
+                    found.append(read(path).verify())
+                except DataError as error:
+                    errors.append(error)
+        if errors and not found:
+            raise errors[0]
+        found.sort(key=lambda saved: -saved.number)
+        self.number = found[0].number if found else 0
+        return found

@@ -1,0 +1,172 @@
+"""Solver states as data: dataclasses, records, arrays and numbers to JSON and tensors, and back, to the last bit.
+
+Nothing is executed: a class is named in the file by its tag (``tags``) and looked up in the closed table of those a
+state is made of, and its fields are set, not passed to anything. What has no tag is refused when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import StreamSVMError
+from streamsvm.tags import class_of, tag_of
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+class Encoder:
+    """``encode`` gives the JSON tree of a value; the arrays it refers to are collected in ``tensors``."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, NDArray[Any]] = {}
+        self._names: dict[int, str] = {}
+
+    def encode(self, value: Any) -> Any:
+        """A tree of plain JSON. Raises StreamSVMError E-INTERNAL for what cannot be kept."""
+        if type(value) in PLAIN:
+            return value
+        if isinstance(value, np.ndarray):
+            return {"array": self._tensor(value), "transposed": _transposed(value)}
+        if isinstance(value, np.generic):
+            return {"scalar": self._tensor(np.array([value]))}
+        if type(value) is dict:
+            return {"dict": [[self.encode(k), self.encode(v)] for k, v in value.items()]}
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [self.encode(v) for v in value]}
+        tag = tag_of(type(value))
+        if tag is not None:
+            return {"class": tag, "fields": [self.encode(getattr(value, f)) for f in _fields(value)]}
+        raise StreamSVMError(f"a checkpoint cannot hold a {type(value).__name__}")
+
+    def _tensor(self, array: NDArray[Any]) -> str:
+        """The name of an array's tensor; one array is kept once, however many refer to it."""
+        if id(array) not in self._names:
+            name = self._names[id(array)] = str(len(self.tensors))
+            self.tensors[name] = np.ascontiguousarray(array.T if _transposed(array) else array)
+        return self._names[id(array)]
+
+
+class Decoder:
+    """The inverse, where ``tensor`` gives one by name. What is wrong with a tree is a ValueError, KeyError or TypeError."""
+
+    def __init__(self, tensor: Callable[[str], NDArray[Any]]) -> None:
+        self._tensor = tensor
+        self._made: dict[str, NDArray[Any]] = {}
+
+    def decode(self, tree: Any) -> Any:
+        """The value a tree stands for."""
+        if type(tree) in PLAIN:
+            return tree
+        if "array" in tree:
+            return self._array(tree["array"], tree["transposed"])
+        if "scalar" in tree:
+            return self._tensor(tree["scalar"])[0]
+        if "dict" in tree:
+            return {self.decode(k): self.decode(v) for k, v in tree["dict"]}
+        for kind in (list, tuple):
+            if kind.__name__ in tree:
+                return kind(self.decode(v) for v in tree[kind.__name__])
+        return self._instance(_class(tree["class"]), [self.decode(v) for v in tree["fields"]])
+
+    def entry(self, tree: Any, key: str) -> Any:
+        """One value of a tree that is a dict."""
+        return self.decode(dict(tree["dict"])[key])
+
+    def _array(self, name: str, transposed: bool) -> NDArray[Any]:
+        if name not in self._made:
+            array = np.array(self._tensor(name))  # writable, its own
+            self._made[name] = array.T if transposed else array
+        return self._made[name]
+
+    def _instance(self, kind: Any, values: list[Any]) -> Any:
+        names = _fields(kind)
+        if len(names) < len(values):
+            raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
+        values = values + [_default(kind, name) for name in names[len(values) :]]
+        if issubclass(kind, tuple):
+            return kind(*values)
+        made = object.__new__(kind)
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+
+def _class(name: str) -> Any:
+    """The class a file names, by its tag or, in files of before there were tags, by where it was defined then."""
+    return class_of(FORMER_NAMES.get(name, name))
+
+
+def _fields(kind: Any) -> list[str]:
+    return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
+
+
+def _default(kind: Any, name: str) -> Any:
+    """Of a field that was added, at the end, since the file was written. Raises ValueError where there is none."""
+    if issubclass(kind, tuple):
+        defaults: dict[str, Any] = kind._field_defaults
+        if name in defaults:
+            return defaults[name]
+    else:
+        field = next(f for f in fields(kind) if f.name == name)
+        if field.default is not MISSING:
+            return field.default
+        if field.default_factory is not MISSING:
+            return field.default_factory()
+    raise ValueError(f"{kind.__name__} needs a value for its field '{name}'")
+
+
+def _transposed(array: NDArray[Any]) -> bool:
+    return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+FORMER_NAMES = {
+    "streamsvm.compute.blocks.operators.Factored": "rows.factored",
+    "streamsvm.kernels.Laplacian": "kernel.laplacian",
+    "streamsvm.kernels.Linear": "kernel.linear",
+    "streamsvm.kernels.Polynomial": "kernel.polynomial",
+    "streamsvm.kernels.RBF": "kernel.rbf",
+    "streamsvm.kernels.Sigmoid": "kernel.sigmoid",
+    "streamsvm.losses.Hinge": "loss.hinge",
+    "streamsvm.losses.Huber": "loss.huber",
+    "streamsvm.losses.SquaredHinge": "loss.squared_hinge",
+    "streamsvm.rows.CSR": "rows.csr",
+    "streamsvm.rows.Dense": "rows.dense",
+    "streamsvm.rows.Labelled": "rows.labelled",
+    "streamsvm.solvers.appraisal.AppraisalState": "evaluation.state",
+    "streamsvm.solvers.stochastic.assg.ASSGState": "assg.state",
+    "streamsvm.solvers.dcd.cocoa.Joined": "cocoa.joined",
+    "streamsvm.solvers.dcd.cocoa.Joint": "cocoa.joint",
+    "streamsvm.solvers.kernel.kernel_cache.Columns": "kernel.columns",
+    "streamsvm.solvers.dcd.solver.DCDState": "dcd.state",
+    "streamsvm.solvers.kernel.decomposition_state.DecompositionState": "decomposition.state",
+    "streamsvm.solvers.point_evaluation.Evaluation": "evaluation.sums",
+    "streamsvm.solvers.point_evaluation.Found": "evaluation.point",
+    "streamsvm.solvers.point_evaluation.Sums": "evaluation.block",
+    "streamsvm.solvers.point_evaluation.Witness": "evaluation.dual_point",
+    "streamsvm.solvers.stochastic.averaged_certificate.Evidence": "averaged.certificate",
+    "streamsvm.solvers.newton.trust_region.Guide": "newton.trust_region",
+    "streamsvm.solvers.newton.solver.NewtonState": "newton.state",
+    "streamsvm.solvers.kernel.candidates.Offers": "kernel.candidates",
+    "streamsvm.solvers.stochastic.pegasos.PegasosState": "pegasos.state",
+    "streamsvm.solvers.kernel.working_set.Form": "kernel.form",
+    "streamsvm.solvers.kernel.working_set.Pool": "kernel.working_set",
+    "streamsvm.solvers.kernel.sampled_iterations.SampledWalk": "simplex.sampled_iterations",
+    "streamsvm.solvers.stochastic.sgd.SGDState": "sgd.state",
+    "streamsvm.solvers.kernel.simplex_state.Reached": "simplex.reached",
+    "streamsvm.solvers.kernel.simplex_state.SimplexState": "simplex.state",
+    "streamsvm.solvers.kernel.simplex_state.Target": "simplex.target",
+    "streamsvm.solvers.newton.row_sample.Sample": "newton.sample",
+    "streamsvm.solvers.newton.row_sample.Sketch": "newton.sampler",
+    "streamsvm.solvers.newton.row_sample._Part": "newton.sample_part",
+    "streamsvm.solvers.newton.surrogate.Look": "newton.look",
+    "streamsvm.solvers.newton.surrogate.Model": "newton.model",
+    "streamsvm.solvers.kernel.iterations.Walk": "simplex.iterations",
+    "streamsvm.types.problem.Problem": "problem",
+    "streamsvm.types.problem.Certificate": "certificate",
+}
+"""Checkpoints of before there were tags name a class by the module it was in: these, for ever."""

@@ -1,0 +1,120 @@
+"""What a job needs of a cluster, and the one that is no cluster at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from streamsvm.engine.partition import folded
+from streamsvm.errors import UsageError
+from streamsvm.registry import Registry
+from streamsvm.schedule import budget
+
+EXECUTORS = Registry(
+    "cluster",
+    {
+        "tcp": "streamsvm.cluster:connected",
+        "tls": "streamsvm.cluster:connected",
+        "scheduler-file": "streamsvm.cluster:connected",
+        "local": "streamsvm.cluster:connected",
+        "here": "streamsvm.engine.executor:here",
+    },
+)
+
+
+class Task(NamedTuple):
+    """What is done to each part of a job: ``function(part, *shared)``, a function of a module."""
+
+    phase: str
+    """What people call it: fit, embed, ..."""
+    function: Callable[..., Any]
+    needs: int = 0
+    """Bytes it is expected to hold, to be said where a worker did not have them."""
+
+
+class Joins(NamedTuple):
+    """How results become one: ``join(one, other)``, which must leave both as they are, then ``close(all, *shared)``."""
+
+    join: Callable[[Any, Any], Any]
+    close: Callable[..., Any] | None = None
+    """A function of a module; it runs where the last join has run."""
+
+
+Tell = Callable[[int], None]
+"""Takes the number of parts that are done, now and then while a job waits. What it raises ends the waiting."""
+
+
+def unheard(done: int) -> None:
+    """Nobody is told."""
+
+
+class Executor(Protocol):
+    """Runs tasks over parts. Each part counts exactly once, whatever happens to workers. Raises ClusterError."""
+
+    @property
+    def threads(self) -> int:
+        """Tasks that run at once, now."""
+        ...
+
+    def limit(self, stated: int | None) -> int | None:
+        """Bytes one task may hold, given what the user allows."""
+        ...
+
+    def share(self, value: Any) -> Any:
+        """A value as every task is to see it: sent once to each worker, not with each task. Not to be changed there."""
+        ...
+
+    def map(self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: Tell = unheard) -> Iterator[Any]:
+        """The results in the order of the parts."""
+        ...
+
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
+        """The results joined two by two along ``groups.folded``, and closed."""
+        ...
+
+
+class Here:
+    """In this process: one part after the other. What a cluster returns is what this returns, to the last bit."""
+
+    threads = 1
+
+    def limit(self, stated: int | None) -> int | None:
+        return stated
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def map(self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: Tell = unheard) -> Iterator[Any]:
+        for done, part in enumerate(parts, 1):
+            yield task.function(part, *shared)
+            tell(done)
+
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
+        found = folded(self.map(task, parts, shared, tell), len(parts), joins.join)
+        return found if joins.close is None else joins.close(found, *shared)
+
+
+@contextmanager
+def here(address: str, *, insecure: bool = False) -> Iterator[Executor]:
+    """The executor of 'here:', whatever follows and whatever is allowed."""
+    del address, insecure
+    yield Here()
+
+
+@contextmanager
+def executor_for(job: Any, given: Executor | None = None) -> Iterator[Executor | None]:
+    """``given``, else that of the cluster a job names; None where it names none. Raises UsageError, ClusterError."""
+    if given is not None or job.cluster is None:
+        yield given
+        return
+    kind, colon, _ = job.cluster.partition(":")
+    if not colon:
+        raise UsageError(f"'{job.cluster}' is no cluster", hint=f"write {', '.join(f'{k}:...' for k in EXECUTORS)}")
+    with EXECUTORS[kind](job.cluster, insecure=job.insecure_network) as executor:
+        yield executor
+
+
+def task_limit(executor: Executor, stated: int | None) -> int:
+    """Bytes a task may hold; the limits of this process hold too, where parts are joined."""
+    return budget.memory_limit(executor.limit(stated))

@@ -1,0 +1,152 @@
+"""Per-row state of a group of chunks, in files beside the run: one file a group, state and round (``versions``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from streamsvm import durable
+from streamsvm.engine.checkpoint import checkpoint_file
+from streamsvm.engine.partition import Group
+from streamsvm.errors import DataError
+from streamsvm.types import Layout, RowState
+
+
+@dataclass(slots=True)
+class Versions:
+    """Counts the rounds that are closed; version 0 is the beginning, of which there are no files."""
+
+    version: int = 0
+    _there: set[int] = field(default_factory=set)
+    _taken: list[int] = field(default_factory=list)
+    """The versions of the last two checkpoints."""
+
+    def advance(self) -> None:
+        """A round has been closed: its files are all there."""
+        self.version += 1
+        self._there.add(self.version)
+
+    def drop(self) -> tuple[int, ...]:
+        """Versions the next round may remove."""
+        gone = tuple(sorted(self._there - {self.version, *self._taken}))
+        self._there -= set(gone)
+        return gone
+
+    def keep(self) -> dict[str, Any]:
+        """What ``restore`` comes back to the present files with; they are durable already."""
+        if self.version not in self._taken[:1]:
+            self._taken = [self.version, *self._taken[:1]]
+        return {"version": self.version}
+
+    def restore(self, kept: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+        """Come back to a checkpoint, or of one that knows no versions to the beginning; ``older`` must stay too."""
+        self.version = int(kept["version"]) if kept else 0
+        self._taken = [self.version, *([] if older is None else [int(older["version"])])]
+        self._there = set(self._taken)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+CRC_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """The numbers of one state for so many problems, (problems, rows of a group); zeros in version 0."""
+
+    directory: Path
+    state: RowState
+    problems: int
+
+    def load(self, group: Group, version: int) -> NDArray[Any]:
+        """What round ``version`` left. Raises DataError."""
+        shape = (self.problems, group.rows)
+        if version == 0:
+            return np.zeros(shape, self.state.dtype)
+        path = self.path(group, version)
+        raw = path.read_bytes() if path.is_file() else b""
+        body, tail = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
+        whole = len(body) == group.rows * self.problems * np.dtype(self.state.dtype).itemsize
+        if not whole or crc32c(body) != int.from_bytes(tail, "little"):
+            hint = "do all workers see the same files? else start again, without --resume"
+            raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)
+        return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
+
+    def save(self, group: Group, version: int, values: NDArray[Any], drop: Iterable[int]) -> None:
+        """Keep what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        body = values.tobytes()
+        durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
+        for old in drop:
+            self.path(group, old).unlink(missing_ok=True)
+
+    def path(self, group: Group, version: int) -> Path:
+        return self.directory / f"{self.state.name}.{group.number:05d}.{version}"
+
+
+@dataclass(slots=True)
+class GroupRows:
+    """The state of all rows as the driver sees it.
+
+    To checkpoints and to whoever wants the numbers it is what ``engine.row_state.RowStates`` is.
+    """
+
+    sidecar: Sidecar
+    layout: Layout
+    groups: list[Group]
+    versions: Versions = field(default_factory=Versions)
+    """Shared by all that a fit leaves on disk between its rounds."""
+
+    def keep(self) -> dict[str, Any]:
+        """What ``restore`` comes back to the present numbers with."""
+        return self.versions.keep()
+
+    def restore(self, kept: dict[str, Any], older: dict[str, Any] | None = None) -> None:
+        """Come back to a checkpoint; ``older`` is another one that must stay as it is."""
+        self.versions.restore({"version": kept["version"]}, older)
+
+    def load(self, chunk: int) -> NDArray[Any]:
+        """(problems, rows of the chunk)."""
+        group = next(g for g in self.groups if chunk in g.chunks)
+        before = sum(self.layout.chunks[c] for c in group.chunks if c < chunk)
+        return self.sidecar.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """``names``: the fields of a state that are kept here; each may be None."""
+
+    directory: Path
+    names: tuple[str, ...]
+
+    def without(self, state: Any) -> Any:
+        """The state as it is sent."""
+        return replace(state, **dict.fromkeys(self.names))
+
+    def load(self, version: int, states: dict[int, Any]) -> None:
+        """Complete the states of some problems with what round ``version`` left. Raises DataError."""
+        if version == 0:
+            return
+        kept: dict[int, dict[str, Any]] = checkpoint_file.read(self._path(version)).content()
+        for k, state in states.items():
+            for name, value in kept[k].items():
+                setattr(state, name, value)
+
+    def save(self, version: int, states: dict[int, Any], drop: Iterable[int]) -> None:
+        """Keep what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        kept = {k: {name: getattr(state, name) for name in self.names} for k, state in states.items()}
+        checkpoint_file.write(self._path(version), version, {}, kept)
+        for old in drop:
+            self._path(old).unlink(missing_ok=True)
+
+    def _path(self, version: int) -> Path:
+        return self.directory / f"home.{version}"

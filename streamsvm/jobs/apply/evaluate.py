@@ -1,0 +1,95 @@
+"""evaluate: a model and labelled rows in, how good it is on them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from streamsvm import model as models
+from streamsvm.engine.executor import Executor, executor_for, task_limit
+from streamsvm.engine.progress import Pace
+from streamsvm.errors import DataError
+from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
+from streamsvm.jobs.apply.metrics import Evaluation, Tally
+from streamsvm.jobs.apply.row_batches import Portions, asked_of, portions
+from streamsvm.model import Model
+from streamsvm.types import Report, silent
+
+BYTES_A_ROW = 100
+"""Of a block: decision values, codes, keys of the ranking."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateJob:
+    """What ``streamsvm evaluate`` is asked for; the keys of a job file are these fields."""
+
+    model: str
+    data: tuple[str, ...]
+    """A store, or labelled files like those the model's store was made of."""
+    label: str | None = None
+    """Which column of the files is the label; None: as recorded in the model."""
+    format: str = "auto"
+    """Of the files, where the model does not record it."""
+    allow_no_final_newline: bool = False
+    """Take a last line without a line feed."""
+    memory: int | None = None
+    """Bytes of anonymous memory the process may use."""
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateResult:
+    """The figures, how long it took, and what is worth knowing beside them."""
+
+    evaluation: Evaluation
+    seconds: float
+    notices: tuple[str, ...]
+
+
+def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | None = None) -> EvaluateResult:
+    """Apply the model to every row and compare. Raises DataError E-LABEL for rows without labels."""
+    with executor_for(job, executor) as found, threadpool_limits(1):
+        return _evaluated(job, report, found)
+
+
+def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
+    model, pace = models.load(Path(job.model)), Pace()
+    asked = asked_of(job)
+    rows = portions(model, job.data, asked)
+    memory = job.memory if executor is None else task_limit(executor, job.memory)
+    needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
+
+    def tell(counted_rows: int, **more: Any) -> None:
+        report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": pace.seconds, **more})
+
+    if executor is None:
+        tally = tallied(model, rows, tell)
+    else:
+        found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
+        tally, rows.notices = found.tally, found.notices
+    tell(int(tally.confusion.sum()), done=True)
+    return EvaluateResult(tally.result(), pace.seconds, tuple(rows.notices))
+
+
+def tallied(model: Model, rows: Portions, tell: Callable[[int], None]) -> Tally:
+    """Count all rows. Raises DataError E-LABEL for rows without labels."""
+    tally = Tally(model.classes)
+    tally.truths = rows.truths
+    pace, done = Pace(), 0
+    for portion in rows:
+        if portion.truth is None:
+            hint = "say where they are: --label COLUMN"
+            raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
+        decision = model.decision(portion.X)
+        tally.add(portion.truth, model.codes(decision), decision)
+        done += len(decision)
+        if pace.due():
+            tell(done)
+    return tally

@@ -1,0 +1,210 @@
+"""predict: a model and rows in, one line or number a row out, in the order of the rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streamsvm import durable
+from streamsvm import model as models
+from streamsvm.engine.executor import Executor, executor_for, task_limit
+from streamsvm.engine.progress import Pace
+from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
+from streamsvm.jobs.apply.row_batches import Portions, asked_of, portions
+from streamsvm.locks import locked
+from streamsvm.model import Model
+from streamsvm.rows import row_count
+from streamsvm.scratch import scratch_beside, sweep_beside
+from streamsvm.types import Report, silent
+
+OUTPUTS = ("label", "decision")
+STDOUT = "-"
+SUFFIXES = (".csv", ".npy", ".txt")
+BYTES_A_ROW = 200
+"""Of a block: the decision, its text as Python objects and as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictJob:
+    """What ``streamsvm predict`` is asked for; the keys of a job file are these fields."""
+
+    model: str
+    data: tuple[str, ...]
+    """A store, or files like those the model's store was made of, with or without labels."""
+    out: str
+    """NAME.csv, NAME.txt (without a header), NAME.npy, or - for CSV on standard output."""
+    output: str = "label"
+    """'label', or 'decision': the decision value of every problem, f > 0 for the positive class."""
+    label: str | None = None
+    """Which column of the files to skip as the label; None: as recorded in the model."""
+    format: str = "auto"
+    """Of the files, where the model does not record it."""
+    allow_no_final_newline: bool = False
+    """Take a last line without a line feed."""
+    memory: int | None = None
+    """Bytes of anonymous memory the process may use."""
+    overwrite: bool = False
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
+
+    def __post_init__(self) -> None:
+        if self.output not in OUTPUTS:
+            raise UsageError(f"there is no output '{self.output}'", hint=f"choose from {', '.join(OUTPUTS)}")
+        if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
+            raise UsageError(f"{self.out} has none of the endings {', '.join(SUFFIXES)}", hint="or - for CSV on stdout")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictResult:
+    """What was written."""
+
+    out: str
+    rows: int
+    seconds: float
+    notices: tuple[str, ...]
+
+
+def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
+    """Write one prediction a row, all of them or none. Raises StreamSVMError of every kind."""
+    with ExitStack() as stack:
+        if job.out != STDOUT:
+            durable.claim(Path(job.out), overwrite=job.overwrite)
+            stack.enter_context(locked(Path(job.out)))
+            sweep_beside(Path(job.out))
+        found = stack.enter_context(executor_for(job, executor))
+        stack.enter_context(threadpool_limits(1))
+        return _predicted(job, report, found)
+
+
+def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
+    model = models.load(Path(job.model))
+    asked = asked_of(job)
+    rows = portions(model, job.data, asked)
+    memory = job.memory if executor is None else task_limit(executor, job.memory)
+    needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
+    counted = _Counted(rows, model, report)
+    if executor is None:
+        with closing(encoded(job, model, decision) for decision in counted) as pieces:  # a full disk ends its reader
+            _write(job, model, pieces, counted)
+    else:
+        with scratch_beside(Path("predictions" if job.out == STDOUT else job.out)) as scratch:
+            work, parts = work_of(job, asked, scratch), slices_of(job.data)
+            _write(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
+    counted.check()
+    report({"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.pace.seconds, "done": True})
+    return PredictResult(job.out, counted.rows, counted.pace.seconds, tuple(rows.notices))
+
+
+class _Counted:
+    """Decision values (n, k) of block after block, counted and reported."""
+
+    def __init__(self, rows: Portions, model: Model, report: Report) -> None:
+        self._portions, self._model, self._report = rows, model, report
+        self.rows, self.pace = 0, Pace()
+
+    def __iter__(self) -> Iterator[Any]:
+        for portion in self._portions:
+            decision = self._model.decision(portion.X)
+            self.rows += row_count(portion.X)
+            yield decision
+            self._tell()
+
+    def fetched(self, slices: Iterator[Written]) -> Iterator[bytes]:
+        """What workers have written, instead."""
+        for found in slices:
+            yield from _pieces(found.path)
+            found.path.unlink()
+            self.rows += found.rows
+            self._portions.notices += [n for n in found.notices if n not in self._portions.notices]
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.pace.due():
+            seconds = self.pace.seconds
+            self._report({"event": "predict", "rows": self.rows, "of": self._portions.total, "seconds": seconds})
+
+    def check(self) -> None:
+        """Raise DataError when rows are missing: the file must have as many as the store."""
+        if self._portions.total not in (None, self.rows):
+            raise DataError(f"{self.rows} of {self._portions.total} rows were predicted", code="E-ROWS")
+
+
+def _write(job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
+    """Write what ``encoded`` made of all rows; ``counted`` knows afterwards how many they are."""
+    out = Path(job.out)
+    if job.out == STDOUT:
+        for piece in chain([_header(job, model)], pieces):
+            sys.stdout.buffer.write(piece)
+    elif out.suffix == ".npy":
+        _write_npy(out, job, model, pieces, counted)
+    else:
+        durable.write_stream(out, chain([_header(job, model)] if out.suffix == ".csv" else [], pieces))
+
+
+def _header(job: PredictJob, model: Model) -> bytes:
+    names = ["label"] if job.output == "label" else [f"decision_{name}" for name in _columns(model)]
+    return (",".join(map(_quoted, names)) + "\n").encode()
+
+
+def encoded(job: PredictJob, model: Model, decision: Any) -> Any:
+    """What is written of a block with decision values (n, k): lines of text, or the bytes of an array's rows."""
+    if Path(job.out).suffix == ".npy":
+        values = decision if job.output == "decision" else np.array(model.classes)[model.codes(decision)]
+        return np.ascontiguousarray(values).view(np.uint8)
+    if job.output == "label":
+        lines = np.array([_quoted(name) for name in model.classes], dtype=object)[model.codes(decision)].tolist()
+    elif decision.shape[1] == 1:
+        lines = map(repr, decision[:, 0].tolist())
+    else:
+        lines = (",".join(map(repr, row)) for row in decision.tolist())
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _columns(model: Model) -> tuple[str, ...]:
+    """The class each decision value speaks for."""
+    return model.classes[1:] if len(model.weights) == 1 else model.classes
+
+
+def _quoted(text: str) -> str:
+    """A CSV field."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([text])
+    return line.getvalue()
+
+
+def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
+    """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
+    dtype = np.dtype("<f8") if job.output == "decision" else np.array(model.classes).dtype
+    with scratch_beside(out) as scratch:
+        spool = scratch / "numbers"
+        durable.write_stream(spool, pieces)
+        wide = job.output == "decision" and len(model.weights) > 1
+        shape = (counted.rows, len(model.weights)) if wide else (counted.rows,)
+        durable.write_stream(out, chain([_npy_header(dtype, shape)], _pieces(spool)))
+
+
+def _npy_header(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    from numpy.lib import format as npy
+
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            yield piece

@@ -1,0 +1,224 @@
+"""The rows a model is applied to - a store or files - in order, in bounded memory, checked against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from streamsvm.errors import DataError, MissingError, UsageError, quote
+from streamsvm.features.expansion import WORKING_BYTES
+from streamsvm.model import Model
+from streamsvm.rows import CSR, Int32, Rows, row_count
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MIB, MemoryPlan
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import open_store
+from streamsvm.store.foreign import foreign_format
+from streamsvm.store.format.labels import REST, label_text
+from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.types import Layout, Term
+
+DEPTH = 1
+"""Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
+SOURCE_BYTES = 96 * MIB
+"""What parsing a source may hold: text, pyarrow and its batches (measured: 20 to 70 MiB)."""
+
+
+class Portion(NamedTuple):
+    """Some rows, and which class each is in truth: indices into the caller's list of truths, None when unlabelled."""
+
+    X: Rows
+    truth: Int32 | None
+
+
+@dataclass(slots=True)
+class Portions:
+    """Iterates over rows. ``truths`` grows when labels turn up that are no class of the model."""
+
+    model: Model
+    truths: list[str]
+    total: int | None
+    """Rows in all, where it is known beforehand."""
+    terms: list[Term]
+    _store: Any = None
+    _source: Source | None = None
+    notices: list[str] = field(default_factory=list)
+    chunks: tuple[int, ...] | None = None
+    """Of the store, those that are wanted; None: all."""
+
+    def __iter__(self) -> Iterator[Portion]:
+        return self._of_store() if self._source is None else self._of_source(self._source)
+
+    def check_memory(self, memory: int | None, per_row: int) -> int:
+        """The bytes needed; ``per_row``: those held for each row of a block. Raises BudgetError."""
+        rows = 65_536 if self._store is None else self._store.layout.largest_chunk
+        terms = [
+            *budget.base_terms(),
+            *model_terms(self.model),
+            *self.terms,
+            Term("results", per_row * rows, f"{per_row} bytes a row of a block"),
+        ]
+        plan = MemoryPlan(tuple(terms), budget.memory_limit(memory), resident=True, kept=False, retain=True)
+        plan.check("")
+        return plan.total
+
+    def _of_store(self) -> Iterator[Portion]:
+        layout = self._store.layout
+        codes = np.array([self._truth(name) for name in layout.classes], np.int32)
+        retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
+        wanted = range(len(layout.chunks)) if self.chunks is None else self.chunks
+        visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if v.chunk in wanted)
+        with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
+            for loaded in stream:
+                yield Portion(loaded.chunk.X, codes[loaded.chunk.codes])
+
+    def _of_source(self, source: Source) -> Iterator[Portion]:
+        rows = 0
+        for batch in source.batches():
+            rows += row_count(batch.X)
+            self._check_width(batch.X)
+            yield Portion(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None)
+        counted = sum(file.rows for file in source.sources)
+        if rows != counted:
+            raise DataError(f"{rows} rows were read of {counted}", code="E-ROWS", hint="run it again")
+        self.notices += [f"{count} {what}" for what, count in source.notices.items() if count]
+
+    def _truth(self, label: str) -> int:
+        """The index of a label's class; labels that are no class are 'rest' if the model has that, else new."""
+        if label not in self.truths:
+            if REST in self.truths:
+                return self.truths.index(REST)
+            self.notices.append(f"the model does not know the label {quote(label)}: its rows count as errors")
+            self.truths.append(label)
+        return self.truths.index(label)
+
+    def _truths_of(self, labels: Any) -> Int32:
+        threshold = (self.model.provenance.get("labels") or {}).get("threshold")
+        if threshold is not None:
+            return (labels >= threshold).astype(np.int32)
+        values, inverse = np.unique(labels, return_inverse=True)
+        known = np.array([self._truth(label_text(value)) for value in values.tolist()], np.int32)
+        return known[inverse]
+
+    def _check_width(self, X: Rows) -> None:
+        columns = self.model.columns
+        if isinstance(X, CSR):
+            found = int(X.indices.max(initial=-1)) + 1
+            wrong = found > columns
+        else:
+            found = X.values.shape[1]
+            wrong = found != columns
+        if wrong:
+            raise _width_error("the source", found, columns)
+
+
+def model_terms(model: Model) -> list[Term]:
+    """What a model and its application hold."""
+    if model.expansion is None:
+        return [Term("model", model.weights.nbytes, "weights")]
+    held = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
+    return [Term("model", held, "points and weights"), Term("kernel values", WORKING_BYTES, "of a tile of rows")]
+
+
+def held_terms(held: float | str | None, layout: Layout, models: int) -> list[Term]:
+    """What looking at held-out rows after each pass holds: a part of a store of this layout, or another store."""
+    if held is None:
+        return []
+    seen = layout if isinstance(held, float | int) or not Path(held).is_dir() else open_store(held).layout
+    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
+    return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
+
+
+def portions(model: Model, data: Sequence[str], asked: SourceOptions) -> Portions:
+    """The rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
+    paths = [Path(d) for d in data]
+    if not paths:
+        raise UsageError("there is no data", hint="name a store, or files")
+    for path in paths:
+        if not path.exists():
+            raise MissingError(f"there is nothing at {path}", hint="name a store, or files")
+    if paths[0].is_dir() and foreign_format(paths[0]) is None:
+        if len(paths) > 1:
+            raise UsageError("one store at a time", hint="run the command once for each")
+        return _store_portions(model, paths[0])
+    source = open_source(paths, source_options(model, asked))
+    if source.columns is not None and not source.sparse and source.columns != model.columns:
+        raise _width_error(str(paths[0]), source.columns, model.columns)
+    term = Term("source", SOURCE_BYTES, "text, parser and rows of one batch, at most")
+    return Portions(model, list(model.classes), None, [term], _source=source)
+
+
+class Asking(Protocol):
+    """A job that applies a model to files."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def label(self) -> str | None: ...
+    @property
+    def allow_no_final_newline(self) -> bool: ...
+    @property
+    def memory(self) -> int | None: ...
+
+
+def asked_of(job: Asking) -> SourceOptions:
+    """What a job says of its files, and what memory there is for knowing their columns."""
+    room = budget.memory_limit(job.memory) - sum(term.nbytes for term in budget.base_terms())
+    return SourceOptions(
+        format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline, room=max(0, room)
+    )
+
+
+def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
+    """How to read files: as those the model was trained on, or as asked where nothing of them is known."""
+    recorded = model.provenance.get("encoding")
+    if recorded:
+        changes = {"label": asked.label} if asked.label is not None else {}
+        form = {"allow_no_final_newline": asked.allow_no_final_newline, "room": asked.room}
+        return options_from(recorded, **form, **changes)
+    return SourceOptions(
+        format=asked.format,
+        label=asked.label or "none",
+        features=model.columns,
+        allow_no_final_newline=asked.allow_no_final_newline,
+        room=asked.room,
+    )
+
+
+def _store_portions(model: Model, path: Path) -> Portions:
+    store = open_store(path)
+    layout = store.layout
+    check_names(model.provenance.get("names"), store.facts.get("names"), path)
+    if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
+        raise _width_error(f"store '{path}'", layout.columns, model.columns)
+    terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
+    found = Portions(model, list(model.classes), layout.rows, terms, _store=store)
+    if layout.columns < model.columns:
+        found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
+    return found
+
+
+def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:
+    """Raise DataError E-SCHEMA for the first column that has another name."""
+    if not model or not store or list(model) == list(store):
+        return
+    for number, (expected, found) in enumerate(zip(model, store, strict=False)):
+        if expected != found:
+            raise DataError(
+                f"column {number + 1} of store '{path}' is {quote(found)}, the model expects {quote(expected)}",
+                code="E-SCHEMA",
+                hint="ingest the same columns in the same order",
+            )
+
+
+def _width_error(what: str, found: int, expected: int) -> DataError:
+    return DataError(
+        f"{what} has {found} columns, the model {expected}",
+        code="E-SCHEMA",
+        hint="apply the model to data with the columns it was trained on",
+    )

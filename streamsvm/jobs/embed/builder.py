@@ -1,0 +1,238 @@
+"""Building an embedding: found and reused, gone on with, or begun, chunk by chunk, whatever interrupts it.
+
+Three things overlap: the reader fetches the next block, this thread makes features (the products, which are nearly all
+of the time), a writer thread checks, writes and syncs the last chunk. A journal is kept every few chunks: after a kill
+the same command goes on there, and the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.compute.kernel_values.gram import Points
+from streamsvm.config.units import mib
+from streamsvm.engine.executor import Executor
+from streamsvm.engine.progress import Pace
+from streamsvm.errors import ExistsError, StorageError
+from streamsvm.features.mapfile import FILE as MAP
+from streamsvm.features.mapfile import read_map, write_map
+from streamsvm.features.nystrom import Nystrom, Projection, projection_of
+from streamsvm.features.scaling import Standardised
+from streamsvm.jobs.embed.distributed import EmbedWork, features_of
+from streamsvm.jobs.embed.feature_writer import JOURNAL, Sink, column_scale
+from streamsvm.jobs.embed.kernel_map import draw_landmarks
+from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.embed.placement import DTYPES
+from streamsvm.locks import locked
+from streamsvm.rows import Dense, row_count, row_slice
+from streamsvm.schedule import budget
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import create, open_store
+from streamsvm.store.format import manifest
+from streamsvm.store.format.column_encoding import Encoding
+from streamsvm.store.write.building import RESERVE
+from streamsvm.types import Report, Store
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedResult:
+    """What was built, or found to be there already."""
+
+    embedding: Path
+    projection: Projection
+    rows: int
+    reused: bool
+    resumed: int
+    """Rows that an earlier, interrupted run had written."""
+    seconds: float
+
+
+@dataclass(slots=True)
+class Builder:
+    """One embedding on its way to ``target``. ``job``: dtype, chunk_bytes, prefetch, overwrite."""
+
+    store: Store
+    request: NystromRequest
+    target: Path
+    job: Any
+    report: Report
+    executor: Executor | None = None
+
+    def build(self) -> EmbedResult:
+        """Reuse, resume or build anew. Raises ExistsError (E-LOCKED: another process builds it), StorageError, DataError."""
+        began = time.perf_counter()
+        points = draw_landmarks(self.request, self.store, self.job.prefetch)
+        key = key_of(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
+        if committed_key(self.target) == key:  # nothing is written: it may be in use
+            return self._reused(began)
+        with locked(self.target):
+            found = committed_key(self.target)
+            return self._reused(began) if found == key else self._built(points, key, found, began)
+
+    def _reused(self, began: float) -> EmbedResult:
+        return self._result(read_map(self.target, open_store(self.target).facts["map"]), began, reused=True)
+
+    def _built(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
+        """Go on with what an interrupted build of the same left, or begin; ``found``: the key of what is there."""
+        if (found is not None or not _ours(self.target)) and not self.job.overwrite:
+            hint = "choose another name, or pass --overwrite"
+            raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
+        writer = create(self.target, sparse=False, chunk_bytes=self.job.chunk_bytes, overwrite=True)
+        saved = read_journal(writer.directory, key)
+        if saved is None:
+            shutil.rmtree(writer.directory, ignore_errors=True)
+            durable.make_directory(writer.directory)
+            projection = projection_of(points, self.request.record, self.request.inner, self.request.cutoff)
+            seal = write_map(writer.directory, projection)
+            scale = column_scale(projection, self.request, self.store) if self.job.dtype == "int8" else None
+            saved = {"key": key, "map": seal, "scale": None if scale is None else scale.tolist(), "progress": None}
+            durable.write_file(writer.directory / JOURNAL, json.dumps(saved).encode())
+        else:
+            projection = read_map(writer.directory, saved["map"])
+        if self.job.dtype != "float32":
+            writer.encoding = Encoding(self.job.dtype, np.array(saved["scale"] or [], np.float32))
+        self.report({"event": "landmarks", **self.request.describe(), "drawn": points.size, "rank": projection.rank})
+        self._check_space(projection.rank, writer.directory)
+        resumed = self._write(projection, writer, saved)
+        return self._result(projection, began, resumed=resumed)
+
+    def _result(self, projection: Projection, began: float, *, reused: bool = False, resumed: int = 0) -> EmbedResult:
+        seconds, rows = time.perf_counter() - began, self.store.layout.rows
+        self.report({"event": "embed", "rows": rows, "of": rows, "seconds": seconds, "reused": reused, "done": True})
+        return EmbedResult(self.target, projection, rows, reused, resumed, seconds)
+
+    def _check_space(self, rank: int, directory: Path) -> None:
+        """Raise StorageError when the disk has less room than the embedding still needs."""
+        needed = round(RESERVE * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
+        there = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
+        free = shutil.disk_usage(directory).free
+        if needed - there > free:
+            raise StorageError(
+                f"{directory} has {mib(free)} free, the embedding needs {mib(needed - there, up=True)} more",
+                code="E-NOSPACE",
+                hint="free space, ask for fewer landmarks, or --dtype int8; features can also be made on the fly",
+            )
+
+    def _write(self, projection: Projection, writer: Any, saved: dict[str, Any]) -> int:
+        """Map and write every row that is not there yet; returns the first of them."""
+        layout, features = self.store.layout, Nystrom(projection, 0.0, factored=True)
+        rows = max(1, self.job.chunk_bytes // (4 * projection.rank))
+        first, shape = 0, Dense(np.empty((0, projection.rank), np.float32))
+        if saved["progress"] is None:
+            writer.open(shape, weighted=layout.weighted)
+        else:
+            first = saved["progress"]["rows"]
+            writer.resume(saved["progress"], shape, weighted=layout.weighted)
+        facts = self._facts(projection, saved)
+        if self.executor is not None and first == 0:
+            self._fetch(projection, writer, saved, rows, self.executor)
+            writer.commit(layout.classes, projection.rank, facts)
+            shutil.rmtree(self._parts, ignore_errors=True)
+            (self.target / JOURNAL).unlink(missing_ok=True)
+            return first
+        with Sink(writer, rows, projection.rank, saved) as sink:
+            self._map(features, sink, first)
+            sink.finish()
+            writer.commit(layout.classes, projection.rank, facts)
+        (self.target / JOURNAL).unlink(missing_ok=True)
+        return first
+
+    @property
+    def _parts(self) -> Path:
+        """Where workers leave features, beside the embedding: what is there after a stop is not made again."""
+        return self.target.resolve().with_name(f".{self.target.name}.parts")
+
+    def _fetch(self, projection: Projection, writer: Any, saved: dict[str, Any], rows: int, executor: Executor) -> None:
+        """Have the features made by workers and write them in order."""
+        durable.make_directory(self._parts)
+        store, pace, done, of = self.store, Pace(), 0, self.store.layout.rows
+        place = writer.directory.resolve()
+        work = EmbedWork(
+            str(Path(store.name).resolve()), store.digest, self._parts, place, saved["map"], saved["key"], rows
+        )
+        for chunk in features_of(work, of, projection, executor):
+            writer.append(chunk.X, chunk.codes, chunk.weight)
+            done += len(chunk.codes)
+            self._tell(done, pace)
+
+    def _map(self, features: Nystrom, sink: Sink, first: int) -> None:
+        """Read the blocks from row ``first`` on and fill the sink's chunks."""
+        layout, pace = self.store.layout, Pace()
+        starts = np.concatenate([[0], np.cumsum(layout.chunks)])
+        visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if starts[v.chunk + 1] > first)
+        retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
+        with Stream(self.store, visits, depth=self.job.prefetch, retain=retain) as stream:
+            for loaded in stream:
+                X = self.request.inner.apply(loaded.chunk.X)
+                at = max(0, first - int(starts[loaded.visit.chunk]))
+                while at < row_count(X):
+                    stop = min(at + sink.room, row_count(X))
+                    out = sink.take(stop - at, loaded.chunk, at)
+                    features.into(row_slice(X, at, stop), out)
+                    sink.filled()
+                    at = stop
+                if pace.due():
+                    self._tell(int(starts[loaded.visit.chunk + 1]), pace)
+
+    def _tell(self, done: int, pace: Pace) -> None:
+        event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": pace.seconds}
+        self.report(event | {"done": False})
+
+    def _facts(self, projection: Projection, saved: dict[str, Any]) -> dict[str, Any]:
+        """What the manifest says of where the features are from."""
+        origin: Any = getattr(self.store, "facts", {})
+        facts: dict[str, Any] = {
+            "embedding": {**self.request.describe(), "key": saved["key"], "store": self.store.digest},
+            "map": saved["map"],
+            "rank": projection.rank,
+            "encoding": origin.get("encoding"),
+            "labels": origin.get("labels"),
+            "names": None,
+        }
+        return facts if saved["scale"] is None else facts | {"scale": saved["scale"]}
+
+
+def _ours(target: Path) -> bool:
+    """Whether there is nothing yet, or what a build left: a journal, or less where it was killed before it had one."""
+    if not target.is_dir() or (target / JOURNAL).exists():
+        return target.is_dir() or not target.exists()
+    return all(path.name == MAP or path.name.endswith(durable.PARTIAL) for path in target.iterdir())
+
+
+def read_journal(directory: Path, key: str) -> dict[str, Any] | None:
+    """The journal of an interrupted build of the same embedding; None when there is none that can be used."""
+    try:
+        saved = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return saved if isinstance(saved, dict) and saved.get("key") == key else None
+
+
+FORMAT = 1
+
+
+def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, chunk_bytes: int) -> str:
+    """sha256 of all that decides an embedding's bytes."""
+    inner = request.inner
+    scaling = [inner.shift, inner.scale] if isinstance(inner, Standardised) else []
+    arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
+    kernel = {"kernel": request.kernel, **{name: float(value) for name, value in request.record._asdict().items()}}
+    parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def committed_key(target: Path) -> str | None:
+    """The key of a finished embedding; "" for another store, None where there is none. Raises DataError."""
+    if not (target / manifest.FILE).exists():
+        return None
+    return str(open_store(target).facts.get("embedding", {}).get("key", ""))

@@ -1,0 +1,146 @@
+"""Where features go: chunks of a fixed number of rows, filled by one thread while another writes the last ones."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from typing import Any, Self
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.compute.blocks.row_selection import take
+from streamsvm.features.landmarks import uniform_rows
+from streamsvm.features.nystrom import Nystrom, Projection, part_rows
+from streamsvm.jobs.embed.kernel_map import chosen
+from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.rows import Dense, Float32, row_count
+from streamsvm.store.write.writer import StoreWriter
+from streamsvm.types import Chunk, Store
+
+JOURNAL = "journal.json"
+JOURNAL_EVERY = 16
+SLOTS = 3
+"""One chunk being filled, one being written, one between them."""
+
+
+class _Slot:
+    """Memory for one chunk."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.features = np.empty((rows, columns), np.float32)
+        self.codes = np.empty(rows, np.int32)
+        self.weight = np.empty(rows, np.float32)
+        self.weighted = False
+        self.count = 0
+
+
+class Sink:
+    """A context manager. ``take`` rows of the current chunk, fill them, say ``filled``; ``finish`` after the last.
+
+    What goes wrong in the writer thread is raised by the next call. ``journal``: written again every few chunks with
+    the writer's progress, once all it names is durable.
+    """
+
+    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: dict[str, Any]) -> None:
+        self._writer, self._journal = writer, journal
+        self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+        for _ in range(SLOTS):
+            self._free.put(_Slot(rows, columns))
+        self._rows = rows
+        self._error: BaseException | None = None
+        self._slot = self._free.get()
+        self._thread = threading.Thread(target=self._write_all, name="streamsvm-writer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._full.put(None)
+        self._thread.join()
+
+    @property
+    def room(self) -> int:
+        """Rows that still fit the current chunk."""
+        return self._rows - self._slot.count
+
+    def take(self, count: int, chunk: Chunk, first: int) -> Float32:
+        """Where the features of the next ``count`` rows go; their codes and weights are rows ``first`` on of a chunk."""
+        slot, at = self._slot, self._slot.count
+        slot.codes[at : at + count] = chunk.codes[first : first + count]
+        slot.weighted = chunk.weight is not None
+        if chunk.weight is not None:
+            slot.weight[at : at + count] = chunk.weight[first : first + count]
+        slot.count += count
+        return slot.features[at : at + count]
+
+    def filled(self) -> None:
+        """What was taken is filled: hand the chunk over if it is full. Raises what the writer met."""
+        if self.room == 0:
+            self._hand_over()
+
+    def finish(self) -> None:
+        """Hand over the rest and wait until everything is written. Raises what the writer met."""
+        if self._slot.count:
+            self._hand_over()
+        self._full.put(None)
+        self._thread.join()
+        self._raise()
+
+    def _hand_over(self) -> None:
+        self._raise()
+        self._full.put(self._slot)
+        self._slot = self._free.get()
+        self._slot.count = 0
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _write_all(self) -> None:
+        written = 0
+        while (slot := self._full.get()) is not None:
+            try:
+                if self._error is None:
+                    self._write(slot)
+                    written += 1
+                    if written % JOURNAL_EVERY == 0 and slot.count == self._rows:
+                        self._note()
+            except BaseException as error:  # noqa: BLE001  carried to the thread that fills, which raises it
+                self._error = error
+            if slot.count == self._rows:  # the last, shorter chunk stays with the writer until it commits
+                self._free.put(slot)
+        self._free.put(_Slot(0, 0))
+
+    def _write(self, slot: _Slot) -> None:
+        weight = slot.weight[: slot.count] if slot.weighted else None
+        self._writer.append(Dense(slot.features[: slot.count]), slot.codes[: slot.count], weight)
+
+    def _note(self) -> None:
+        self._journal["progress"] = self._writer.progress()
+        durable.write_file(self._writer.directory / JOURNAL, json.dumps(self._journal).encode())
+
+
+HEADROOM = 1.5
+"""How far beyond the largest feature of a sample a column can go before it is clipped."""
+SCALE_ROWS = 8192
+
+
+def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
+    """127 stands for a bit more than the largest feature in a sample of rows, or in all of few.
+
+    Not of the landmarks: their features along small eigenvalues are far smaller than those of other rows.
+    """
+    features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
+    values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
+    for chunk, rows, _ in chosen(store, uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner):
+        for start in range(0, len(rows), most):
+            part = take(chunk.X, rows[start : start + most])
+            found = values[: row_count(part)]
+            features.into(part, found)
+            np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)
+    return np.asarray(HEADROOM * np.maximum(largest, np.float32(1e-30)) / 127, np.float32)

@@ -1,0 +1,134 @@
+"""From a request for kernel features to the map: landmarks drawn from the store, and their factorisation.
+
+Uniform landmarks cost one reading of the chunks they lie in, and so do landmarks far from each other, which are chosen
+from a uniform sample some times as large. Landmarks that explain the labels cost the chunks of a second sample, those
+by leverage one full pass more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
+from streamsvm.errors import DataError
+from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
+from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows
+from streamsvm.features.nystrom import Nystrom, Projection, projection_of
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, NystromRequest, landmark_file, spread_candidates
+from streamsvm.rows import Dense, Float32, Int32, Int64
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.types import Chunk, Report, Store, Visit
+
+
+def make_map(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Nystrom:
+    """Draw the landmarks and factorise. Raises DataError, StorageError."""
+    projection = make_projection(request, store, report, depth)
+    return Nystrom(projection, request.bias, request.factored)
+
+
+def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:
+    """The landmarks and W."""
+    points = draw_landmarks(request, store, depth)
+    projection = projection_of(points, request.record, request.inner, request.cutoff)
+    report({"event": "landmarks", **request.describe(), "drawn": points.size, "rank": projection.rank})
+    return projection
+
+
+def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Points:
+    """The landmarks, as the kernel sees them. Raises DataError, StorageError."""
+    if request.file is not None:
+        return points_of(_from_file(Path(request.file), store.layout.columns, request.inner))
+    return points_of(gather(store, _draw(request, store, depth), request.inner, depth))
+
+
+def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """The row numbers of the landmarks, rising."""
+    rows, count = store.layout.rows, request.landmarks
+    if request.sampling == "uniform" or count >= rows:
+        return uniform_rows(rows, count, request.seed)
+    return {"kmeans++": _far_apart, "greedy": _greedily, "leverage": _by_leverage}[request.sampling](
+        request, store, depth
+    )
+
+
+def _far_apart(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """Of a uniform sample some times as large, those far from each other."""
+    first = uniform_rows(store.layout.rows, spread_candidates(request.landmarks, store.layout.rows), request.seed)
+    sample = gather(store, first, request.inner, depth)
+    return first[spread_rows(sample, request.record, request.landmarks, request.seed + 1)]
+
+
+def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """Of a uniform sample some times as large, those that explain the labels of another sample."""
+    layout, inner = store.layout, request.inner
+    first = uniform_rows(layout.rows, candidates(request.landmarks, layout.rows), request.seed)
+    sample = uniform_rows(layout.rows, SAMPLE, request.seed + 1)
+    points, classes = points_of(gather(store, first, inner, depth)), len(layout.classes)
+    chooser = Greedy(points, request.record, 1 if classes == 2 else classes)
+    for start in range(0, len(sample), PIECE):
+        X, codes = labelled(store, sample[start : start + PIECE], inner, depth)
+        chooser.add(X, targets_of(codes, classes))
+    return first[chooser.choose(request.landmarks)]
+
+
+def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """By leverages that a first, uniform sample estimates: one full pass more."""
+    first = uniform_rows(store.layout.rows, min(request.landmarks, FIRST_SAMPLE), request.seed)
+    points: Points = points_of(gather(store, first, request.inner, depth))
+    sampler = leverage_sampler(points, request.record, request.landmarks, request.seed)
+    for start, loaded in _read(store, range(len(store.layout.chunks)), depth):
+        sampler.offer(request.inner.apply(loaded.chunk.X), start)
+    return sampler.rows()
+
+
+def gather(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> Float32:
+    """Rows by number, rising, as the kernel sees them, (k, columns)."""
+    return labelled(store, rows, inner, depth)[0]
+
+
+def labelled(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> tuple[Float32, Int32]:
+    """Rows by number, rising, as the kernel sees them, (k, columns), and the class of each."""
+    out, codes = np.empty((len(rows), store.layout.columns), np.float32), np.empty(len(rows), np.int32)
+    for chunk, here, place in chosen(store, rows, inner, depth):
+        out[place], codes[place] = dense_rows(chunk.X, here, store.layout.columns), chunk.codes[here]
+    return out, codes
+
+
+def chosen(
+    store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1
+) -> Iterator[tuple[Chunk, Int64, slice]]:
+    """The chunks that hold rows of these rising numbers, as the kernel sees them: which of theirs, and which of ``rows``.
+
+    A chunk is valid until the next is asked for.
+    """
+    ends = np.cumsum(store.layout.chunks)
+    chunks = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
+    for start, loaded in _read(store, chunks, depth):
+        low, high = np.searchsorted(rows, [start, start + len(loaded.chunk.codes)]).tolist()
+        yield loaded.chunk._replace(X=inner.apply(loaded.chunk.X)), rows[low:high] - start, slice(low, high)
+
+
+def _read(store: Store, chunks: Any, depth: int) -> Iterator[tuple[int, Loaded]]:
+    """Chunks in rising order, each with the number of its first row."""
+    starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
+    wanted = set(chunks)
+    visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in wanted)
+    with Stream(store, visits, depth=depth) as stream:
+        for loaded in stream:
+            yield starts[loaded.visit.chunk], loaded
+
+
+def _from_file(path: Path, columns: int, inner: Raw | Standardised) -> Float32:
+    """Landmarks somebody chose. Raises MissingError, DataError."""
+    values = landmark_file(path)
+    if values.ndim != 2 or values.shape[1] != columns or not len(values) or not np.isfinite(values).all():
+        raise DataError(f"{path} holds an array {values.shape}; finite numbers (m, {columns}) are needed")
+    rows = inner.apply(Dense(np.array(values, np.float32, order="C")))
+    assert isinstance(rows, Dense)
+    return rows.values

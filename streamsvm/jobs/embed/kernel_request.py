@@ -1,0 +1,160 @@
+"""What kernel features are asked for, checked before anything is read: kernel and width, landmarks, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.config.units import mib
+from streamsvm.errors import DataError, MissingError, UsageError
+from streamsvm.features.gamma import gamma_of, moments_seen
+from streamsvm.features.greedy import greedy_bytes
+from streamsvm.features.landmarks import sampler_bytes, spread_bytes
+from streamsvm.features.nystrom import CUT, part_rows, working_bytes
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.kernels import KERNELS
+from streamsvm.types import Layout, Store, Term
+
+SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
+THROUGH_OPERATORS = ("newton",)
+"""Solvers that see a block through margins, adjoint and gram only, and so take it as a factored pair."""
+CHUNK_BYTES = 4 << 20
+"""Of an embedding that a fit makes for itself."""
+FIRST_SAMPLE = 1024
+"""Rows the leverages are estimated from, at most."""
+CANDIDATES, MOST_CANDIDATES = 8, 20_000
+"""Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
+
+
+@dataclass(frozen=True, slots=True)
+class NystromRequest:
+    """Which features are asked for; gamma is resolved, so that it is known before anything is read."""
+
+    kernel: str
+    record: Any
+    landmarks: int
+    inner: Raw | Standardised
+    """From stored rows to what the kernel sees."""
+    bias: float = 1.0
+    sampling: str = "uniform"
+    file: str | None = None
+    """A .npy file of landmarks, rows as they are stored."""
+    seed: int = 0
+    cutoff: float = CUT
+    factored: bool = False
+    """Whether the solver takes a block as a factored pair."""
+    on_disk: bool = False
+    """Whether the features are written to a store and read from it."""
+
+    def describe(self) -> dict[str, Any]:
+        """The request as plain JSON."""
+        parameters = {name: float(value) for name, value in self.record._asdict().items()}
+        drawn = {"landmarks": self.landmarks, "sampling": self.file or self.sampling, "seed": self.seed}
+        return {"kernel": self.kernel, **parameters, **drawn, "cutoff": self.cutoff}
+
+
+def wanted(job: Any) -> bool:
+    """Whether a job asks for landmarks."""
+    return job.landmarks is not None or job.landmark_file is not None
+
+
+def request_of(job: Any, store: Store, inner: Raw | Standardised) -> NystromRequest | None:
+    """What a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
+    if not wanted(job):
+        return None
+    if job.landmarks is not None and job.landmark_file is not None:
+        raise UsageError("both a number of landmarks and a file of them are given", hint="leave one out")
+    if job.sampling not in SAMPLINGS:
+        raise UsageError(f"there is no sampling '{job.sampling}'", hint=f"choose from {', '.join(SAMPLINGS)}")
+    if job.landmarks is not None and job.landmarks < 1:
+        raise UsageError(f"{job.landmarks} landmarks: at least one is needed")
+    if not 0.0 < job.cutoff < 1.0:
+        raise UsageError(
+            f"a cutoff of {job.cutoff} is not a share of the largest eigenvalue", hint=f"for example {CUT}"
+        )
+    record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
+    count = job.landmarks if job.landmark_file is None else len(landmark_file(Path(job.landmark_file)))
+    count = min(count, store.layout.rows) if job.landmark_file is None else count
+    bias = float(getattr(job, "bias", 0.0))
+    return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
+
+
+def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardised) -> Any:
+    """The kernel with its width resolved from the store's statistics. Raises UsageError."""
+    kind = KERNELS[name]
+    unknown = [option for option in options if option not in kind._fields]
+    if unknown:
+        raise UsageError(f"kernel '{name}' has no setting '{unknown[0]}'", hint=f"it has: {', '.join(kind._fields)}")
+    settings = {option: float(value) for option, value in options.items()}
+    if "gamma" in kind._fields and "gamma" not in settings:
+        city_block = kind(**settings).city_block()
+        settings["gamma"] = resolved_gamma(gamma, store, inner, city_block=city_block)
+    degree = settings.get("degree", 1.0)
+    if degree < 1.0 or degree != int(degree):
+        raise UsageError(f"a degree of {degree} is not a whole number from 1 on", hint="for example degree=3")
+    return kind(**settings)
+
+
+def resolved_gamma(rule: str, store: Store, inner: Raw | Standardised, *, city_block: bool) -> float:
+    """The width as a number; the statistics are read only if the rule needs them."""
+    try:
+        return gamma_of(float(rule), np.zeros(1), np.zeros(1))
+    except ValueError:
+        pass
+    scaled = isinstance(inner, Standardised)
+    shift, scale = (inner.shift, inner.scale) if scaled else (None, None)  # type: ignore[union-attr]
+    mean, variance = moments_seen(store.statistics(), store.layout.rows, shift, scale)
+    return gamma_of(rule, mean, variance, city_block=city_block)
+
+
+def seen_layout(layout: Layout, landmarks: int) -> Layout:
+    """The data as a solver sees it through the map: dense, as many columns as landmarks at most, in parts."""
+    part = part_rows(landmarks)
+    chunks = tuple(min(part, rows - start) for rows in layout.chunks for start in range(0, rows, part))
+    return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None)
+
+
+def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> list[Term]:
+    """What the map holds: landmarks, projection, buffers; and while it is made, what that takes beyond the buffers and
+    beyond what is taken ``later``, when it is made.
+    """
+    m = request.landmarks
+    points = 4 * m * (layout.columns + 1)
+    buffers = working_bytes(m, m, factored=request.factored)
+    making = 36 * m * m + points
+    if request.sampling == "leverage":
+        making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)
+    if request.sampling == "kmeans++":
+        making = max(making, spread_bytes(spread_candidates(m, layout.rows), layout.columns, m) + points)
+    if request.sampling == "greedy":
+        making = max(making, greedy_bytes(m, layout.rows, layout.columns) + points)
+    disk = [Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written")]
+    return [
+        *(disk if request.on_disk else []),
+        Term("landmarks", points, f"{m} x {layout.columns} float32"),
+        Term("projection", 4 * m * m, f"{m} x {m} float32 at most"),
+        Term("feature buffers", buffers, f"{part_rows(m)} rows at a time"),
+        Term(
+            "factorisation",
+            max(0, making - buffers - later),
+            "the landmarks' kernel matrix in float64, before training",
+        ),
+    ]
+
+
+def spread_candidates(landmarks: int, rows: int) -> int:
+    """Rows that landmarks far from each other are chosen from."""
+    return min(rows, max(landmarks, min(CANDIDATES * landmarks, MOST_CANDIDATES)))
+
+
+def landmark_file(path: Path) -> Any:
+    """The array of a .npy file, not read yet. Raises MissingError, DataError."""
+    if not path.is_file():
+        raise MissingError(f"there is no file of landmarks at {path}", hint="a .npy array, one landmark a row")
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise DataError(f"{path} is not a .npy array of numbers", hint="np.save(path, rows)") from error

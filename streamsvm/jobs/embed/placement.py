@@ -1,0 +1,132 @@
+"""Features on disk or on the fly: estimated from rates measured here and now, said in the plan."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streamsvm.compute.blocks.operators import Factored, adjoint, margins
+from streamsvm.compute.kernel_values.gram import kernel_block, points_of
+from streamsvm.errors import UsageError
+from streamsvm.features.nystrom import part_rows
+from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.inspect.doctor import disk_speed
+from streamsvm.rows import Dense
+from streamsvm.schedule import budget
+from streamsvm.types import Store
+
+DISK, FLY, AUTO = "disk", "fly", "auto"
+DTYPES = {"float32": 4, "float16": 2, "int8": 1}
+PROBE_ROWS = 512
+SPARE = 2
+"""How many times the embedding must fit on the disk before it is written without being asked for."""
+USUAL_PASSES = 30
+"""Of a solver that does not say what is to be expected of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where the features live, and the figures that decided it; all times in seconds."""
+
+    where: str
+    why: str
+    dtype: str
+    map_seconds: float = 0.0
+    """One pass of making the features, as far as the solver needs them."""
+    read_seconds: float = 0.0
+    """One pass of reading them instead, or of looking at them, whichever takes longer."""
+    write_seconds: float = 0.0
+    passes: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """The choice as plain JSON."""
+        seconds = {"map": self.map_seconds, "read": self.read_seconds, "write": self.write_seconds}
+        return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}
+
+
+def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: tuple[int, int] | None) -> Choice:
+    """Disk or fly for a fit of so many ``expected`` passes, which make features of so many rows in all; None: of a
+    solver that takes all rows as features, in passes by the dozen.
+
+    On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
+    Raises UsageError.
+    """
+    if job.embedding not in (DISK, FLY, AUTO):
+        raise UsageError(f"there is no embedding '{job.embedding}'", hint="choose from auto, disk, fly")
+    if job.embedding_dtype not in DTYPES:
+        raise UsageError(f"there is no embedding dtype '{job.embedding_dtype}'", hint=f"one of {', '.join(DTYPES)}")
+    if job.embedding != AUTO:
+        return Choice(job.embedding, "asked for", job.embedding_dtype)
+    layout, m = store.layout, request.landmarks
+    rows, cost = layout.rows, measured_map(layout.columns, request)
+    if expected is None:
+        passes, fly = USUAL_PASSES, USUAL_PASSES * rows * (cost.features + cost.look)
+    else:
+        passes, formed = expected
+        fly = passes * rows * cost.through_pair + formed * cost.features
+    disk = disk_speed(Path(job.model).parent)
+    nbytes = rows * m * DTYPES[job.embedding_dtype]
+    cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
+    write, read = nbytes / disk["write"], max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.look)
+    kept = max(rows * cost.features, write) + passes * read
+    room = shutil.disk_usage(Path(job.model).parent).free > SPARE * nbytes
+    where = DISK if kept < fly and room else FLY
+    why = f"in {passes} passes an estimated {fly:.3g} s on the fly, {kept:.3g} s on disk" + (
+        "" if room else ": no room"
+    )
+    return Choice(where, why, job.embedding_dtype, fly / passes, read, write, passes)
+
+
+class MapCost(NamedTuple):
+    """Seconds a row."""
+
+    through_pair: float
+    """Kernel values, and looking at the row through them."""
+    features: float
+    """Making its features."""
+    look: float
+    """Looking at features that are there."""
+
+
+def measured_map(columns: int, request: NystromRequest) -> MapCost:
+    """What making and looking cost here and now, on random rows of that size."""
+    m, random = request.landmarks, np.random.default_rng(0)
+    X = Dense(random.random((PROBE_ROWS, columns), np.float32))
+    points, W = points_of(random.random((m, columns), np.float32)), random.random((m, m), np.float32)
+    values, features = (np.empty((PROBE_ROWS, m), np.float32) for _ in range(2))
+    w = np.zeros(m + 1)
+
+    def look(block: Any) -> None:
+        adjoint(block, margins(block, w) + 1.0, m)
+
+    def through_pair() -> None:
+        kernel_block(X, points, request.record, values)
+        look(Factored(values, W))
+
+    def in_full() -> None:
+        kernel_block(X, points, request.record, values)
+        np.matmul(values, W, out=features)
+
+    runs = (through_pair, lambda: look(Factored(values[:1], W)), in_full, lambda: look(Dense(features)))
+    with threadpool_limits(1):
+        pair, lifting, full, there = (_seconds(run) for run in runs)
+    # W w and W'(sum a k) are paid once a part, whatever its rows
+    through_pair_each = max(there, pair - lifting) / PROBE_ROWS + lifting / part_rows(m)
+    return MapCost(through_pair_each, full / PROBE_ROWS, there / PROBE_ROWS)
+
+
+def _seconds(action: Any) -> float:
+    """The best of three runs, after one that may compile; of this thread, so that a busy machine changes little."""
+    action()
+    times = []
+    for _ in range(3):
+        began = time.thread_time()
+        action()
+        times.append(time.thread_time() - began)
+    return min(times)

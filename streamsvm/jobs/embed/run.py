@@ -1,0 +1,90 @@
+"""embed: a store and a kernel in, a store of Nystrom features out, within the budget.
+
+The embedding carries its map. It is reused only where all it is made of is equal (``jobs.embed.builder``); how it is
+built, and goes on after a stop, is in ``jobs.embed.builder``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from streamsvm.config.units import mib
+from streamsvm.engine.executor import Executor, executor_for, task_limit
+from streamsvm.errors import UsageError
+from streamsvm.features.nystrom import CUT, part_rows
+from streamsvm.features.scaling import scaling_of
+from streamsvm.jobs.embed.builder import Builder, EmbedResult
+from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, request_of
+from streamsvm.jobs.embed.placement import DTYPES
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.store import open_store
+from streamsvm.types import Report, Store, Term, silent
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedJob:
+    """What ``streamsvm embed`` is asked for; the keys of a job file are these fields."""
+
+    store: str
+    embedding: str
+    kernel: str = "rbf"
+    kernel_options: dict[str, float] = field(default_factory=dict)
+    """Settings of the kernel beside gamma: coef0, degree."""
+    gamma: float | str = "scale"
+    """Width of the kernel: a number, 'scale' for 1 / (columns x variance), or 'mean-distance'."""
+    landmarks: int | None = 1000
+    landmark_file: str | None = None
+    """A .npy file of landmarks, rows as they are stored."""
+    sampling: str = "uniform"
+    """How landmarks are drawn: 'uniform', 'leverage' (one pass more), 'kmeans++' (far from each other), 'greedy' (by labels)."""
+    cutoff: float = CUT
+    """Directions of the landmarks' kernel matrix with less than this share of its largest eigenvalue are left out."""
+    standardize: bool = False
+    dtype: str = "float32"
+    """Of the features on disk: float32, float16, or int8 with a scale a column."""
+    chunk_bytes: int = 4 << 20
+    memory: int | None = None
+    """Bytes of anonymous memory the process may use."""
+    seed: int = 0
+    prefetch: int = 2
+    overwrite: bool = False
+    cluster: str | None = None
+    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UsageError(f"there is no dtype '{self.dtype}'", hint=f"choose from {', '.join(DTYPES)}")
+
+
+def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
+    """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
+    with executor_for(job, executor) as found, threadpool_limits(1):
+        # a second BLAS thread fights reader and writer for their core
+        job = job if found is None else replace(job, memory=task_limit(found, job.memory))
+        store = open_store(job.store)
+        inner = scaling_of(store, standardize=job.standardize, bias=0.0)
+        request = request_of(job, store, inner)
+        if request is None:
+            raise UsageError("how many landmarks?", hint="--landmarks 1000")
+        embed_plan(job, store, request).check("")
+        return Builder(store, request, Path(job.embedding), job, report, found).build()
+
+
+def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:
+    """What building holds."""
+    m = request.landmarks
+    chunk = max(job.chunk_bytes, 4 * m)
+    terms = [*budget.base_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
+    terms += [t for t in memory_terms(request, store.layout) if t.name != "feature buffers"]
+    terms.append(Term("kernel values", 4 * part_rows(m) * m, f"{part_rows(m)} rows at a time"))
+    terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
+    if job.dtype == "int8":
+        terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
+    return MemoryPlan(tuple(terms), budget.memory_limit(job.memory), resident=True, kept=False, retain=True)

@@ -1,0 +1,189 @@
+"""The fit loop over many workers: a round is a pass over all groups side by side, joined and closed there.
+
+Batch solvers only sum up in a pass. Their groups are fixed by the layout, joined two by two in a fixed tree on the
+workers, and the pass is closed there too (``closing``), so that one, two or four workers, and this process alone, find
+the same bits. A run without a cluster sums over chunk after chunk instead: it finds the same numbers up to rounding, and
+the same bits where there is one group.
+
+Row-wise solvers move while they go. There are few groups, as many as workers unless ``groups`` says so, because they
+lose touch with each other: a solver joins what came of all copies of its state at once, in the order of the groups. One
+with per-row state is told how many copies there are (its setting ``parts``: CoCoA+ for dual coordinate descent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streamsvm.engine.executor import Executor, Joins, Task, Tell, task_limit
+from streamsvm.engine.partition import Group, dealt, neighbours
+from streamsvm.engine.progress import Teller
+from streamsvm.engine.state_files import GroupRows, Home, Sidecar, Versions
+from streamsvm.engine.state_transfer import packed, unpacked
+from streamsvm.engine.task import Closed, Join, Partial, Round, Work, close_round, visit_group
+from streamsvm.engine.trainer import Judge, Keeper, Unkept
+from streamsvm.engine.training import Run, Training
+from streamsvm.errors import ClusterError, UsageError
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs.fit.plan import FitJob, Plan, choose_solver
+from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
+from streamsvm.solvers import SOLVERS
+from streamsvm.store import open_store
+from streamsvm.types import Layout, Problem, Report, Stop, Store
+
+TOGETHER_MOST = KEPT_MOST
+"""Bytes of a group up to which its rows are visited as one block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A fit as it is spread: what the tasks need to know, and over which groups."""
+
+    work: Work
+    groups: list[Group]
+    layout: Layout
+    needs: int
+
+    @property
+    def batch(self) -> bool:
+        return not self.work.solver.shuffled
+
+
+def spread_job(job: FitJob, executor: Executor) -> FitJob:
+    """The job with what the cluster decides: memory of a task, and groups where the result depends on them."""
+    groups, memory = job.groups, task_limit(executor, job.memory)
+    if groups is None and SOLVERS[choose_solver(job, open_store(job.store).layout)[0]].shuffled:
+        groups = max(2, executor.threads)
+    return replace(job, groups=groups, memory=memory)
+
+
+def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
+    """Decide the groups. Raises UsageError for a solver that has nothing to join."""
+    solver: Any = plan.solver
+    layout = store.layout
+    groups = dealt(layout, job.groups or 2) if solver.shuffled else neighbours(layout, job.groups)
+    if solver.row_state and solver.shuffled:
+        solver = replace(solver, parts=len(groups))
+    _check_joins(solver, plan)
+    sidecars = tuple(Sidecar(directory.resolve(), state, len(plan.problems)) for state in solver.row_state)
+    work = Work(
+        str(Path(store.name).resolve()), store.digest, solver, tuple(plan.problems), plan.features, job.seed,
+        depth=1, retain=plan.memory.retain, together=_together(plan, layout, len(groups)), sidecars=sidecars,
+        chunks=getattr(store, "chunks", None),
+        home=Home(directory.resolve(), solver.at_home) if getattr(solver, "at_home", ()) else None,
+    )  # fmt: skip
+    return Spread(work, groups, layout, plan.memory.total)
+
+
+def _check_joins(solver: Any, plan: Plan) -> None:
+    try:
+        solver.merge([solver.start(plan.problems[0])])
+    except NotImplementedError as error:
+        raise UsageError(
+            f"solver '{plan.solver_name}' does not run on a cluster", hint="leave out --cluster"
+        ) from error
+
+
+def _together(plan: Plan, layout: Layout, groups: int) -> bool:
+    """Whether a group is small enough to be one block; only then are rows met in random order over all of it."""
+    wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardised)
+    held = 2 * layout.bytes_per_pass // groups
+    fits = plan.memory.kept or held <= plan.memory.limit - plan.memory.total
+    return wanted and fits and held <= TOGETHER_MOST
+
+
+class SpreadTrainer:
+    """Like ``engine.trainer.Trainer``, through an executor."""
+
+    def __init__(self, spread: Spread, executor: Executor, report: Report) -> None:
+        self._spread, self._executor, self._report = spread, executor, report
+        self.judge: Judge | None = None
+        work = spread.work
+        self._solver = work.solver
+        self.result = Training([Run(p, self._solver.start(p)) for p in work.problems])
+        self._versions = Versions()
+        on_disk: dict[str, Any] = {
+            car.state.name: GroupRows(car, spread.layout, spread.groups, self._versions) for car in work.sidecars
+        }
+        self.result.row_states = on_disk | ({"home": self._versions} if work.home else {})
+        self._task = Task("fit", visit_group, spread.needs)
+        self._teller = Teller(self.result, report)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
+        """Round after round until every certificate is exact and small enough, or ``stop`` says so."""
+        result, keeper = self.result, keeper or Unkept()
+        keeper.resume(result)
+        before, shared = result.seconds, self._executor.share(self._spread.work)
+        while True:
+            keeper.around()
+            if self.judge is None or not self.judge.behind(result):
+                result.begin(stop, self._solver)
+                self._round(shared, keeper)
+            if self.judge is not None:
+                with self._resumable(keeper):
+                    self.judge.look(result)
+            result.seconds = before + self._teller.pace.seconds
+            if result.over(late=self._teller.pace.seconds > stop.seconds):
+                return result
+            keeper.between(result)
+
+    def again(self, solver: Any, problems: list[Problem], before: Training) -> SpreadTrainer:
+        """Another one over the same groups; it counts on from what was spent ``before``."""
+        work = replace(self._spread.work, solver=solver, problems=tuple(problems), sidecars=(), home=None)
+        other = SpreadTrainer(replace(self._spread, work=work), self._executor, self._report)
+        other.result.count_on(before)
+        return other
+
+    def _round(self, shared: Any, keeper: Keeper) -> None:
+        result, home = self.result, self._spread.work.home
+        active = result.active()
+        states = tuple((k, packed(home.without(run.state) if home else run.state)) for k, run in active)
+        begun = Round(result.passes, states, self._versions.version, self._versions.drop(), bounds={})
+        with self._resumable(keeper):
+            closed = self._closed(shared, begun, self._meanwhile(keeper))
+        self._versions.advance()
+        result.passes += 1
+        result.bytes_read += self._spread.layout.bytes_per_pass
+        result.waited += closed.waited / self._executor.threads
+        result.peak = max(result.peak, closed.peak, anonymous_bytes())
+        for (k, run), state, certificate in zip(active, closed.states, closed.certificates, strict=True):
+            run.state = unpacked(state)
+            run.certified(certificate)
+            self._teller.certificate(k, run)
+
+    @contextmanager
+    def _resumable(self, keeper: Keeper) -> Iterator[None]:
+        """Save what there is when the cluster is lost, and say what a user of a fit can do besides."""
+        try:
+            yield
+        except ClusterError as error:
+            keeper.save(self.result)
+            hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
+            raise ClusterError(error.message, hint=hint, code=error.code) from error
+
+    def _closed(self, shared: Any, begun: Round, tell: Tell) -> Closed:
+        """One pass over all groups. Nothing on the driver has changed if it fails."""
+        groups, work, given = self._spread.groups, self._spread.work, self._executor.share(begun)
+        if self._spread.batch:
+            joins = Joins(Join(work.solver), close_round)
+            found: Closed = self._executor.reduce(self._task, groups, joins, (shared, given), tell)
+            return found
+        parts = list(self._executor.map(self._task, groups, (shared, given), tell))
+        joined = [work.solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
+        seconds, waited = sum(p.seconds for p in parts), sum(p.waited for p in parts)
+        return close_round(Partial(0, len(parts), joined, seconds, waited, max(p.peak for p in parts)), work, begun)
+
+    def _meanwhile(self, keeper: Keeper) -> Tell:
+        """What is done while workers work: what is asked from outside is heard, and progress told."""
+
+        def tell(done: int) -> None:
+            keeper.between(self.result)
+            self._teller.rows(sum(g.rows for g in self._spread.groups[:done]), self._spread.layout.rows)
+
+        return tell

@@ -1,0 +1,54 @@
+"""The dual variables behind a certificate, as a file: with them anyone can recompute the bound (tools/audit.py).
+
+Coordinate methods have them as state of their rows. Newton's method knows a point whose slopes they are (a ``Witness``):
+another reading of the store writes a_i = t C_i (-h'(m_i)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.engine.trainer import view_of
+from streamsvm.engine.training import Run, Training
+from streamsvm.jobs.fit.plan import Plan
+from streamsvm.rows import Float64
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.solvers.point_evaluation import Witness, slopes_at
+from streamsvm.types import Block, Store
+
+
+def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
+    """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,)."""
+    problems, rows = len(training.runs), store.layout.rows
+    with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
+        durable.write_npy(path, (rows,) if problems == 1 else (problems, rows), parts)
+
+
+def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
+    """Those of problem k, chunk by chunk."""
+    if "alpha" in training.row_states:
+        states = training.row_states["alpha"]
+        return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
+    solver: Any = plan.solver
+    return _of_witness(store, plan.features, training.runs[k], solver.witness(training.runs[k].state))
+
+
+def _of_witness(store: Store, features: Any, run: Run, witness: Witness) -> Iterator[Float64]:
+    """a_i = t C_i (-h'(m_i)) of every row, held-out ones 0."""
+    layout, problem = store.layout, run.problem
+    with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
+        for visit, chunk, order in stream:
+            y, s = view_of(problem, chunk.codes, chunk.weight)
+            if visit.chunk in problem.held_out:
+                yield np.zeros(len(y))
+                continue
+            for part in features.parts(chunk.X):
+                at = slice(part.start, part.stop)
+                yield slopes_at(problem, witness, Block(part.X, y[at], s[at], visit.chunk, 0, order[at], 0, False, {}))

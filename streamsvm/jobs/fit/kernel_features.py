@@ -1,0 +1,63 @@
+"""The step between plan and training where kernel features come to be: the map, and what the solver reads through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streamsvm.engine.executor import Executor
+from streamsvm.errors import UsageError
+from streamsvm.features.mapfile import read_map
+from streamsvm.features.nystrom import Embedded
+from streamsvm.jobs.embed.builder import Builder
+from streamsvm.jobs.embed.kernel_map import make_map
+from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
+from streamsvm.jobs.embed.placement import DISK
+from streamsvm.jobs.fit.plan import FitJob, Plan
+from streamsvm.schedule import budget
+from streamsvm.store import open_store
+from streamsvm.types import Report, Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """How a fit has its embedding built."""
+
+    dtype: str
+    prefetch: int
+    chunk_bytes: int = CHUNK_BYTES
+    overwrite: bool = True
+
+
+def with_features(  # noqa: PLR0917  what ``fit`` has at hand
+    job: FitJob, store: Any, plan: Plan, run: Path, report: Report, executor: Executor | None = None
+) -> tuple[Store, Plan]:
+    """The store to train on and the plan with its map: as they are where there are no kernel features."""
+    request = plan.request
+    if request is None:
+        return _of_embedding(job, store, plan)
+    if plan.embedding is not None and plan.embedding.where == DISK:
+        build = _Build(plan.embedding.dtype, job.prefetch)
+        found = Builder(store, request, run / "embedding.zarr", build, report, executor).build()
+        features = Embedded(found.projection, job.bias)
+        seen: Store = open_store(found.embedding)
+        retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
+        plan = replace(plan, memory=replace(plan.memory, retain=retain))
+        return seen, _changed(plan, features)
+    return store, _changed(plan, make_map(request, store, report, job.prefetch))
+
+
+def _changed(plan: Plan, features: Any) -> Plan:
+    problems = [replace(problem, columns=features.columns) for problem in plan.problems]
+    return replace(plan, features=features, problems=problems)
+
+
+def _of_embedding(job: FitJob, store: Any, plan: Plan) -> tuple[Store, Plan]:
+    """A store that is an embedding carries its map: the model will be one of the rows it was made from."""
+    seal = store.facts.get("map")
+    if seal is None:
+        return store, plan
+    if job.standardize:
+        raise UsageError("an embedding is not standardised again", hint="leave out --standardize, or give it to embed")
+    return store, replace(plan, features=Embedded(read_map(store.root, seal), job.bias))

@@ -1,0 +1,104 @@
+"""Fits that evaluate the kernel on the rows themselves: which solver, how many rows it holds, the model that comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.blocks.row_selection import take
+from streamsvm.errors import UsageError
+from streamsvm.features.expansion import Expansion
+from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.jobs.embed import kernel_request
+from streamsvm.kernels import KERNELS
+from streamsvm.rows import Float64, row_stack
+from streamsvm.types import Store, SupportSolution
+
+SOLVERS = ("decomposition", "blended", "fw", "mfw", "swap", "partan")
+"""They take the kernel itself, not features."""
+LEAST_POOL = 1024
+LEAST_CACHE = 8 << 20
+
+
+def chosen(job: Any) -> bool:
+    """Whether a job asks for a kernel and no landmarks."""
+    return job.kernel != "linear" and not kernel_request.wanted(job)
+
+
+def solver_for(job: Any) -> tuple[str, str]:
+    """The solver for a kernel without landmarks, and why.
+
+    A gap on the simplex, or a bias that is regularised because it may not be free, is blended's. To a small relative gap
+    decomposition is far quicker for the squared hinge too: its pairs leave the bias alone, those on the simplex do not.
+    """
+    if job.loss == "squared_hinge" and ("epsilon" in job.options or job.bias == 0.0):
+        return "blended", "exact kernel, squared hinge on the simplex"
+    return "decomposition", f"exact kernel, {job.loss}"
+
+
+def kernel_of(job: Any, name: str, store: Store, inner: Raw | Standardised) -> Any:
+    """The kernel's record for a solver that wants one, else None. Raises UsageError when the two do not go together."""
+    if name not in SOLVERS:
+        if chosen(job):
+            hint = f"give --landmarks, or choose from {', '.join(SOLVERS)}"
+            raise UsageError(f"solver '{name}' knows no kernel of its own", hint=hint)
+        return None
+    if kernel_request.wanted(job):
+        raise UsageError(f"solver '{name}' evaluates the kernel exactly", hint="leave out the landmarks")
+    if name == "decomposition" and job.bias == 0.0:
+        raise UsageError("decomposition has a free bias", hint="leave out the bias, or use the squared hinge")
+    return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
+
+
+def sized(solver: Any, rows: int, options: dict[str, Any]) -> Any:
+    """The solver with as many rows in memory as serve it, unless they were asked for."""
+    return solver if "pool" in options else replace(solver, pool=max(solver.pool, int(solver.share * rows)))
+
+
+def smaller(solver: Any) -> Any:
+    """The same solver with less in memory: the cache of columns goes before rows do; None at the least.
+
+    Where rows go, the support is bounded too, if the solver knows how: at twice the rows that come in at a time.
+    """
+    cache = getattr(solver, "cache", 0)
+    if cache >= 2 * LEAST_CACHE:
+        return replace(solver, cache=cache // 2)
+    if solver.pool < 2 * LEAST_POOL:
+        return None
+    bound = {"keep": min(solver.keep or solver.pool, 2 * (solver.pool // 2))} if hasattr(solver, "keep") else {}
+    return replace(solver, pool=solver.pool // 2, **bound)
+
+
+def options_of(job: Any) -> dict[str, Any]:
+    """The solver's settings, what has an option of its own among them."""
+    return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
+
+
+def remedy(solver: Any) -> str:
+    """What would help a solver with a kernel that does not fit."""
+    return ", or a shorter model, --max-support 1000" if getattr(solver, "max_support", 1) == 0 else ""
+
+
+def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSolution]) -> tuple[Float64, Expansion]:
+    """Weights (problems, points + 1) and the points all problems share: each support row once."""
+    index = np.unique(np.concatenate([s.numbers for s in solutions]))
+    weights = np.zeros((len(solutions), len(index) + 1))
+    rows, known = [], np.empty(0, np.int64)
+    for k, s in enumerate(solutions):
+        weights[k, np.searchsorted(index, s.numbers)] = s.coefficients
+        weights[k, -1] = s.intercept
+        fresh = np.flatnonzero(~np.isin(s.numbers, known))
+        rows.append(take(s.points, fresh) if len(fresh) < len(s.numbers) else s.points)
+        known = np.concatenate([known, s.numbers[fresh]])
+    points = take(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
+    parameters = {field: float(value) for field, value in kernel._asdict().items()}
+    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardised) else (None, None)
+    points = points._replace(bias=0.0)
+    return weights, Expansion(name_of(kernel), parameters, points, columns, shift, scale)
+
+
+def name_of(kernel: Any) -> str:
+    """The kernel's name in the registry."""
+    return next(name for name in KERNELS if KERNELS[name] is type(kernel))

@@ -1,0 +1,85 @@
+"""What a fit will hold in memory, and what is given up where that is too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.config.units import mib
+from streamsvm.jobs.apply.row_batches import held_terms
+from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.fit import kernel_machine
+from streamsvm.jobs.fit.warm_start import warm_terms
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.types import Layout, Problem, Solver, Store, Term
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.fit.plan import FitJob
+
+
+def plan_memory(
+    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None = None
+) -> MemoryPlan:
+    """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
+    layout = store.layout
+    seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks)
+    costs = [solver.cost(problem, seen) for problem in problems]
+    limit = budget.memory_limit(job.memory)
+    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
+    terms += warm_terms(problems) + held_terms(job.validation, layout, len(problems))
+    terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
+    scratch = sum(c.per_block_row for c in costs)
+    terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))
+    if request is not None:
+        terms += kernel_request.memory_terms(request, layout, sum(c.fixed for c in costs))
+    if job.standardize:
+        terms.append(Term("column statistics", 48 * layout.columns, "to standardise"))
+    per_row = sum(c.per_row for c in costs)
+    resident = Term("per-row state", per_row * layout.rows, f"{per_row} bytes a row, in memory")
+    beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
+    fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
+    terms.append(resident if fits else beside)
+    keep = budget.keep_term(layout, job.prefetch, scratch) if request is None else None
+    kept = keep is not None and sum(t.nbytes for t in terms) + keep.nbytes <= limit
+    terms += [keep] if keep and kept else []
+    retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
+    return MemoryPlan(tuple(terms), limit, fits, kept, retain)
+
+
+def fitted(
+    job: FitJob, store: Store, solver: Any, problems: list[Problem], request: NystromRequest | None
+) -> tuple[Any, MemoryPlan]:
+    """The solver as it fits the memory limit, with less in memory than it would like if need be, and what that holds."""
+    memory = plan_memory(job, store, solver, problems, request)
+    while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
+        solver, memory = less, plan_memory(job, store, less, problems, request)
+    return solver, memory
+
+
+def remedy_for(layout: Layout, job: FitJob) -> str:
+    """What else would help, beside more memory."""
+    return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
+
+
+def _smaller(job: FitJob, solver: Any, problem: Problem) -> Any:
+    """The same solver with fewer rows in memory than it would like; None where that is the user's choice, or the least."""
+    if problem.kernel is not None:
+        return kernel_machine.smaller(solver)
+    shrink = getattr(solver, "smaller", None)
+    return shrink(problem) if shrink is not None and "sample" not in job.options else None
+
+
+def most_landmarks(
+    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest
+) -> int:
+    """The largest number of landmarks the memory limit leaves room for; 0 when there is none."""
+    low, high = 0, request.landmarks
+    while low < high - 1:
+        middle = (low + high) // 2
+        smaller = replace(request, landmarks=middle)
+        seen = [replace(problem, columns=middle) for problem in problems]
+        plan = plan_memory(job, store, solver, seen, smaller)
+        low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
+    return low

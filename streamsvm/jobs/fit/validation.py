@@ -1,0 +1,210 @@
+"""Held-out rows: which they are, the error a fit has on them after each pass, and the weights that were best.
+
+A part of the chunks, drawn by seed, or rows from elsewhere; training does not see them (column statistics, which know no
+labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engine.executor import Executor
+from streamsvm.engine.trainer import Trainer
+from streamsvm.engine.training import Training
+from streamsvm.errors import UsageError
+from streamsvm.jobs.apply.mistakes import Mistakes, mistakes
+from streamsvm.jobs.apply.row_batches import Portions, portions
+from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.fit.distributed import SpreadTrainer
+from streamsvm.jobs.fit.held_out_tasks import SpreadMistakes
+from streamsvm.jobs.fit.plan import FitJob, Plan
+from streamsvm.model import Model
+from streamsvm.rows import Float64
+from streamsvm.solvers.appraisal import Appraisal
+from streamsvm.store import open_store
+from streamsvm.store.foreign import foreign_format
+from streamsvm.store.sources import SourceOptions
+from streamsvm.store.views.subset import Section
+from streamsvm.types import Certificate, KernelSolution, LinearSolution, Report, Stop
+
+
+def opened(job: FitJob) -> tuple[Any, Any]:
+    """The store to train on, and the part of it that is held out, or None. Raises UsageError and what opening raises."""
+    store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)
+    if job.validation is None and job.patience is not None:
+        raise UsageError("--patience waits for the error on held-out rows", hint="give --validation too")
+    if job.patience is not None and job.patience < 1:
+        raise UsageError(f"--patience {job.patience}: at least one pass")
+    if job.validation is not None and store.facts.get("map") is not None:
+        raise UsageError("rows of an embedding are not held out", hint="fit the rows it was made of, with --landmarks")
+    if not isinstance(job.validation, float | int):
+        return store, None
+    if kernel_request.wanted(job):
+        raise UsageError("chunks are held out of linear fits only", hint="give --validation a store of its own")
+    training, held = drawn(len(store.layout.chunks), float(job.validation), job.seed)
+    parts = [Section(store, chunks, census_of(store, chunks)) for chunks in (training, held)]
+    if min(parts[0].layout.counts) == 0:
+        raise UsageError(
+            "the chunks that are not held out lack a class: classes are not spread over the store",
+            hint="ingest with --shuffle, or give --validation a store of its own",
+        )
+    return parts[0], parts[1]
+
+
+def drawn(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+    """The chunks to train on and those held out, at least one of each. Raises UsageError."""
+    if not 0.0 < share < 1.0:
+        raise UsageError(f"--validation {share:g} is no part of the rows", hint="between 0 and 1, or a store")
+    if chunks < 2:
+        raise UsageError(
+            "the store has one chunk, none can be held out",
+            hint="ingest with smaller chunks (--chunk 256KiB), or give --validation a store",
+        )
+    count = min(chunks - 1, max(1, round(share * chunks)))
+    order = np.random.default_rng((seed, chunks)).permutation(chunks).tolist()
+    return sorted(order[count:]), sorted(order[:count])
+
+
+def census_of(store: Any, chunks: list[int]) -> tuple[int, ...]:
+    """Rows of each class in some chunks."""
+    table = np.zeros((len(chunks), len(store.layout.classes)), np.int64)
+    for row, chunk in zip(table, chunks, strict=True):
+        row[: len(store.census[chunk])] = store.census[chunk]
+    return tuple(table.sum(axis=0).tolist())
+
+
+@dataclass(slots=True)
+class Judge:
+    """Looks at a training after each pass. What it remembers is in ``Training.held``, by the text of each C."""
+
+    plan: Plan
+    count: Callable[[Model, int], Mistakes]
+    """See ``mistakes``: of so many models on the held-out rows."""
+    patience: int | None
+    report: Report
+    _groups: dict[float, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        problems = self.plan.problems
+        self._groups = {C: [k for k, p in enumerate(problems) if p.C == C] for C in self.plan.costs}
+
+    def look(self, training: Training) -> None:
+        """Compare the weights each problem would answer with now; end those whose error has not fallen for long."""
+        open_now = {C: ks for C, ks in self._groups.items() if not training.held.get(repr(C), {}).get("over")}
+        found = {C: [self._weights(training, k) for k in ks] for C, ks in open_now.items()}
+        for (C, weights), error in zip(found.items(), self._errors(list(found.values())), strict=True):
+            runs = [training.runs[k] for k in open_now[C]]
+            over = training.ending or all(run.done for run in runs)
+            known = training.held.get(repr(C))
+            if known is None or error < known["error"] or (over and error == known["error"]):
+                known = {"error": error, "pass": training.passes, "weights": weights, "final": over}
+            late = self.patience is not None and training.passes - known["pass"] >= self.patience
+            known |= {"over": over or late, "stopped": late and not over, "looked": training.passes}
+            training.held[repr(C)] = known
+            for run in runs:
+                run.done = run.done or late
+            best = {"best": known["error"], "best_pass": known["pass"]}
+            self.report({"event": "validation", "pass": training.passes, "C": C, "error": error, **best})
+
+    def behind(self, training: Training) -> bool:
+        """Whether the last pass has not been looked at: a cluster may be lost in between."""
+        return max((known["looked"] for known in training.held.values()), default=0) < training.passes
+
+    def _weights(self, training: Training, k: int) -> Float64:
+        run, solver = training.runs[k], self.plan.solver
+        settled = run.done or training.ending
+        found: Any = solver.solution(run.state) if settled else solver.candidate(run.state)  # type: ignore[attr-defined]
+        return found.w if settled else found
+
+    def _errors(self, groups: list[list[Float64]]) -> list[float]:
+        """The share of held-out rows each group of weights is wrong about: one reading for all."""
+        plan = self.plan
+        folded = [fold(plan, LinearSolution(w, plan.problems[0].bias)) for weights in groups for w in weights]
+        if not folded:
+            return []
+        model = Model(np.array(folded), plan.class_names, {}, plan.features.expansion)
+        return self.count(model, len(groups)).shares
+
+    def chosen(self, plan: Plan, training: Training, trainer: Trainer | SpreadTrainer) -> tuple[Plan, Training]:
+        """The training with the best weights in place of the last ones, certified by one pass more if they differ."""
+        held = training.held
+        if all(known["final"] for known in held.values()):
+            return plan, training
+        weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, held[repr(C)]["weights"], strict=True)}
+        problems = [replace(problem, warm=weights[k]) for k, problem in enumerate(plan.problems)]
+        again = trainer.again(Appraisal(), problems, training)
+        status, appraised = training.status, again.train(Stop(training.passes + 1))
+        for run, before in zip(appraised.runs, training.runs, strict=True):
+            assert run.certificate is not None
+            known = -np.inf if before.certificate is None else before.certificate.dual
+            run.certificate = Certificate(run.certificate.primal, max(run.certificate.dual, known))
+        appraised.reads_repeated += training.reads_repeated
+        appraised.status, appraised.held, appraised.row_states = status, held, training.row_states
+        return replace(plan, solver=Appraisal()), appraised
+
+
+def judge_of(job: FitJob, plan: Plan, held: Any, report: Report, executor: Executor | None) -> Judge | None:
+    """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
+    if job.validation is None:
+        return None
+    if not hasattr(plan.solver, "candidate") or job.dual:
+        what = (
+            "--dual writes what belongs to the last pass" if job.dual else f"solver '{plan.solver_name}' has no weights"
+        )
+        raise UsageError(f"{what}, not to the one --validation chooses", hint="leave out one of the two")
+    if held is None:
+        rows = rows_of_store(job, plan)
+    else:
+        rows = Portions(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
+    if executor is None:
+        return Judge(plan, partial(mistakes, rows), job.patience, report)
+    return Judge(plan, SpreadMistakes(held or open_store(str(job.validation)), executor), job.patience, report)
+
+
+def rows_of_store(job: FitJob, plan: Plan) -> Portions:
+    """The rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
+    path = Path(str(job.validation))
+    if path.exists() and not (path.is_dir() and foreign_format(path) is None):
+        raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
+    names = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts.get("names")
+    return portions(replace(_shape(plan), provenance={"names": names}), (str(path),), SourceOptions())
+
+
+def _shape(plan: Plan) -> Model:
+    """A model of the fit's columns and classes, all zero."""
+    return Model(np.zeros((len(plan.problems) // len(plan.costs), 1 + plan.layout.columns)), plan.class_names)
+
+
+def fold(plan: Plan, solution: LinearSolution) -> Float64:
+    """A row of a model's weights: of stored columns, or of kernel points; the constant last."""
+    found = plan.features.fold(solution)
+    if isinstance(found, KernelSolution):
+        return np.append(found.coefficients, found.intercept)
+    return np.append(found.w[:-1], found.bias * found.w[-1])
+
+
+def best_cost(costs: list[float], training: Training) -> float:
+    """The C of least error on the held-out rows, the smallest of several; without such rows the last one."""
+    if not training.held:
+        return costs[-1]
+    return min(costs, key=lambda C: (training.held[repr(C)]["error"], C))
+
+
+def verdict(costs: list[float], training: Training) -> dict[str, Any] | None:
+    """What the held-out rows said, as plain JSON."""
+    if not training.held:
+        return None
+    errors = {f"{C:g}": training.held[repr(C)]["error"] for C in costs}
+    best = best_cost(costs, training)
+    return {
+        "C": best,
+        "error": training.held[repr(best)]["error"],
+        "pass": training.held[repr(best)]["pass"],
+        "errors": errors,
+    }

@@ -1,0 +1,47 @@
+"""Rows on their way into the stores: counted, their labels looked at, told of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from streamsvm.engine.progress import Pace
+from streamsvm.errors import DataError
+from streamsvm.jobs.ingest.outputs import Stores
+from streamsvm.rows import row_count
+from streamsvm.store.format.labels import Labels, added, few_labels
+from streamsvm.store.format.row_layout import in_layout
+from streamsvm.types import Batch, Report
+
+
+@dataclass(slots=True)
+class Tally:
+    """Rows written so far and their labels."""
+
+    coder: Labels
+    rows: int = 0
+    test_rows: int = 0
+    counts: list[int] = field(default_factory=list)
+    """Rows of each class."""
+    labels: dict[int, set[str]] = field(default_factory=dict)
+    """Those of each file, by its position; as long as there are no more than two."""
+    pace: Pace = field(default_factory=Pace)
+
+    def store(self, batch: Batch, file: int, stores: Stores, columns: int | None) -> None:
+        """Append a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
+        rows = row_count(batch.X)
+        if len(batch.labels) != rows:
+            raise DataError(
+                f"{rows} rows have {len(batch.labels)} labels", code="E-ROWS", hint="check the label source"
+            )
+        codes = self.coder.codes(batch.labels)
+        X = in_layout(batch.X, sparse=stores.sparse, columns=columns)
+        self.test_rows += stores.append(X, codes, batch.weight, self.rows)
+        self.rows += rows
+        self.counts = added(self.counts, codes)
+        few_labels(batch.labels, self.labels.setdefault(file, set()))
+
+    def tell(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
+        """Report ``read`` of ``total`` bytes, not too often."""
+        if last or self.pace.due():
+            event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": self.pace.seconds}
+            report(event | {"total_bytes": total, "done": last})

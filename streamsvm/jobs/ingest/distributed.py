@@ -1,0 +1,158 @@
+"""Files read by many workers, one file a task; the driver sees them as one source, in the order they were named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.part_stores import build_part, chunks_of, part_path
+from streamsvm.errors import DataError, UsageError
+from streamsvm.store.format.labels import Census
+from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
+from streamsvm.types import Batch
+
+NUMBERS = "f"
+
+
+class FilePart(NamedTuple):
+    """One file, its place among the others, and its size and age: it must not change under the job."""
+
+    number: int
+    path: str
+    size: int
+    age: int
+
+
+class FileFacts(NamedTuple):
+    """What is known of a file once it was read."""
+
+    part: FilePart
+    key: str
+    file: dict[str, Any]
+    notices: dict[str, int]
+    columns: int
+    rows: int
+    labels: tuple[str, ...]
+    """The labels its codes stand for."""
+    kind: str
+    """'f': the labels are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestWork:
+    """How files are read, and where the parts go."""
+
+    directory: Path
+    options: SourceOptions
+
+
+class SpreadSource:
+    """See ``store.sources.Source``."""
+
+    def __init__(self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path) -> None:
+        self._whole = open_source(paths, options)
+        self._paths, self._executor = [Path(p).resolve() for p in paths], executor
+        self._directory, self._options = directory.resolve(), options
+        self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+
+    def batches(self) -> Iterator[Batch]:
+        """All rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
+        work = IngestWork(self._directory, self._agreed())
+        parts = [_part(k, path) for k, path in enumerate(self._paths)]
+        shared = (self._executor.share(work),)
+        for found in self._executor.map(Task("ingest", read_file), parts, shared):
+            self.sources.append(SourceFile(**found.file))
+            for what, count in found.notices.items():
+                self.notices[what] += count
+            self.columns = max(self.columns or 0, found.columns)
+            yield from _batches(self._directory, found)
+
+    def encoding(self) -> dict[str, Any]:
+        """What a second reading must go by."""
+        known = self._whole.encoding()
+        return known | {"columns": self.columns} if "columns" in known else known
+
+    def _agreed(self) -> SourceOptions:
+        """What all files are read by: where the first rows decide something they decide it for all files."""
+        if not self.sparse or self._options.index_base is not None:
+            return self._same_columns()
+        next(self._whole.batches(), None)
+        return replace(self._options, format="svmlight", index_base=self._whole.encoding().get("index_base"))
+
+    def _same_columns(self) -> SourceOptions:
+        known = self._whole.encoding()
+        return options_from(known) if "schema" in known else self._options
+
+
+def read_file(part: FilePart, work: IngestWork) -> FileFacts:
+    """The task: a file as a part. Raises DataError, StorageError."""
+    now = _part(part.number, Path(part.path))
+    if now != part:
+        raise DataError(f"{part.path} has changed", code="E-CHANGED", hint="run the job again when it is complete")
+    key = _key(part, work)
+    source = open_source([part.path], work.options)
+
+    def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
+        coder, kind, rows = Census(), NUMBERS, 0
+        for batch in source.batches():
+            if not len(batch.labels):
+                raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="say where they are: --label")
+            kind = NUMBERS if batch.labels.dtype.kind in "fiu" else "U"
+            writer.append(batch.X, coder.codes(batch.labels), batch.weight)
+            rows += len(batch.labels)
+        facts = {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
+        return tuple(coder.classes), source.columns or 0, facts | {"labels": coder.classes, "columns": source.columns}
+
+    facts = build_part(work.directory, part.number, key, sparse=source.sparse, fill=fill)
+    known = (facts["file"], facts["notices"], facts["columns"], facts["rows"], tuple(facts["labels"]), facts["kind"])
+    return FileFacts(part, key, *known)
+
+
+def _batches(directory: Path, found: FileFacts) -> Iterator[Batch]:
+    table = np.array(found.labels, np.float64 if found.kind == NUMBERS else np.str_)
+    for chunk in chunks_of(part_path(directory, found.part.number), found.key):
+        yield Batch(chunk.X, table[chunk.codes], chunk.weight)
+
+
+def _part(number: int, path: Path) -> FilePart:
+    found = path.stat()
+    return FilePart(number, str(path), found.st_size, found.st_mtime_ns)
+
+
+def _key(part: FilePart, work: IngestWork) -> str:
+    options = {name: value for name, value in asdict(work.options).items() if name != "encoding"}
+    said = json.dumps([part.path, part.size, part.age, options, work.options.encoding], default=str, sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def source_for(job: Any, options: SourceOptions, executor: Executor | None, directory: Path) -> Source:
+    """One source of all files of an ingest: read here, or by the workers of a cluster."""
+    if executor is None or len(job.sources) == 1:
+        return open_source(job.sources, options)
+    if options.on_bad_line != "error":
+        raise UsageError("lines are skipped only where they are read here", hint="ingest without --cluster")
+    return SpreadSource(job.sources, options, executor, directory)
+
+
+@contextmanager
+def parts_beside(store: Path, executor: Executor | None) -> Iterator[Path]:
+    """The folder of the parts of a store. It is removed with the last one: what an interrupted job left is used again."""
+    directory = store.resolve().with_name(f".{store.name}.parts")
+    if executor is not None:
+        durable.make_directory(directory)
+    yield directory
+    if executor is not None:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,68 @@
+"""Where ingested rows go: to the store or, some of them, to a test store beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.errors import InterruptedRun, StorageError
+from streamsvm.jobs.ingest.shuffle import Shuffling
+from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.store.format.row_layout import take
+from streamsvm.store.write.building import Opener
+from streamsvm.store.write.external_shuffle import hashes
+
+
+class Stores:
+    """The store being written and, if rows are held out, the test store."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        opener: Opener,
+        sparse: bool,
+        chunk_bytes: int,
+        held: tuple[int, float],
+        *,
+        shuffle: bool = False,
+    ) -> None:
+        self.sparse = sparse
+        self._seed, self._fraction = held
+        opened = [opener(path, sparse, chunk_bytes) for path in paths]
+        self.writers: list[Any] = [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
+
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int) -> int:
+        """Write rows, the first of which is row ``first_row`` of the sources. Returns how many were held out."""
+        if not self._fraction:
+            self.writers[0].append(X, codes, weight)
+            return 0
+        chosen = held_out(self._seed, first_row, len(codes), self._fraction)
+        for writer, mask in zip(self.writers, (~chosen, chosen), strict=True):
+            if mask.any():
+                writer.append(take(X, mask), codes[mask], None if weight is None else weight[mask])
+        return int(np.count_nonzero(chosen))
+
+    def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:
+        """Commit the test store first: the store is what people look for. Returns the manifest of the store."""
+        return [writer.commit(classes, columns, facts) for writer in reversed(self.writers)][-1]
+
+    def given_up(self, _: Any, error: BaseException | None, __: Any) -> None:
+        """What to do with unfinished stores: keep them for the next run if it can be better, else remove them."""
+        if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
+            safe = sum(writer.suspend() for writer in self.writers)
+            if isinstance(error, InterruptedRun | StorageError):
+                error.hint = f"{safe} chunks are safe; run the same command again to go on"
+        elif error is not None:
+            for writer in self.writers:
+                writer.abort()
+
+
+def held_out(seed: int, start: int, rows: int, fraction: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether each of the rows [start, start + rows) goes to the test store: splitmix64 of seed and row number.
+
+    It depends on nothing else, so that the same rows are held out however the source was cut into batches.
+    """
+    return (hashes(seed, start, rows) >> np.uint64(11)) < np.uint64(int(fraction * 2**53))

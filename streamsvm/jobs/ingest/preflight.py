@@ -1,0 +1,47 @@
+"""What an ingest needs in memory and on disk, asked for before it takes either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm.config.units import mib
+from streamsvm.jobs.ingest.shuffle import HELD
+from streamsvm.rows import CSR, row_count
+from streamsvm.schedule import budget
+from streamsvm.store.sources import Source
+from streamsvm.store.write.building import require_space
+from streamsvm.types import Batch, Term
+
+SOURCE_BYTES = 64 << 20
+"""Parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with pyarrow)."""
+CHUNKS_HELD = 3
+"""By a writer: the chunk that fills, the rows it is joined from, the unit on its way to disk."""
+
+
+def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuffle: bool) -> int:
+    """Bytes a source may take beside what ``stores`` writers hold. Raises BudgetError when not even the least fits."""
+    terms = (
+        *budget.base_terms(),
+        Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
+        Term("chunks", CHUNKS_HELD * chunk_bytes * stores, f"{CHUNKS_HELD} of {mib(chunk_bytes)} for each store"),
+        *([Term("shuffle", HELD * stores, "a run or a bucket of rows")] if shuffle else []),
+    )
+    limit = budget.memory_limit(stated)
+    plan = budget.MemoryPlan(terms, limit, resident=True, kept=False, retain=True)
+    plan.check(", or smaller chunks: --chunk-bytes")
+    return limit - plan.total + SOURCE_BYTES
+
+
+def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
+    """Refuse what the disk has no room for, judging by the rows read first of sources of ``total`` bytes.
+
+    ``columns`` of a dense store; None for CSR. Raises StorageError E-NOSPACE.
+    """
+    held = first.X.data if isinstance(first.X, CSR) else first.X.values
+    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(held) / row_count(first.X)
+    per_row = entries + 4 + 4 * (first.weight is not None)
+    known, nbytes = sum(file.rows for file in read.sources), sum(file.read for file in read.sources)
+    if known and nbytes:
+        require_space(target, per_row * known / nbytes * total)

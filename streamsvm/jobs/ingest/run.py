@@ -1,0 +1,260 @@
+"""Files to a store: labels to codes, rows to the layout of the store, some rows to a test store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streamsvm.engine.checkpoint.signals import current, deferred
+from streamsvm.engine.executor import Executor, executor_for
+from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.ingest.counts import Tally
+from streamsvm.jobs.ingest.distributed import parts_beside, source_for
+from streamsvm.jobs.ingest.outputs import Stores
+from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
+from streamsvm.jobs.ingest.warnings import check_rows, drift_remark, said, write_rejects
+from streamsvm.store.format.labels import check_codings, label_coder
+from streamsvm.store.format.row_layout import DENSE_FROM, LAYOUTS, density
+from streamsvm.store.sources import Source, SourceOptions
+from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.array.keyed import size_of
+from streamsvm.store.sources.expand import expand
+from streamsvm.store.sources.options import UNSTATED
+from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.write.building import Opener, all_locked, journalled, repairing
+from streamsvm.types import Batch, Report, silent
+
+ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
+"""Fields that say nothing of what the store will hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestJob:
+    """What to read, how, and where to. Fields without a docstring are those of ``SourceOptions``."""
+
+    sources: tuple[Path, ...]
+    store: Path
+    format: str = "auto"
+    label: str | None = None
+    positive: str | None = None
+    """One class against the rest: the label that becomes class 1."""
+    label_threshold: float | None = None
+    """Numbers as labels: from here on class 1, below class 0."""
+    labels: Path | None = None
+    weight: str | None = None
+    layout: str = "auto"
+    """'dense', 'csr', or 'auto': csr for svmlight that is mostly empty and for tables with many one-hot columns."""
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    calendar: tuple[str, ...] = ()
+    test_fraction: float = 0.0
+    """Share of the rows that go to the test store, chosen by a hash of seed and row number."""
+    test_store: Path | None = None
+    """None: NAME.test.zarr beside NAME.zarr."""
+    seed: int = 0
+    header: bool = True
+    delimiter: str | None = None
+    chunk_bytes: int = 4 << 20
+    memory: int | None = None
+    """Bytes the process may use; refused when ingest needs more."""
+    index_base: int | None = None
+    features: int | None = None
+    overwrite: bool = False
+    repair: bool = False
+    """Write again only the damaged chunks of a store, from the sources and with the options it was made with."""
+    allow_no_final_newline: bool = False
+    ignore_qid: bool = False
+    shuffle: bool = False
+    """Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch file."""
+    expect_rows: int | None = None
+    """How many rows the sources hold together; anything else is an error."""
+    multiline: bool = False
+    missing: str = "error"
+    hash_bits: int | None = None
+    store_format: str | None = None
+    """'zarr' or 'hdf5'; None goes by the name of the store: HDF5 for NAME.h5, else Zarr."""
+    compression: str = "none"
+    """'lz4', 'none', or 'auto': lz4 for the arrays it makes much smaller, by trying it on the first rows. Zarr only."""
+    text_labels: bool = False
+    sort: bool = False
+    on_duplicate: str = "error"
+    labels_key: str = "y"
+    features_key: str = "X"
+    allow_fill: bool = False
+    max_bad: str = "1%"
+    on_bad_line: str = "error"
+    cluster: str | None = None
+    """Dask workers to read the files: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH.
+    """
+    insecure_network: bool = False
+    """Allow a cluster that is neither encrypted nor on this machine."""
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise UsageError(f"there is no layout '{self.layout}'", hint=f"choose from {', '.join(LAYOUTS)}")
+        if not 0.0 <= self.test_fraction < 1.0:
+            raise UsageError(f"a test fraction of {self.test_fraction} is not in [0, 1)")
+        if self.chunk_bytes < 4096:
+            raise UsageError(f"chunks of {self.chunk_bytes} bytes are too small", hint="4 MiB is a good size")
+
+    def options(self) -> SourceOptions:
+        """The part that says how to read."""
+        shared = {f.name for f in fields(SourceOptions)} - UNSTATED
+        return SourceOptions(**{name: getattr(self, name) for name in shared})
+
+    def test_path(self) -> Path:
+        """Where the test store goes."""
+        return self.test_store or self.store.with_name(f"{self.store.stem}.test{self.store.suffix or '.zarr'}")
+
+    def targets(self) -> list[Path]:
+        """The store and, if rows are held out, the test store."""
+        return [self.store, self.test_path()] if self.test_fraction else [self.store]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """What was stored."""
+
+    store: Path
+    test_store: Path | None
+    rows: int
+    test_rows: int
+    columns: int
+    sparse: bool
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    """Rows of each class, those of the test store included."""
+    bytes_read: int
+    seconds: float
+    notices: tuple[str, ...]
+
+
+def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
+    """Read the sources once and commit the store (and the test store), or leave nothing that could be taken for one.
+
+    A run that was stopped from outside, or by a disk that is full, is gone on with by the next one with the same job.
+    Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL,
+    ConfigError when another job was stopped there, InterruptedRun.
+    """
+    job = replace(job, sources=expand(job.sources))
+    stores = len(job.targets())
+    room = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
+    form = {"store_format": job.store_format, "compression": job.compression}
+    with executor_for(job, executor) as found, all_locked(job.targets()), parts_beside(job.store, found) as parts:
+        options = replace(job.options(), room=room)
+        source = source_for(job, options, found, parts)
+        if job.repair:
+            return _ingest(job, report, repairing(job.sources), source, options.rejects)
+        opener = journalled(job.targets(), _made_with(job), overwrite=job.overwrite, **form)
+        return _ingest(job, report, opener, source, options.rejects)
+
+
+def _made_with(job: IngestJob) -> dict[str, Any]:
+    """All that decides the bytes of the store, as plain JSON."""
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(job, enc_hook=str))
+    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
+    settings["sources"] = [
+        [path.name, found.st_size, found.st_mtime_ns]
+        for path in job.sources
+        if path.exists()
+        for found in [path.stat()]
+    ]
+    return settings
+
+
+def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
+    tally, total = Tally(label_coder(job.positive, job.label_threshold)), sum(map(size_of, job.sources))
+    columns = source.columns  # asked before the thread begins, which may learn more at any time
+    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
+        first = next(batches, None)
+        if first is None or not len(first[1].labels):
+            raise _nothing(job, first)
+        sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
+        check_disk(job.store, total, source, first[1], None if sparse else columns)
+        held = job.seed, job.test_fraction
+        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, held, shuffle=job.shuffle)
+        on_failure.push(stores.given_up)
+        for file, batch in chain((first,), batches):
+            if current.name:
+                raise current.error("ingest is stopped")
+            tally.store(batch, file, stores, columns)
+            tally.tell(report, sum(f.read for f in source.sources), total)
+        remarks = _commit(job, source, tally, stores, rejects.count) + _rejected(job, rejects)
+        on_failure.pop_all()
+    tally.tell(report, sum(f.read for f in source.sources), total, last=True)
+    return _result(job, source, tally, sparse, remarks)
+
+
+def _with_file(source: Source) -> Iterator[tuple[int, Batch]]:
+    """The batches, each with the position of its file."""
+    for batch in source.batches():
+        yield len(source.sources) - 1, batch
+
+
+def _nothing(job: IngestJob, first: object) -> DataError:
+    if first is None:
+        return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
+    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="say where they are: --label")
+
+
+def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
+    if layout == "dense" and sparse and columns is None:
+        raise UsageError("a dense store needs the number of columns before the first row", hint="pass --features N")
+    if layout != "auto":
+        return layout == "csr"
+    return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
+
+
+def _commit(job: IngestJob, source: Source, tally: Tally, stores: Stores, rejected: int) -> list[str]:
+    """Returns what there is to say of the rows."""
+    check_rows(tally.rows, job.expect_rows)
+    check_codings({source.sources[file].name: found for file, found in tally.labels.items()})
+    columns = source.columns
+    assert columns is not None
+    encoding = source.encoding()
+    facts = {
+        "names": None if source.names is None else list(source.names),
+        "index_base": encoding.get("index_base"),
+        "sources": [{k: v for k, v in asdict(f).items() if k != "read"} for f in source.sources],
+        "encoding": encoding,
+        "labels": {"positive": job.positive, "threshold": job.label_threshold},
+        "test": {"fraction": job.test_fraction, "seed": job.seed},
+        "notices": dict(source.notices),
+        "shuffled": job.shuffle,
+        "rejected": rejected,
+    }
+    manifest = stores.commit(tally.coder.table(), columns, facts)
+    return [*said(source.notices), *drift_remark(manifest)]
+
+
+def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
+    """Write the list of the lines that were left out, if there are any."""
+    if not rejects.count:
+        return []
+    path = job.store.with_name(f"{job.store.name}.rejects")
+    write_rejects(path, rejects.lines)
+    return [f"{rejects.count} lines could not be read and were left out: see {path}"]
+
+
+def _result(job: IngestJob, source: Source, tally: Tally, sparse: bool, remarks: list[str]) -> IngestResult:
+    assert source.columns is not None
+    return IngestResult(
+        store=job.store,
+        test_store=job.test_path() if job.test_fraction else None,
+        rows=tally.rows - tally.test_rows,
+        test_rows=tally.test_rows,
+        columns=source.columns,
+        sparse=sparse,
+        classes=tally.coder.table(),
+        counts=tuple(tally.counts),
+        bytes_read=sum(f.read for f in source.sources),
+        seconds=tally.pace.seconds,
+        notices=tuple(remarks),
+    )

@@ -1,0 +1,49 @@
+"""A writer that is given rows in one order and writes them in another, drawn from a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
+from streamsvm.store.write.writer import StoreWriter
+
+HELD = 6 * RUN_BYTES
+"""What a shuffle holds at most: a run or a bucket, as pieces, joined and sorted."""
+
+
+class Shuffling:
+    """Wraps a writer; all rows are written when it commits."""
+
+    def __init__(self, writer: StoreWriter, seed: int) -> None:
+        self._writer, self._seed = writer, seed
+        self._spool: Spool | None = None
+
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
+        """Put rows aside. Raises StorageError."""
+        if self._spool is None:
+            root = self._writer.root
+            self._spool = Spool(root.with_name(f".{root.name}.shuffle"), self._seed)
+        self._spool.append(X, codes, weight)
+
+    def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:
+        """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
+        if self._spool is not None:
+            for piece in self._spool.drain():
+                self._writer.append(piece.X, piece.codes, piece.weight)
+            self._close()
+        return self._writer.commit(classes, columns, facts)
+
+    def suspend(self) -> int:
+        """Keep what was written; what was put aside is read again. Returns how many chunks are safe."""
+        self._close()
+        return self._writer.suspend()
+
+    def abort(self) -> None:
+        self._close()
+        self._writer.abort()
+
+    def _close(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None

@@ -1,0 +1,121 @@
+"""synth: a generator by name in, a store out. The same name, rows and seed make the same store."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engine.progress import Pace
+from streamsvm.errors import UsageError
+from streamsvm.rows import CSR, Int32, row_slice
+from streamsvm.store import create
+from streamsvm.store.generators.base import GENERATORS, Generator
+from streamsvm.store.write.building import all_locked, require_space
+from streamsvm.types import Batch, Report, silent
+
+CLASSES = ("-1", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class SynthJob:
+    """What ``streamsvm synth`` is asked for; the keys of a job file are these fields."""
+
+    name: str
+    store: str
+    rows: int = 1_000_000
+    seed: int = 0
+    chunk_bytes: int = 4 << 20
+    test_fraction: float = 0.0
+    """Share of the rows, the last ones, that goes to a store of its own: NAME.test.zarr beside NAME.zarr."""
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise UsageError(f"{self.rows} rows: at least one is needed")
+        if not 0.0 <= self.test_fraction < 1.0:
+            raise UsageError(f"a test fraction of {self.test_fraction} is not in [0, 1)")
+
+    @property
+    def training_rows(self) -> int:
+        return max(1, self.rows - round(self.rows * self.test_fraction))
+
+    def test_path(self) -> Path:
+        """Where the test store goes; as for ``ingest``."""
+        store = Path(self.store)
+        return store.with_name(f"{store.stem}.test{store.suffix or '.zarr'}")
+
+
+@dataclass(frozen=True, slots=True)
+class SynthResult:
+    """Where the rows are; ``test`` is None when none were set aside."""
+
+    store: Path
+    test: Path | None
+    rows: int
+    seconds: float
+
+
+def synth(job: SynthJob, report: Report = silent) -> SynthResult:
+    """Generate rows and write them. Raises UsageError for an unknown name, ExistsError, StorageError."""
+    generator: Generator = GENERATORS[job.name](rows=job.rows, seed=job.seed)
+    store = Path(job.store)
+    ends = {store: job.training_rows}
+    if job.training_rows < job.rows:
+        ends[job.test_path()] = job.rows
+    began = time.perf_counter()
+    _write(job, generator, ends, report)
+    seconds = time.perf_counter() - began
+    test = job.test_path() if len(ends) > 1 else None
+    report({"event": "synth", "rows": job.rows, "of": job.rows, "seconds": seconds, "done": True})
+    return SynthResult(store, test, job.rows, seconds)
+
+
+def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
+    """Fill the stores one after the other, each up to the row it ends at; none is committed before all are full."""
+    with all_locked(list(ends)), ExitStack() as undo:
+        writers = []
+        for path in ends:
+            writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=job.overwrite))
+            undo.callback(writers[-1].abort)
+        targets = list(zip(writers, ends.values(), strict=True))
+        done, pace = 0, Pace()
+        for batch in generator.batches():
+            if not done:
+                require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
+            _share_out(batch, done, targets)
+            done += len(batch.labels)
+            if pace.due():
+                event = {"event": "synth", "rows": done, "of": job.rows, "seconds": pace.seconds}
+                report(event | {"done": False})
+        for writer in reversed(writers):  # the test store first: the store is what people look for
+            writer.commit(CLASSES, generator.columns, _facts(job, generator))
+        undo.pop_all()
+
+
+def bytes_per_row(batch: Batch, generator: Generator) -> float:
+    """What a row takes on disk, judging by the first ones."""
+    if isinstance(batch.X, CSR):
+        return 8 * len(batch.X.data) / len(batch.labels) + 12
+    return 4 * generator.columns + 4
+
+
+def _share_out(batch: Batch, start: int, targets: list[tuple[Any, int]]) -> None:
+    """Append rows to the store they belong to; ``start`` is the number of the first of them."""
+    codes: Int32 = (batch.labels > 0).astype(np.int32)
+    taken = 0
+    for writer, end in targets:
+        stop = min(end - start, len(codes))
+        if stop > taken:
+            writer.append(row_slice(batch.X, taken, stop), codes[taken:stop], None)
+            taken = stop
+
+
+def _facts(job: SynthJob, generator: Generator) -> dict[str, Any]:
+    """What the manifest says of where the rows are from."""
+    made = {"generator": job.name, "rows": job.rows, "seed": job.seed}
+    return {"synth": made, "names": None if generator.names is None else list(generator.names)}

@@ -1,0 +1,109 @@
+"""A cell of a grid: one map, and all values of C and all folds as problems on the stream of its features.
+
+Each pass makes the features once for all of them, and after the last pass one reading more counts the errors on the
+folds (``jobs.tune.folds``). When the memory does not hold the states of all problems, they are solved in as many groups as
+it takes.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.errors import UsageError
+from streamsvm.jobs.embed.placement import FLY
+from streamsvm.jobs.fit.kernel_features import with_features
+from streamsvm.jobs.fit.memory_plan import plan_memory
+from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
+from streamsvm.jobs.tune import folds as folding
+from streamsvm.jobs.tune.folds import Trial
+from streamsvm.jobs.tune.options import SHARED, TuneJob
+from streamsvm.jobs.tune.results import Score
+from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.types import Report, Stop, Store, Term
+
+
+class Cell(NamedTuple):
+    """A point of the grid but for C, and how it is worked on."""
+
+    job: FitJob
+    plan: Plan
+    together: int
+    """Pairs of C and fold that one reading serves, as the memory allows."""
+    memory: MemoryPlan
+    point: tuple[int | None, float | str]
+    """Landmarks and gamma."""
+
+
+def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str) -> Cell:
+    """The plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
+    shared = {name: getattr(job, name) for name in SHARED}
+    fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
+    plan = make_plan(fit_job, store)
+    if plan.problems[0].kernel is not None:
+        raise UsageError(f"solver '{plan.solver_name}' solves the kernel exactly", hint="tune takes --landmarks")
+    memory = _memory(job, store, fit_job, plan, 1)
+    memory.check(plan.remedy)
+    low, high = 1, job.folds * len(job.C)
+    while low < high:
+        middle = (low + high + 1) // 2
+        more = _memory(job, store, fit_job, plan, middle)
+        low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
+    return Cell(fit_job, plan, low, memory, (landmarks, gamma))
+
+
+def _memory(job: TuneJob, store: Any, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
+    """What training so many pairs of C and fold at once holds, and counting their errors."""
+    layout, problems = store.layout, plan.problems * together
+    memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
+    # blocks are not kept: what is held out are chunks
+    terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
+    counted = 8 * len(problems) * (problems[0].columns + 1 + layout.largest_chunk)
+    terms.append(Term("candidates", counted, f"weights and decision values of {len(problems)}"))
+    return replace(memory, terms=tuple(terms))
+
+
+def scored(job: TuneJob, stores: tuple[Any, Store], cell: Cell, report: Report) -> list[Score]:
+    """The errors of a cell for every C."""
+    store, seen = stores
+    _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
+    fold = folding.dealt(seen.layout, job.folds, job.seed)
+    trials = [folding.trial(plan.problems, C, seen.layout, fold, k) for C in job.C for k in range(job.folds)]
+    ends: list[_Ended] = []
+    for start in range(0, len(trials), cell.together):
+        ends += _solved(job, seen, plan, trials[start : start + cell.together], report)
+    width = None if plan.request is None else getattr(plan.request.record, "gamma", None)
+    scores = []
+    for k, C in enumerate(job.C):
+        mine = ends[k * job.folds : (k + 1) * job.folds]
+        passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
+        errors = tuple(end.error for end in mine)
+        scores.append(Score(cell.job.landmarks, width, C, errors, plan.problems[0].columns, passes, gap))
+    return scores
+
+
+class _Ended(NamedTuple):
+    """What came of a trial."""
+
+    error: float
+    passes: int
+    gap: float
+
+
+def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
+    """Train on all but a fold and count errors on it, for several trials at once."""
+    memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
+    course = Course(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
+    with closing(Trainer(store, plan.solver, problems, plan.features, course, report)) as trainer:
+        training = trainer.train(Stop(job.max_passes))
+    each = len(plan.problems)
+    runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
+    weights = [np.column_stack([plan.solver.solution(run.state).w for run in mine]) for mine in runs]  # type: ignore[union-attr]
+    wrong = folding.errors(store, plan.features, trials, weights, depth=job.prefetch, retain=memory.retain)
+    gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
+    return [_Ended(share, training.passes, gap) for share, gap in zip(wrong, gaps, strict=True)]

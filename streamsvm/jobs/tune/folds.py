@@ -1,0 +1,110 @@
+"""Folds of a store: chunks that are held out together, and the errors on them of models that did not see them.
+
+A fold is a mask over chunks, so that one reading serves all folds and all values of C: a problem is simply not shown the
+chunks of its own fold, and when all are solved, one reading more shows each only those. A store of few chunks is cut
+finer, in memory. Chunks are dealt to the folds at random; rows of one chunk stay together, which is what one wants of
+rows that were measured together, and makes no difference when they lie in random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.row_selection import take
+from streamsvm.errors import UsageError
+from streamsvm.rows import Float64, Int32
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import FeatureMap, Layout, Problem, Store, Term
+
+SPREAD = 8
+"""Chunks a fold has at least."""
+
+
+def needs_cutting(layout: Layout, folds: int) -> bool:
+    """Whether there are too few chunks to deal."""
+    return len(layout.chunks) < SPREAD * folds
+
+
+def cut_terms(layout: Layout, folds: int) -> list[Term]:
+    """What a store cut finer holds."""
+    if not needs_cutting(layout, folds):
+        return []
+    return [Term("all rows", 2 * layout.bytes_per_pass, f"fewer than {SPREAD * folds} chunks: cut finer, in memory")]
+
+
+def cut_finer(store: Store, folds: int, depth: int) -> Store:
+    """The store, or its rows in memory in chunks enough. Raises UsageError when there are not enough rows."""
+    layout = store.layout
+    if not needs_cutting(layout, folds):
+        return store
+    if layout.rows < SPREAD * folds:
+        raise UsageError(f"{layout.rows} rows are too few for {folds} folds", hint=f"at least {SPREAD} rows a fold")
+    nbytes = 4 * layout.rows * layout.columns if layout.nonzeros is None else 8 * sum(layout.nonzeros)
+    finer = MemoryStore(max(1, nbytes // (SPREAD * folds)), name=store.name)
+    with Stream(store, epoch_visits(layout, 0, 0, shuffled=False), depth=depth) as stream:
+        for loaded in stream:
+            X, codes, weight = loaded.chunk
+            everything = np.arange(len(codes))
+            finer.append(take(X, everything), codes.copy(), None if weight is None else weight.copy())
+    return finer.commit(layout.classes, layout.columns)
+
+
+def dealt(layout: Layout, folds: int, seed: int) -> Int32:
+    """The fold of each chunk, as many chunks in each but for one. Raises UsageError."""
+    chunks = len(layout.chunks)
+    if not 2 <= folds <= chunks:
+        raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")
+    return np.random.default_rng((seed, folds)).permutation(np.arange(chunks, dtype=np.int32) % folds)
+
+
+class Trial(NamedTuple):
+    """Problems, one a class or one for two classes, that are not shown the chunks of a fold."""
+
+    problems: tuple[Problem, ...]
+    chunks: tuple[int, ...]
+    rows: int
+    """In those chunks."""
+
+    def wrong(self, f: Float64, codes: Int32) -> int:
+        """How many rows of decision values f (n, problems) are taken for another class."""
+        positives = np.array([problem.positive for problem in self.problems])
+        if len(positives) == 1:
+            return int(np.count_nonzero((f[:, 0] > 0) != (codes == positives[0])))
+        return int(np.count_nonzero(positives[np.argmax(f, axis=1)] != codes))
+
+
+def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, number: int) -> Trial:
+    """``problems`` of all rows, for this C and without a fold."""
+    chunks = tuple(np.flatnonzero(fold == number).tolist())
+    rows = sum(layout.chunks[chunk] for chunk in chunks)
+    shown = (replace(problem, C=float(C), rows=layout.rows - rows, held_out=chunks) for problem in problems)
+    return Trial(tuple(shown), chunks, rows)
+
+
+def errors(
+    store: Store, features: FeatureMap, trials: Sequence[Trial], weights: Sequence[Float64], **reading: Any
+) -> list[float]:
+    """The share of wrong answers of each trial on the fold it did not see, in one reading of the store.
+
+    ``weights``: what was found, (components, problems) for each trial. ``reading``: how to read, as for the stream.
+    """
+    wrong = [0] * len(trials)
+    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
+        for loaded in stream:
+            mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
+            if not mine:
+                continue
+            W = np.concatenate([weights[k] for k in mine], axis=1)
+            ends = np.cumsum([len(trials[k].problems) for k in mine])[:-1]
+            for part in features.parts(loaded.chunk.X):
+                codes = loaded.chunk.codes[part.start : part.stop]
+                for k, f in zip(mine, np.split(operators.margins(part.X, W), ends, axis=1), strict=True):
+                    wrong[k] += trials[k].wrong(f, codes)
+    return [count / trial.rows for count, trial in zip(wrong, trials, strict=True)]

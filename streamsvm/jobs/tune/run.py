@@ -1,0 +1,118 @@
+"""tune: a store and a grid in, cross-validated errors for every point of it out, as a table and as a heat map.
+
+The grid is worked on cell by cell (``jobs.tune.cell``). Cells that are done are kept in a journal: the same command goes on
+there after a stop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from threadpoolctl import threadpool_limits
+
+from streamsvm import __version__, durable
+from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
+from streamsvm.errors import ExistsError
+from streamsvm.jobs.tune import folds as folding
+from streamsvm.jobs.tune.cell import Cell, planned, scored
+from streamsvm.jobs.tune.options import TuneJob, grid_of
+from streamsvm.jobs.tune.results import TABLE, Score, best_of, write_results
+from streamsvm.locks import locked
+from streamsvm.store import open_store
+from streamsvm.types import Report, silent
+
+JOURNAL = "journal.json"
+FREE = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
+"""Settings that do not change the results; of the store its digest is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """The table, its best row, and where it lies."""
+
+    out: Path
+    scores: tuple[Score, ...]
+    best: Score
+    seconds: float
+    notices: tuple[str, ...] = ()
+
+
+def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
+    """Cross-validate the grid, cell by cell, or on a cluster cells side by side.
+
+    BudgetError before the first read when a cell does not fit. Raises UsageError, DataError, StorageError, ExistsError,
+    ClusterError; InterruptedRun when stopped: the cells done are kept.
+    """
+    with executor_for(job, executor) as found:
+        return _tuned(job if found is None else replace(job, memory=task_limit(found, job.memory)), report, found)
+
+
+def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
+    began, out = time.perf_counter(), Path(job.out)
+    store = open_store(job.store)
+    key = key_of(job, store)
+    with locked(out), threadpool_limits(1):
+        done = journal_of(out, key, overwrite=job.overwrite)
+        cells = [planned(job, store, *point) for point in grid_of(job)]
+        durable.make_directory(out)
+        left = cells[len(done) :]
+        if executor is None:
+            seen = folding.cut_finer(store, job.folds, job.prefetch)
+            found: Iterator[list[Score]] = (scored(job, (store, seen), cell, report) for cell in left)
+        else:
+            found = _spread(job, left, executor)
+        for scores in found:
+            for score in scores:
+                report({"event": "tuned", **score.facts()})
+            done.append(scores)
+            durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
+        table = tuple(score for cell in done for score in cell)
+        notices = write_results(out, table, {"settings": msgspec.to_builtins(job), "store": store.digest})
+        (out / JOURNAL).unlink()
+    return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices)
+
+
+def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
+    """The scores of cells in order, a task each."""
+    there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
+    task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=0))
+    yield from executor.map(task, [cell.point for cell in cells], (executor.share(there),))
+
+
+def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Score]:
+    """The task: the scores of a cell, with files of its own. Raises what ``tune`` raises."""
+    store = open_store(job.store)
+    with tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
+        mine = replace(job, out=scratch)
+        seen = folding.cut_finer(store, job.folds, job.prefetch)
+        return scored(mine, (store, seen), planned(mine, store, *point), silent)
+
+
+def key_of(job: TuneJob, store: Any) -> str:
+    """sha256 of all that decides the table."""
+    settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in FREE}
+    return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
+
+
+def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
+    """The cells an interrupted run of the same settings has done. Raises ExistsError for what is another's."""
+    try:
+        saved = json.loads((out / JOURNAL).read_text(encoding="utf-8"))
+        if saved["key"] == key:
+            return msgspec.convert(saved["cells"], list[list[Score]])
+    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
+        saved = None
+    ours = saved is not None or (out / TABLE).exists()
+    if out.exists() and any(out.iterdir()) and not (ours and overwrite):
+        raise ExistsError(
+            f"{out} exists already", hint="choose another name" + (", or pass --overwrite" if ours else "")
+        )
+    return []

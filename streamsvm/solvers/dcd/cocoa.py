@@ -1,0 +1,145 @@
+"""Dual coordinate descent by many workers at once, each on its rows and a copy of w; how their moves are joined.
+
+CoCoA+ (Ma et al., ICML 2015). The rows are in K groups. A copy must allow for the K - 1 others moving at the same time, w by
+dw_k each. As ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, the dual rises by at least what the K problems with sigma
+||dw_k||^2, sigma = K, in place of ||dw_k||^2 rise by. Coordinate descent solves such a problem on u = w + sigma dw_k: the
+gradient of a_i is y_i u.x_i - 1 + conjugate'(a_i), its curvature sigma ||x_i||^2 + conjugate'', and u moves by
+sigma delta y_i x_i.
+
+That bound is far too careful where rows of different groups have little in common. So sigma may be smaller here, for how
+far the groups go is not taken from the bound but computed. Each group k proposes two directions: its move, and
+
+    d_i = y_i min(distance of a_i, before and after the move, from its box; NEAR C_i).
+
+The second is for what all groups share, the constant feature above all: where one group's sum a_i y_i is too large and
+another's too small, w does not show it and each group by itself hardly moves it, but all rows have margins that are off.
+With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
+
+    D(a + sum_r t_r direction_r) = D(a) + linear.t + t' quadratic t - w.sum_r t_r v_r - 1/2 ||sum_r t_r v_r||^2
+
+is known exactly from 2 K vectors, and is maximised over 0 <= t <= 1 for moves, -1 <= t <= 1 for the others: every such
+point is in the box. The dual never falls, whatever sigma; where the groups are not let go as far as they propose it
+is raised, up to K, and where they are it is lowered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.blocks import operators
+from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Problem
+
+NEAR = 0.05
+STRAIGHT = (1.0, 0.0)
+"""The steps of a group that has gone where it proposed to."""
+FAR, SHORT = 0.9, 0.5
+"""Mean steps above and below which sigma changes ..."""
+EASE, TIGHTEN = 0.8, 1.25
+"""... by so much."""
+SWEEPS, SETTLED = 1000, 1e-12
+
+
+@saved_as("cocoa.joint")
+@dataclass(slots=True)
+class Joint:
+    """What the copies of a state begin a pass with, and what one of them has found in it."""
+
+    sigma: float
+    origin: Float64
+    """(p,) w at the beginning."""
+    steps: Float64
+    """(K, 2): how far each group goes along what it has proposed; its rows do not know yet."""
+    vectors: Float64
+    """(2, p): v of the copy's own directions."""
+    dual: float = 0.0
+    """sum a_i - conjugate(a_i) at the beginning."""
+    linear: Float64 = field(default_factory=lambda: np.zeros(2))
+    quadratic: Float64 = field(default_factory=lambda: np.zeros((2, 2)))
+
+
+@saved_as("cocoa.joined")
+class Joined(NamedTuple):
+    """Where all groups together have gone: w, sum a_i - conjugate(a_i) there, and what the next pass begins with."""
+
+    w: Float64
+    dual: float
+    joint: Joint
+
+
+def begun(parts: int, w: Float64, sigma: float) -> Joint:
+    """Of copies that all begin at w, with rows that know where they are."""
+    return Joint(sigma, w.copy(), np.tile(STRAIGHT, (parts, 1)), np.zeros((2, len(w))))
+
+
+def settle(joint: Joint, problem: Problem, block: Block) -> None:
+    """Take the rows of a block to where the last pass has decided. A group has the chunks k, k + K, k + 2 K, ..."""
+    move, shift = joint.steps[block.chunk % len(joint.steps)].tolist()
+    if (move, shift) != STRAIGHT:
+        alpha, before = block.rows["alpha"], block.rows["before"]
+        _, top = _box(problem, block)
+        there = before + move * (alpha - before) + shift * _shared(problem, block)
+        np.clip(there, 0.0, top, out=alpha)  # of rounding: the point is in the box
+
+
+def count(joint: Joint, problem: Problem, block: Block) -> None:
+    """Add what the rows of a block propose."""
+    alpha, before, (C, _) = block.rows["alpha"], block.rows["before"], _box(problem, block)
+    ways = np.column_stack([alpha - before, _shared(problem, block)])
+    ways[C <= 0.0] = 0.0
+    C = np.where(C > 0.0, C, 1.0)
+    loss = problem.loss
+    joint.dual += float(np.sum(before - loss.conjugate(before, C)))
+    joint.linear += ways.T @ (1.0 - loss.conjugate_slope(before, C) * np.ones(len(C)))
+    joint.quadratic -= 0.5 * (ways.T * loss.curvature(C)) @ ways
+    joint.vectors += operators.adjoint(block.X, ways * block.y[:, None], problem.columns).T
+
+
+def joined(copies: list[Joint]) -> Joined:
+    """Maximise the dual over how far each group goes."""
+    parts, first = len(copies), copies[0]
+    vectors = np.concatenate([copy.vectors for copy in copies])
+    linear = np.concatenate([copy.linear for copy in copies])
+    quadratic = np.zeros((2 * parts, 2 * parts))
+    for k, copy in enumerate(copies):
+        quadratic[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = copy.quadratic
+    lowest = np.tile([0.0, -1.0], parts)
+    t = _highest(linear - vectors @ first.origin, vectors @ vectors.T - 2.0 * quadratic, lowest)
+    dual = sum(copy.dual for copy in copies) + float(linear @ t + t @ quadratic @ t)
+    w, steps = first.origin + t @ vectors, t.reshape(parts, 2)
+    sigma, mean = first.sigma, float(steps[:, 0].mean())
+    sigma = max(1.0, EASE * sigma) if mean > FAR else min(float(parts), TIGHTEN * sigma) if mean < SHORT else sigma
+    return Joined(w, dual, Joint(sigma, w.copy(), steps, np.zeros_like(first.vectors)))
+
+
+def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
+    """The t in [lowest, 1] that maximises gradient.t - 1/2 t' matrix t, coordinate by coordinate from 0."""
+    t = np.zeros(len(gradient))
+    for _ in range(SWEEPS):
+        moved = 0.0
+        for r in np.flatnonzero(np.diag(matrix) > 0.0).tolist():
+            there = t[r] + (gradient[r] - matrix[r] @ t) / matrix[r, r]
+            there = min(1.0, max(lowest[r], there))
+            moved, t[r] = max(moved, abs(there - t[r])), there
+        if moved <= SETTLED:
+            break
+    return t
+
+
+def _box(problem: Problem, block: Block) -> tuple[Float64, Any]:
+    """C_i (n,) of the rows of a block, and the upper end of their boxes."""
+    C = problem.C * block.s.astype(np.float64)
+    one = problem.loss.upper(1.0)
+    return C, one * C if np.isfinite(one) else np.inf
+
+
+def _shared(problem: Problem, block: Block) -> NDArray[np.float64]:
+    """The second direction, (n,)."""
+    alpha, before, (C, top) = block.rows["alpha"], block.rows["before"], _box(problem, block)
+    below, above = np.minimum(alpha, before), top - np.maximum(alpha, before)
+    return block.y * np.maximum(np.minimum(np.minimum(below, above), NEAR * C), 0.0)

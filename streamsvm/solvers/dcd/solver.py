@@ -1,0 +1,235 @@
+"""Dual coordinate descent, streamed: Hsieh et al., ICML 2008, by blocks as in Yu et al., KDD 2010.
+
+A visit sweeps a block a few times, shrinking, while it is in memory; the dual variables travel with their rows. The
+dual value is exact after every pass, because a block's part of it changes only when the block is visited.
+
+The primal is another matter. w carries the imprint of the rows it has just met, and until alpha has settled P(w) may
+be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass carries less of it
+(Shalev-Shwartz and Zhang, JMLR 2013, theorem 2), a mean over many passes that favours the late ones still less (Shamir
+and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself is best. All three are evaluated, and
+the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
+estimate says it is time, a pass evaluates.
+
+**Warm start** from weights w_0. The first pass evaluates them, and gives every row the a_i that the slopes at w_0 are, of
+the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are where
+descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
+
+Many workers at once: ``solvers.dcd.cocoa``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.compute.blocks.loss_sums import dual_sum, loss_sum
+from streamsvm.compute.passes.certificate import RowLoss, best_scale
+from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.compute.passes.newton import slopes_pass
+from streamsvm.compute.random import shuffle
+from streamsvm.rows import Float64
+from streamsvm.solvers.dcd import cocoa
+from streamsvm.solvers.point_evaluation import Evaluation
+from streamsvm.solvers.stochastic.averaged_certificate import rounded
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+
+SLICE = 2048
+"""Rows between two samples of w for the mean, and between two looks at the clock."""
+DECAY = 3
+"""eta of the mean over passes: pass t has a weight of about t^eta."""
+PATIENCE = 1.25
+"""After a failed evaluation the next one waits until there are this many times as many passes."""
+
+
+@saved_as("dcd.state")
+@dataclass(slots=True)
+class DCDState:
+    """``w`` (columns + 1,) float64 is always sum a_i y_i x_i; the sums are those of the pass under way."""
+
+    problem: Problem
+    w: Float64
+    mean: Float64
+    """Mean of w over the last training pass; during one, the sum of ``samples`` values of w."""
+    tail: Float64
+    """Mean over all passes, the late ones weighing more."""
+    best: Float64
+    samples: int = 0
+    dual: float = 0.0
+    certifying: bool = False
+    passes: int = 0
+    next_check: float = 0.0
+    duals: float = 0.0
+    losses: float = 0.0
+    evaluated: Float64 = field(default_factory=lambda: np.zeros(3))
+    """Losses of w, mean and tail in a pass that evaluates."""
+    primal: float = np.inf
+    """Of ``best``."""
+    warming: Evaluation | None = None
+    """Sums over the first pass of a warm start."""
+    scale: float = 1.0
+    """What alpha is still to be multiplied by."""
+    joint: cocoa.Joint | None = None
+    """Where there are several copies of the state."""
+
+    @property
+    def candidates(self) -> tuple[Float64, Float64, Float64]:
+        return self.w, self.mean, self.tail
+
+
+@dataclass(frozen=True, slots=True)
+class DCD:
+    """Settings. ``sweeps``: how often the rows of a block are gone through in one visit.
+
+    0: once where blocks stay in memory, because then more visits are better than longer ones; else three times.
+    ``parts``: groups of rows that are worked on side by side, each on a copy of the state.
+    """
+
+    sweeps: int = 0
+    parts: int = 1
+    shuffled: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+
+    @property
+    def row_state(self) -> tuple[RowState, ...]:
+        alpha, before = RowState("alpha", "float64"), RowState("before", "float64")
+        return (alpha,) if self.parts == 1 else (alpha, before)
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8)
+
+    def start(self, problem: Problem) -> DCDState:
+        w = problem.first_weights()
+        warming = None if problem.warm is None else Evaluation(len(w))
+        joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
+        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warming=warming, joint=joint)
+
+    def visit(self, state: DCDState, block: Block) -> None:
+        if state.warming is not None:
+            self._warm(state, state.warming, block)
+            return
+        if state.joint is not None:
+            cocoa.settle(state.joint, state.problem, block)
+        if state.certifying:
+            self._evaluate(state, block)
+            return
+        block.rows["alpha"][:] *= state.scale
+        if state.joint is not None:
+            block.rows["before"][:] = block.rows["alpha"]
+        self._train(state, block)
+        if state.joint is not None:
+            cocoa.count(state.joint, state.problem, block)
+
+    def _warm(self, state: DCDState, warming: Evaluation, block: Block) -> None:
+        p, slopes, bends = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
+        smooth = rounded(p.loss)
+        f = warming.add(p, smooth, block, state.w)
+        slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, bends)
+        block.rows["alpha"][:] = slopes * block.y
+
+    def _evaluate(self, state: DCDState, block: Block) -> None:
+        p = state.problem
+        for k, w in enumerate(state.candidates):
+            state.evaluated[k] += loss_sum(block.X, block.y, block.s, w, p.C, p.loss)
+
+    def _train(self, state: DCDState, block: Block) -> None:
+        if state.samples == 0:
+            state.mean[:] = 0.0
+        p, alpha, active = state.problem, block.rows["alpha"], block.order
+        for sweep in range(self.sweeps or (1 if block.kept else 3)):
+            if sweep:
+                shuffle(active, len(active), block.seed + sweep)
+            left, losses = self._sweep(state, block, active)
+            state.losses += losses if sweep == 0 else 0.0
+            active = active[:left]
+            if left == 0:
+                break
+        state.duals += dual_sum(alpha, block.s, p.C, p.loss)
+
+    def _sweep(self, state: DCDState, block: Block, active: np.ndarray) -> tuple[int, float]:
+        """One sweep in slices; gathers the rows still active at the front of ``active`` and counts them."""
+        p, left, losses = state.problem, 0, 0.0
+        box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
+        for start in range(0, len(active), SLICE):
+            part = active[start : start + SLICE]
+            kept, met = dcd_sweep(block.labelled, part, len(part), box, 0.0, block.rows["alpha"], state.w)
+            active[left : left + kept] = part[:kept]
+            left, losses = left + kept, losses + met
+            state.mean += state.w
+            state.samples += 1
+        return left, losses
+
+    def finish(self, state: DCDState) -> Certificate:
+        if state.warming is not None:
+            return self._finish_warming(state, state.warming)
+        if state.certifying:
+            return self._finish_evaluation(state)
+        state.scale = 1.0
+        half = 0.5 * float(state.w @ state.w)
+        state.passes += 1
+        state.dual = state.duals - half
+        state.mean /= max(state.samples, 1)
+        share = (DECAY + 1) / (state.passes + DECAY)
+        state.tail += share * (state.mean - state.tail)
+        certificate = Certificate(half + state.losses, state.dual, exact=False)
+        state.certifying = certificate.gap <= state.problem.tolerance and state.passes >= state.next_check
+        self._reset(state)
+        return certificate
+
+    def _finish_warming(self, state: DCDState, warming: Evaluation) -> Certificate:
+        found = warming.close(state.problem, state.w)
+        state.best[:], state.primal, state.dual = state.w, found.primal, found.dual
+        state.scale = best_scale(state.problem.loss, found.sums.linear, found.sums.quadratic, float(found.v @ found.v))
+        for w in state.candidates:
+            w[:] = state.scale * found.v
+        state.warming = None
+        if state.joint is not None:
+            state.joint = cocoa.begun(self.parts, state.w, state.joint.sigma)
+        return Certificate(found.primal, found.dual)
+
+    def _finish_evaluation(self, state: DCDState) -> Certificate:
+        primals = [0.5 * float(w @ w) + losses for w, losses in zip(state.candidates, state.evaluated, strict=True)]
+        best = int(np.argmin(primals))
+        if primals[best] < state.primal:
+            state.best[:], state.primal = state.candidates[best], primals[best]
+        state.next_check = PATIENCE * state.passes
+        state.certifying = False
+        self._reset(state)
+        return Certificate(state.primal, state.dual)
+
+    def _reset(self, state: DCDState) -> None:
+        state.losses = state.duals = 0.0
+        state.evaluated[:] = 0.0
+        state.samples = 0
+
+    def certify(self, state: DCDState) -> None:
+        state.certifying = state.warming is None  # which is an evaluation anyway
+
+    def merge(self, states: list[DCDState]) -> DCDState:
+        """Join all ``parts`` copies of one state at the end of a pass."""
+        if len(states) == 1:
+            return states[0]
+        assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
+        first, copies = states[0], [s.joint for s in states if s.joint is not None]
+        if first.warming is not None:
+            for other in states[1:]:
+                assert other.warming is not None
+                first.warming.merge(other.warming)
+            return first
+        losses = sum(s.losses for s in states)
+        if first.certifying:
+            joint = cocoa.begun(self.parts, first.w, copies[0].sigma)
+            evaluated = sum((s.evaluated for s in states[1:]), first.evaluated)
+            return replace(first, losses=losses, evaluated=evaluated, joint=joint)
+        found = cocoa.joined(copies)
+        mean = np.asarray(sum(s.mean / max(s.samples, 1) for s in states) / self.parts)
+        return replace(first, w=found.w, mean=mean, samples=1, duals=found.dual, losses=losses, joint=found.joint)
+
+    def candidate(self, state: DCDState) -> Float64:
+        """The mean over passes."""
+        return state.tail.copy()
+
+    def solution(self, state: DCDState) -> LinearSolution:
+        return LinearSolution(state.best.copy(), state.problem.bias)

@@ -1,0 +1,271 @@
+"""Kernel C-SVC with a free bias, by decomposition in few readings (the lecture's method, on two levels).
+
+    min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
+
+for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
+rows that moved since the last one and offers the block's worst violators to the pool, which is then optimised in memory
+(``levels.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
+moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
+the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
+
+    P = 1/2 x'Kx + min_b C sum_i s_i l(y_i (f_i + b)),     D = sum_i (a_i - conjugate(a_i)) - 1/2 x'Kx
+
+are exact for the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.compute.blocks.loss_sums import dual_sum
+from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
+from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
+from streamsvm.compute.passes.coordinates import coordinates, shifted_losses
+from streamsvm.errors import StreamSVMError
+from streamsvm.rows import Rows
+from streamsvm.solvers.kernel.decomposition_state import SHIFTS, DecompositionState
+from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.multilevel import CROWD, SHALLOW, WORST, improve_on_levels, threshold
+from streamsvm.solvers.kernel.reduced_set import SAMPLE, bytes_for, drawn, short_values, shortened
+from streamsvm.solvers.kernel.working_set import (
+    MOST_ROUNDS,
+    ROW_BYTES,
+    Form,
+    Pool,
+    depth,
+    extremes,
+    in_order,
+    select,
+    unite,
+    worst,
+)
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
+
+FIRST = 32768
+"""Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
+is work for an x that is soon another."""
+KEEP = 0.25
+"""The most of a new pool that is taken from the last one: rows still between their bounds."""
+ROUNDS = 4
+"""Subsets of a pool on levels that are solved before the next pass: a pass costs little beside them, and it brings a
+certificate, a checkpoint, a look at the time limit."""
+LEAP = 0.1
+"""The pool is solved until its violation is this part of what the pass found over all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Settings."""
+
+    working: int = 2048
+    """Coordinates optimised together, on their Gram matrix."""
+    pool: int = 32768
+    """Rows held in memory."""
+    max_support: int = 0
+    """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
+    row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
+    share: ClassVar[float] = 1.0
+    """Of all rows: a pool of so many is worth its memory; fewer only cost more readings."""
+    shuffled: ClassVar[bool] = False
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
+        pool = min(self.pool, layout.rows) * row
+        gram = 4 * min(self.working, layout.rows) ** 2
+        if self.max_support:
+            support = 2 * min(2 * SAMPLE * self.max_support, layout.rows) * row
+            held = 3 * pool + gram + support + bytes_for(min(self.max_support, layout.rows))
+        else:  # the support is collected when no working set is solved any more
+            held = max(3 * pool + gram, 2 * pool + 2 * layout.rows * row)
+        return Cost(fixed=held + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
+
+    def start(self, problem: Problem) -> DecompositionState:
+        room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST)
+        rate = 1.0 if problem.rows <= CROWD * room else room / problem.rows
+        return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
+
+    def foresee(self, states: list[DecompositionState], X: Rows) -> None:
+        """Evaluate the kernel once for all problems in which rows moved that are not all there are."""
+        known = [(s, s.moved) for s in states if s.moved is not None and s.pool and s.pool.size < s.problem.rows]
+        moved = [rows for _, rows in known]
+        if len(known) > 1 and worthwhile(moved, X):
+            for (state, _), values in zip(known, values_of(moved, states[0].form, X), strict=True):
+                state.foreseen = values
+
+    def visit(self, state: DecompositionState, block: Block) -> None:
+        self._catch_up(state, block)
+        rows = self._derive(state, block)
+        self._measure(state, block, rows)
+        if state.short is not None:
+            return
+        if self.max_support or state.collecting:
+            self._meet(state, rows)
+        if not state.collecting:
+            self._offer(state, rows, block.seed)
+
+    def _catch_up(self, state: DecompositionState, block: Block) -> None:
+        """Bring a and f of the block to the present x."""
+        if state.pool is None or state.moved is None:
+            return
+        pool, f, n = state.pool, block.rows["f"], len(block.y)
+        mine = members(pool.index, block.start, n)
+        own = pool.index[mine] - block.start
+        block.rows["alpha"][own] = np.abs(pool.x[mine])
+        f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
+        others = np.ones(n, bool)
+        others[own] = False
+        if state.foreseen is not None:
+            f[others] += state.foreseen[others]
+            state.foreseen = None
+        elif others.any():
+            change, moved = np.zeros(n - len(own)), state.moved
+            rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
+            expand(rest, moved.X, moved.x, state.form.kernel, state.form.columns, change)
+            f[others] += change
+
+    def _derive(self, state: DecompositionState, block: Block) -> Pool:
+        """The block's rows with all the pool wants to know of them; the features are not copied."""
+        n, p = len(block.y), state.problem
+        found = coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss)
+        index, sign = np.arange(block.start, block.start + n), np.ones(n)
+        return Pool(block.X, index, sign, found.ridge, found.low, found.high, found.p, found.x, found.v)
+
+    def _measure(self, state: DecompositionState, block: Block, rows: Pool) -> None:
+        p, f = state.problem, block.rows["f"]
+        top, bottom = extremes(rows)
+        state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
+        state.carried += int(np.count_nonzero(rows.x))
+        state.square += float(rows.x @ f)
+        state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
+        if state.short is not None:
+            f, part = short_values(state.short, state.form, block)
+            state.short_square += part
+        shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
+
+    def _meet(self, state: DecompositionState, rows: Pool) -> None:
+        """Keep the block's support rows for the model."""
+        found = np.flatnonzero(rows.x)
+        state.met.append(select(rows, found))
+        if self.max_support and sum(part.size for part in state.met) > 2 * SAMPLE * self.max_support:
+            state.met = [self._drawn(unite(state.met))]
+
+    def _drawn(self, rows: Pool) -> Pool:
+        return select(rows, drawn(rows.index, rows.x, SAMPLE * self.max_support)) if self.max_support else rows
+
+    def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
+        """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
+        if state.problem.rows <= state.room:
+            state.offers.append(select(rows, np.arange(rows.size)))
+            return
+        violating = depth(rows, state.intercept) > SHALLOW * state.reach
+        state.crowd += int(violating.sum())
+        if state.rate < 1.0:
+            draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
+            chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST))
+        else:
+            chosen = worst(rows, state.room)
+        state.offers.append(select(rows, chosen))
+        if sum(o.size for o in state.offers) > 2 * state.room:
+            state.offers = [self._trimmed(state, unite(state.offers), state.room)]
+
+    def _trimmed(self, state: DecompositionState, rows: Pool, count: int) -> Pool:
+        if rows.size <= count:
+            return rows
+        if state.rate >= 1.0:
+            return select(rows, worst(rows, count))
+        drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST]
+        return select(rows, np.union1d(drawn, worst(rows, WORST)))
+
+    def until(self, state: DecompositionState, moment: float) -> None:
+        state.until = moment
+
+    def finish(self, state: DecompositionState) -> Certificate:
+        best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
+        short, collected = state.short, state.collecting or self.max_support > 0
+        if short is None:
+            state.carrying = state.carried
+            if collected:
+                state.support = in_order(self._drawn(unite(state.met)))
+        square = state.square if short is None else state.short_square
+        primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
+        facts = {"violation": violation, "support": state.carrying, "points": short.size if short else None}
+        at_the_edge = best in {0, 2 * SHIFTS}  # it lies further out
+        wide = 4.0 * state.reach if at_the_edge else 0.0
+        state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
+        good = primal - dual <= state.problem.tolerance * abs(primal)
+        more = self._next(state, violation, collected=collected, last=good or state.collecting)
+        state.close()
+        state.collecting = more and state.short is None
+        return Certificate(primal, dual, exact=not more, final=short is not None, facts=facts)
+
+    def _next(self, state: DecompositionState, violation: float, *, collected: bool, last: bool) -> bool:
+        """Improve x, or see to the model; whether the certificate of this pass is not yet that of the model."""
+        if state.short is not None:
+            return False
+        if not last:
+            self._optimise(state, violation)
+            return False
+        pool, state.pool, state.moved = state.pool, None, None
+        if collected:
+            return self._shorten(state)
+        if pool is None or pool.size < state.problem.rows:
+            return True
+        state.support = select(pool, np.flatnonzero(pool.x))
+        return False
+
+    def _shorten(self, state: DecompositionState) -> bool:
+        """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
+        support = state.support
+        if support is None or not 0 < self.max_support < state.carrying:
+            return False
+        values = support.p - support.v - support.ridge * support.x
+        importance = state.problem.C * state.carrying / support.size
+        state.short = shortened(support, values, state.form, self.max_support, importance)
+        state.reach = 1.0
+        return True
+
+    def _optimise(self, state: DecompositionState, violation: float) -> None:
+        """Make the pool of the offers and of rows held before, solve it, note what moved."""
+        pool = in_order(self._pool_of(state))
+        state.room = min(2 * state.room, self.pool)
+        state.rate = 1.0 if state.crowd <= CROWD * state.room else state.room / state.crowd
+        old = pool.x.copy()
+        rounds = ROUNDS if pool.size == state.problem.rows else MOST_ROUNDS
+        improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=rounds, until=state.until)
+        level = threshold(pool)
+        state.intercept = level if np.isfinite(level) else state.intercept
+        places = np.flatnonzero(pool.x != old)
+        state.pool, state.moved = pool, select(pool, places)
+        state.moved.sign[:], state.moved.x = 1.0, (pool.x - old)[places]
+
+    def _pool_of(self, state: DecompositionState) -> Pool:
+        """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
+        offered, last = unite(state.offers), state.pool
+        if last is None or state.problem.rows <= state.room:
+            return self._trimmed(state, offered, state.room)
+        free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
+        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * state.room)]
+        kept = select(last, np.sort(drawn))
+        fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
+        return unite([kept, self._trimmed(state, fresh, state.room - kept.size)])
+
+    def certify(self, state: DecompositionState) -> None:
+        state.collecting = True
+        self._shorten(state)
+
+    def merge(self, states: list[DecompositionState]) -> DecompositionState:
+        """Add up what each worker found; their rows are disjoint and their x is the same."""
+        first, *others = states
+        for other in others:
+            first.join(other)
+        return first
+
+    def solution(self, state: DecompositionState) -> SupportSolution:
+        support = state.short or state.support
+        if support is None or support.size == 0:
+            raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
+        return SupportSolution(support.X, support.index, support.x, state.intercept)

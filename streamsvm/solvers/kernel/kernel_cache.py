@@ -1,0 +1,79 @@
+"""Columns of the matrix a pool makes, computed a few at a time and kept as long as there is room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamsvm.compute.blocks.row_selection import matrix_of, take
+from streamsvm.compute.kernel_values.expansion import expand_all
+from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
+from streamsvm.rows import Dense, Float32, Float64, Rows, row_count, row_stack
+from streamsvm.solvers.kernel.working_set import Form, Pool
+from streamsvm.tags import saved_as
+
+BATCH = 8
+"""Columns computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
+
+
+@saved_as("kernel.columns")
+@dataclass(slots=True)
+class Columns:
+    """Column i is z_i z (k(., x_i) + constant) + ridge_i e_i, float32 (m,). The least recently used one goes first."""
+
+    pool: Pool
+    form: Form
+    capacity: int
+    diagonal: Float64 = field(default_factory=lambda: np.empty(0))
+    _kept: OrderedDict[int, Float32] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        plain = diagonal(self.pool.X, self.form.kernel).astype(np.float64)
+        self.diagonal = plain + self.form.constant + self.pool.ridge
+
+    def column(self, i: int, g: Float64) -> Float32:
+        """One column; with it come those of the rows whose g is smallest."""
+        if i not in self._kept:
+            near = np.argpartition(g, BATCH)[:BATCH].tolist() if len(g) > BATCH else []
+            self._compute([i, *(j for j in near if j != i and j not in self._kept)])
+        self._kept.move_to_end(i)
+        return self._kept[i]
+
+    def _compute(self, wanted: list[int]) -> None:
+        pool = self.pool
+        rows = matrix_of(take(pool.X, np.array(wanted)), self.form.columns)
+        block = np.empty((pool.size, len(wanted)), np.float32)
+        kernel_block(pool.X, points_of(rows), self.form.kernel, block)
+        while len(self._kept) > max(self.capacity - len(wanted), 0):
+            self._kept.popitem(last=False)
+        sign = pool.sign.astype(np.float32)
+        for k, i in enumerate(wanted):
+            column = (block[:, k] + np.float32(self.form.constant)) * (sign * sign[i])
+            column[i] = self.diagonal[i]
+            self._kept[i] = column
+
+
+WEIGHING = 16
+"""What picking a value out and adding it up costs, in entries of the product that makes one."""
+
+
+def worthwhile(supports: list[Pool], X: Rows) -> bool:
+    """Whether one evaluation for all is less work than one each: rows are wide enough, or supports overlap enough."""
+    entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / max(row_count(X), 1)
+    each = sum(s.size for s in supports)
+    return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING < each * entries
+
+
+def values_of(supports: list[Pool], form: Form, X: Rows) -> Float64:
+    """F of every problem at the rows X, without the constant, (problems, n): each support row is evaluated once."""
+    index = np.unique(np.concatenate([s.index for s in supports]))
+    coefficients = np.zeros((len(supports), len(index)))
+    fresh, known = [], np.empty(0, np.int64)
+    for k, s in enumerate(supports):
+        coefficients[k, np.searchsorted(index, s.index)] = s.sign * s.x
+        new = ~np.isin(s.index, known)
+        fresh.append(take(s.X, np.flatnonzero(new)))
+        known = np.concatenate([known, s.index[new]])
+    return expand_all(X, take(row_stack(fresh), np.argsort(known)), coefficients, form.kernel, form.columns)

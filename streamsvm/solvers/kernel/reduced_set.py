@@ -1,0 +1,77 @@
+"""A kernel machine with fewer points, close to the one that was found.
+
+Given f on the support, or on a sample S of it, and kept rows M among them, the coefficients c of g = sum_j c_j k(., x_j)
+minimise what a difference costs where a loss with curvature 1 is paid on the support,
+
+    1/2 ||f - g||^2 + C/2 sum_i (f_i - g_i)^2,     so that     (K_MM + C share K_SM'K_SM) c = f_M + C share K_SM'f_S
+
+with share = support rows / rows of S. The first term alone is the projection on the span (Schoelkopf et al. 1999,
+reduced sets, with the points fixed), which interpolates f at the points and lets it go between them; dropping small
+coefficients leaves a machine made of outliers. Rows are drawn with the probability |w_i|; float64, a small ridge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.blocks.row_selection import members
+from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
+from streamsvm.rows import Float64, Int64, row_slice
+from streamsvm.solvers.kernel.working_set import Form, Pool, select
+from streamsvm.types import Block
+
+RIDGE = 1e-6
+"""Of the largest diagonal entry: float32 kernel values are no better than that."""
+GOLDEN = 0.6180339887498949
+"""Its multiples modulo 1 fill the unit interval evenly."""
+SAMPLE = 4
+"""Rows of S for each point that is kept."""
+TILE = 512
+
+
+def bytes_for(count: int) -> int:
+    """What ``shortened`` holds beside rows, for so many points."""
+    return 24 * count**2 + 8 * TILE * count
+
+
+def drawn(index: Int64, weights: Float64, count: int) -> NDArray[np.int64]:
+    """At most ``count`` places, in order, drawn with the probability |w_i| (Efraimidis, Spirakis 2006).
+
+    The random number of a row is a function of its global number alone: a draw from draws is a draw from all.
+    """
+    if len(index) <= count:
+        return np.arange(len(index))
+    keys = np.log(np.modf((index + 0.5) * GOLDEN)[0]) / np.maximum(np.abs(weights), 1e-300)
+    return np.sort(np.argpartition(keys, -count)[-count:])
+
+
+def shortened(support: Pool, values: Float64, form: Form, count: int, importance: float) -> Pool:
+    """``count`` rows of the support, x the coefficients of the shorter machine (signs included).
+
+    ``values``: f, without intercept, at the rows given; ``importance``: C times the support rows each stands for.
+    """
+    chosen = drawn(support.index, support.x, count)
+    kept = select(support, chosen)
+    K = gram(kept.X, form.kernel, form.columns).astype(np.float64) + form.constant
+    K[np.diag_indices_from(K)] += RIDGE * float(K.diagonal().max())
+    right = values[chosen].copy()
+    for start in range(0, support.size, TILE):
+        rows = slice(start, min(start + TILE, support.size))
+        near = np.empty((rows.stop - rows.start, count), np.float32)
+        for _, points, tile in tiles(row_slice(support.X, rows.start, rows.stop), kept.X, form.kernel, form.columns):
+            near[:, points] = tile
+        near += np.float32(form.constant)
+        K += importance * (near.T @ near)
+        right += importance * (values[rows] @ near)
+    kept.x = np.linalg.solve(K, right).astype(np.float64, copy=False)
+    kept.sign[:] = 1.0
+    return kept
+
+
+def short_values(short: Pool, form: Form, block: Block) -> tuple[Float64, float]:
+    """Decision values of the shorter machine on a block, and the block's part of its squared norm."""
+    f = np.full(len(block.y), form.constant * float(short.x.sum()))
+    expand(block.X, short.X, short.x, form.kernel, form.columns, f)
+    mine = members(short.index, block.start, len(f))
+    return f, float(short.x[mine] @ f[short.index[mine] - block.start])

@@ -1,0 +1,256 @@
+"""The L2-SVM on the simplex: what one pass does, whatever method works in memory between passes.
+
+    min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
+
+and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, 1 - m_i)^2, the bias a regularised constant feature. The
+dual of P at t a is D = t - t^2 f(a); the best t is 1 / (2 f), so that D = 1 / (4 f): minimising f maximises D. With
+w = t sum_i a_i y_i phi_i the margins are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g
+= 1 - t gap, where gap = 2 f - min g is the Frank-Wolfe gap. Scaled by 1 / (1 - t gap) this point is feasible for P:
+
+    D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
+
+Two gaps are therefore at hand after every pass: the simplex gap, which bounds f - f* (``epsilon``, the Frank-Wolfe
+papers' criterion; f is of the order 1 / n, so 1e-4 is a loose one), and (P - D) / P with P summed over all rows.
+The papers' K has [i = j] / C in it, which is P with C / 2: loss 1/2 xi^2. Their C is twice ours.
+
+Every pass computes g of every row anew from the support, so that what is certified owes nothing to recursions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.compute.blocks.row_selection import bytes_per_row, members
+from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
+from streamsvm.compute.passes.coordinates import ridges, shifted_losses
+from streamsvm.compute.random import lots, smallest
+from streamsvm.errors import StreamSVMError
+from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.solvers.kernel.candidates import Offers
+from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.reduced_set import bytes_for, short_values, shortened
+from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
+from streamsvm.solvers.kernel.working_set import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
+
+LEAP = 0.1
+"""Where the pool does not hold all rows, it is optimised to this part of the gap found over all of them."""
+STALLED = 0.99
+"""A pass in which rows of the support had to go, and f did not fall to this part of what it was, is the last."""
+
+
+@dataclass(frozen=True)
+class OnSimplex(ABC):
+    """Settings and the pass; ``improve`` is the method's own."""
+
+    epsilon: float = 0.0
+    """Absolute gap on the simplex at which the run ends; 0: only the relative gap counts."""
+    pool: int = 65536
+    """Rows offered to the method in memory, beside the support."""
+    keep: int = 0
+    """Rows of the support at most: those with the least weight go. 0: no bound."""
+    max_support: int = 0
+    """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
+    share: ClassVar[float] = 1.0
+    """Of all rows: a pool of so many is worth its memory."""
+    first: ClassVar[float] = np.inf
+    """Rows of the first pool; each next may have twice as many, up to ``pool``."""
+    fair: ClassVar[float] = np.inf
+    """The part of f to which a pool is optimised that does not hold all rows, if that is less than LEAP says."""
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
+
+    @property
+    def shuffled(self) -> bool:
+        return False
+
+    @abstractmethod
+    def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
+        """Lower f over the rows of the pool until its gap there is what ``target`` allows. Changes x and v."""
+
+    @abstractmethod
+    def scratch(self, rows: int) -> int:
+        """Bytes ``improve`` needs for a pool of so many rows."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
+        held = min(self.pool + (self.keep or layout.rows), layout.rows)
+        short = bytes_for(min(self.max_support, layout.rows))
+        return Cost(
+            fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + short,
+            per_block_row=ROW_BYTES + 8,
+        )
+
+    def start(self, problem: Problem) -> SimplexState:
+        form = Form(problem.kernel, problem.columns, problem.bias**2)
+        return SimplexState(problem, form, Offers(int(min(self.pool, self.first))))
+
+    def foresee(self, states: list[SimplexState], X: Rows) -> None:
+        """Evaluate the kernel once for all problems that are about to visit the same rows."""
+        known = [(state, state.support) for state in states if state.support is not None]
+        supports = [support for _, support in known]
+        if len(known) > 1 and worthwhile(supports, X):
+            values = values_of(supports, states[0].form, X)
+            for (state, _), own in zip(known, values, strict=True):
+                state.foreseen = own
+
+    def visit(self, state: SimplexState, block: Block) -> None:
+        rows, f = self._derive(state, block)
+        self._measure(state, block, rows, f)
+        if not state.certifying and state.short is None:
+            fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
+            state.offers.add(rows, fresh, partial(self.choose, state))
+
+    def _derive(self, state: SimplexState, block: Block) -> tuple[Pool, Float64]:
+        """The block's rows with a and g, and their decision values at a."""
+        n, p, support = len(block.y), state.problem, state.support
+        f, a = np.zeros(n), np.zeros(n)
+        if support is not None:
+            weights = support.sign * support.x
+            f += state.form.constant * weights.sum()
+            if state.foreseen is None:
+                expand(block.X, support.X, weights, state.form.kernel, state.form.columns, f)
+            else:
+                f += state.foreseen
+                state.foreseen = None
+            mine = members(support.index, block.start, n)
+            a[support.index[mine] - block.start] = support.x[mine]
+        ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
+        v = -(sign * f + ridge * a)
+        if support is not None:
+            support.v[mine] = v[support.index[mine] - block.start]
+        usable = (block.s > 0).astype(np.float64)
+        index = np.arange(block.start, block.start + n)
+        return Pool(block.X, index, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
+
+    def _measure(self, state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
+        p = state.problem
+        state.square += float((rows.sign * rows.x) @ f)
+        state.ridge += float(rows.ridge @ np.square(rows.x))
+        state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
+        values = f * self._scale(state)
+        if state.short is not None:
+            values, part = short_values(state.short, state.form, block)
+            state.short_square += part
+        shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
+
+    def _scale(self, state: SimplexState) -> float:
+        """The scale t = 1 / (2 f) of the dual."""
+        return 0.5 / state.f if state.f > 0.0 else 0.0
+
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
+        """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
+        return smallest(lots(index, 0) if state.support is None else -v, count)
+
+    def until(self, state: SimplexState, moment: float) -> None:
+        state.until = moment
+
+    def finish(self, state: SimplexState) -> Certificate:
+        state.passes += 1
+        certificate = self._certificate(state)
+        last = certificate.final or certificate.gap <= state.problem.tolerance or state.certifying
+        if not last:
+            self._work(state)
+        elif state.short is None and self._shorten(state):
+            certificate = replace(certificate, exact=False)
+        state.certifying, state.offers.parts = False, []
+        state.square = state.ridge = state.short_square = state.losses[0] = 0.0
+        state.lowest = np.inf
+        return certificate
+
+    def _certificate(self, state: SimplexState) -> Certificate:
+        f, short = 0.5 * (state.square + state.ridge), state.short
+        if state.support is None:
+            return Certificate(float(state.losses[0]), 0.0)
+        t, gap = self._scale(state), 2.0 * f - state.lowest
+        state.gap, state.f = gap, f
+        facts: dict[str, Any] = {
+            "simplex_gap": gap,
+            "seen_gap": state.seen,
+            "f": f,
+            "support": state.support.size,
+            "iterations": state.iterations,
+        }
+        facts |= {"points": None if short is None else short.size, "trajectory": state.trajectory}
+        state.trajectory = []
+        half = 0.5 * (t * t * state.square if short is None else state.short_square)
+        met = bool(gap <= self.epsilon or state.stopped or short is not None)
+        return Certificate(half + float(state.losses[0]), t - t * t * f, final=met, facts=facts)
+
+    def _shorten(self, state: SimplexState) -> bool:
+        """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
+        support = state.support
+        if support is None or not 0 < self.max_support < support.size:
+            return False
+        values = -self._scale(state) * support.sign * (support.v + support.ridge * support.x)
+        state.short = shortened(support, values, state.form, self.max_support, state.problem.C)
+        return True
+
+    def _work(self, state: SimplexState) -> None:
+        """Make the pool of the support and of what was offered, improve it, keep what has weight."""
+        fresh = state.offers.taken(partial(self.choose, state))
+        pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
+        if state.support is None:
+            self.begin(state, pool)
+        target, before = self._target(state, pool), state.f
+        state.seen, state.f = self.improve(state, pool, target)
+        if 0 < self.keep < np.count_nonzero(pool.x):
+            pool = self._lightened(state, pool)
+            state.seen, state.f = self.improve(state, pool, target)
+            state.stopped = 0.0 < STALLED * before <= state.f
+        state.support = select(pool, np.flatnonzero(pool.x > 0.0))
+        state.offers.room = min(2 * state.offers.room, self.pool)
+        state.note(state.seen, state.f, state.support.size)
+
+    def _target(self, state: SimplexState, pool: Pool) -> Target:
+        relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
+        if pool.size >= state.problem.rows:
+            return Target(self.epsilon, relative)
+        return Target(self.epsilon, relative, LEAP * min(state.gap, 1.0), self.fair)
+
+    def _lightened(self, state: SimplexState, pool: Pool) -> Pool:
+        """The ``keep`` rows with the most weight, which sums to 1 again."""
+        pool = select(pool, np.sort(smallest(-pool.x, self.keep)))
+        pool.x /= pool.x.sum()
+        refresh(pool, state.form)
+        return pool
+
+    def begin(self, state: SimplexState, pool: Pool) -> None:
+        """The first a: one row drawn at random has all the weight."""
+        self._spread(state, pool, np.random.default_rng(pool.size).integers(0, pool.size, 1))
+
+    def _spread(self, state: SimplexState, pool: Pool, chosen: Any) -> None:
+        """Equal weight on the chosen rows; v from scratch."""
+        pool.x[:] = 0.0
+        pool.x[chosen] = 1.0 / len(chosen)
+        refresh(pool, state.form)
+
+    def certify(self, state: SimplexState) -> None:
+        state.certifying = True
+        self._shorten(state)
+
+    def merge(self, states: list[SimplexState]) -> SimplexState:
+        """Add up what each worker found; their rows are disjoint and their a is the same."""
+        first = states[0]
+        for other in states[1:]:
+            first.offers.parts += other.offers.parts
+            first.square += other.square
+            first.ridge += other.ridge
+            first.short_square += other.short_square
+            first.losses += other.losses
+            first.lowest = min(first.lowest, other.lowest)
+            if first.support is not None and other.support is not None:
+                first.support.v[:] = np.maximum(first.support.v, other.support.v)
+        return first
+
+    def solution(self, state: SimplexState) -> SupportSolution:
+        support = state.short or state.support
+        if support is None:
+            raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
+        weights = support.x if support is state.short else self._scale(state) * support.sign * support.x
+        return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))

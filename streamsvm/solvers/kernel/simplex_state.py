@@ -1,0 +1,97 @@
+"""What a run on the simplex carries from pass to pass, and what the method in memory is told and says."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from streamsvm.rows import Float64
+from streamsvm.solvers.kernel.candidates import Offers
+from streamsvm.solvers.kernel.working_set import Form, Pool
+from streamsvm.tags import saved_as
+from streamsvm.types import Problem
+
+NOTES = 1.1
+"""The trajectory is noted whenever the iterations have grown by this factor."""
+
+
+class Walker(Protocol):
+    """A method under way: iterations made, f, rows with weight."""
+
+    count: int
+    f: float
+
+    @property
+    def support(self) -> int: ...
+
+
+@saved_as("simplex.reached")
+class Reached(NamedTuple):
+    """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
+
+    gap: float
+    f: float
+
+
+@saved_as("simplex.target")
+class Target(NamedTuple):
+    """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most`` and ``fair`` f."""
+
+    epsilon: float
+    relative: float
+    most: float = 0.0
+    fair: float = 0.0
+
+    def allowed(self, f: float) -> float:
+        """The gap that is small enough at f."""
+        return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
+
+
+@saved_as("simplex.state")
+@dataclass(slots=True)
+class SimplexState:
+    """``support``: rows with a_i > 0, in order, v = -g; the sums are those of the pass under way."""
+
+    problem: Problem
+    form: Form
+    offers: Offers
+    support: Pool | None = None
+    square: float = 0.0
+    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
+    ridge: float = 0.0
+    f: float = 0.0
+    lowest: float = np.inf
+    losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    gap: float = np.inf
+    seen: float = np.inf
+    """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
+    foreseen: Float64 | None = None
+    """What the support says of the rows that are visited next, without the constant, if it is known already."""
+    certifying: bool = False
+    until: float = math.inf
+    """When the work in memory is to end."""
+    passes: int = 0
+    iterations: int = 0
+    short: Pool | None = None
+    """The shortened model, when it is the one whose primal is summed; x its coefficients."""
+    short_square: float = 0.0
+    stopped: bool = False
+    """The method in memory has met a criterion of its own; the next pass says what is true."""
+    began: float = field(default_factory=time.perf_counter)
+    trajectory: list[list[float]] = field(default_factory=list)
+    """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
+    due: float = 0.0
+    """Iterations at which the next entry is made."""
+
+    def watch(self, walk: Walker, gap: float) -> None:
+        """Note where a method is, if it is time to."""
+        if walk.count >= self.due:
+            self.iterations, self.due = walk.count, max(walk.count * NOTES, walk.count + 1)
+            self.note(gap, walk.f, walk.support)
+
+    def note(self, gap: float, f: float, support: int) -> None:
+        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])

@@ -1,0 +1,203 @@
+"""A pool: rows held in memory with all a kernel solver knows of them, and the quadratic problem they make together.
+
+    min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high,     M_ij = z_i z_j (k_ij + b) + ridge_i
+
+with the rows outside the pool held fixed. It is solved by decomposition in memory: the ``working`` coordinates that
+violate the optimality conditions most are optimised on their Gram matrix, the gradient of all others follows by one
+matrix product. Reading the data is what costs; the more rows a pool holds, the fewer readings there are.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.kernel_values.expansion import expand, gram
+from streamsvm.compute.passes.smo import smo
+from streamsvm.rows import Float32, Float64, Int64, Rows, row_stack
+from streamsvm.tags import saved_as
+
+INNER = 0.1
+"""A working set is solved until its violation is this part of the pool's."""
+MOST_STEPS = 1_000_000
+MOST_ROUNDS = 10_000
+"""Of working sets in one call: rounding may keep a violation alive."""
+
+
+@saved_as("kernel.form")
+class Form(NamedTuple):
+    """Which matrix the pool's problem has, apart from what its rows say: k(x, z) + constant."""
+
+    kernel: Any
+    columns: int
+    constant: float = 0.0
+
+
+@saved_as("kernel.working_set")
+@dataclass(slots=True)
+class Pool:
+    """Rows and, per row, float64: z, ridge, low, high, p as above; x; v = p - Mx, the negative gradient."""
+
+    X: Rows
+    index: Int64
+    """Global row numbers."""
+    sign: Float64
+    """z."""
+    ridge: Float64
+    low: Float64
+    high: Float64
+    p: Float64
+    x: Float64
+    v: Float64
+
+    @property
+    def size(self) -> int:
+        return len(self.index)
+
+
+ROW_BYTES = 8 * 8
+"""Bytes a row of a pool takes beside its features."""
+
+
+def select(pool: Pool, chosen: NDArray[Any]) -> Pool:
+    """Some rows of a pool, copied."""
+    arrays = {f.name: getattr(pool, f.name)[chosen] for f in fields(Pool) if f.name != "X"}
+    return Pool(take(pool.X, chosen), **arrays)
+
+
+def unite(parts: list[Pool]) -> Pool:
+    """The rows of several pools; the parts share no row."""
+    names = [f.name for f in fields(Pool) if f.name != "X"]
+    arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
+    return Pool(row_stack([p.X for p in parts]), **arrays)
+
+
+def in_order(pool: Pool) -> Pool:
+    """The same rows by their global numbers."""
+    order = np.argsort(pool.index)
+    return pool if np.array_equal(order, np.arange(len(order))) else select(pool, order)
+
+
+def extremes(pool: Pool) -> tuple[float, float]:
+    """Max v over the x that may grow, min v over those that may shrink; optimal where the first is not larger."""
+    top = np.max(pool.v, where=pool.x < pool.high, initial=-np.inf)
+    bottom = np.min(pool.v, where=pool.x > pool.low, initial=np.inf)
+    return float(top), float(bottom)
+
+
+def depth(pool: Pool, level: float) -> Float64:
+    """How far each row violates the optimality conditions if their threshold is ``level``; below 0 where it does not."""
+    grow = np.where(pool.x < pool.high, pool.v - level, -np.inf)
+    shrink = np.where(pool.x > pool.low, level - pool.v, -np.inf)
+    return np.maximum(grow, shrink)
+
+
+def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
+    """The rows that violate most, the share ``growing`` of those that ask to grow. At most ``count``, in order."""
+    if count >= pool.size:
+        return np.arange(pool.size)
+    grow = np.where(pool.x < pool.high, pool.v, -np.inf)
+    shrink = np.where(pool.x > pool.low, -pool.v, -np.inf)
+    first = max(int(growing * count), 1)
+    second = max(count - first, 1)
+    return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
+
+
+def improve(pool: Pool, form: Form, working: int, tolerance: float, until: float = math.inf) -> int:
+    """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the steps made."""
+
+    def wanted() -> float | None:
+        return tolerance if violation(pool) > tolerance else None
+
+    return improve_until(pool, form, working, wanted, until=until)
+
+
+def improve_until(
+    pool: Pool,
+    form: Form,
+    working: int,
+    wanted: Callable[[], float | None],
+    *,
+    growing: float = 0.5,
+    until: float = math.inf,
+) -> int:
+    """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough.
+
+    After the moment ``until`` no working set is begun but the first: what comes of a run without time is a machine too.
+    """
+    steps, recent = 0, np.empty(0, np.int64)
+    for _ in range(MOST_ROUNDS):
+        tolerance = wanted()
+        if tolerance is None or (len(recent) and late(until)):
+            break
+        recent = working_set(pool, working, recent, growing)
+        made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
+        steps += made
+        if made == 0:
+            break
+    return steps
+
+
+def late(until: float) -> bool:
+    """Whether a moment of ``time.perf_counter`` has passed."""
+    return time.perf_counter() > until
+
+
+def violation(pool: Pool) -> float:
+    """By how much the optimality conditions are violated; not above 0 at the optimum."""
+    top, bottom = extremes(pool)
+    return top - bottom
+
+
+def working_set(pool: Pool, working: int, recent: NDArray[np.int64], growing: float) -> NDArray[np.int64]:
+    """Half by violation, half of those that were optimised last and are still between their bounds."""
+    if pool.size <= working:
+        return np.arange(pool.size)
+    free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])][: working // 2]
+    fresh = worst(pool, working - len(free), growing)
+    return np.union1d(fresh, free)
+
+
+def _optimise(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: float) -> int:
+    """Optimise some coordinates and let the gradient of all follow."""
+    X, old = take(pool.X, chosen), pool.x[chosen]
+    M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
+    x, v = old.copy(), pool.v[chosen]
+    steps = int(smo(M, x, pool.low[chosen], pool.high[chosen], v, tolerance, MOST_STEPS))
+    moved = np.flatnonzero(x != old)
+    follow(pool, form, take(X, moved), (pool.sign[chosen] * (x - old))[moved])
+    pool.x[chosen], pool.v[chosen] = x, v
+    return steps
+
+
+def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> Float32:
+    M = gram(X, form.kernel, form.columns)
+    if form.constant:
+        M += np.float32(form.constant)
+    z = sign.astype(np.float32)
+    if (z < 0).any():
+        M *= z
+        M *= z[:, None]
+    M[np.diag_indices_from(M)] += ridge.astype(np.float32)
+    return M
+
+
+def follow(pool: Pool, form: Form, moved: Rows, weights: Float64) -> None:
+    """V -= z (k(., moved) + constant) weights, the ridge apart. Changes v."""
+    change = np.full(pool.size, form.constant * weights.sum())
+    expand(pool.X, moved, weights, form.kernel, form.columns, change)
+    pool.v -= pool.sign * change
+
+
+def refresh(pool: Pool, form: Form) -> None:
+    """Set v = p - Mx from scratch, with all weight inside the pool."""
+    support = np.flatnonzero(pool.x)
+    pool.v[:] = pool.p - pool.ridge * pool.x
+    follow(pool, form, take(pool.X, support), (pool.sign * pool.x)[support])

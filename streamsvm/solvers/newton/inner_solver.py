@@ -1,0 +1,108 @@
+"""Newton's method on a model (``solvers.newton.surrogate``), with the corner of the loss narrowing on the way.
+
+Reference: Keerthi and DeCoste, JMLR 2005 (Newton on the squared hinge).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.certificate import scaled_dual
+from streamsvm.compute.passes.newton import trial_pass
+from streamsvm.losses import rounded
+from streamsvm.rows import Float64
+from streamsvm.solvers.newton.hessian import Hessian
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.solvers.newton.surrogate import Look, Model, model_at
+from streamsvm.solvers.point_evaluation import Found
+from streamsvm.types import Problem
+
+ITERATIONS = 40
+HALF = 0.5
+"""mu falls so in memory, from one problem to the next."""
+DECREMENT = 1e-3
+"""The model is minimised when a step promises less than this share of the tolerance, of its value ..."""
+CRUDE = 1e-4
+"""... and, on the way to a narrower corner, this share."""
+SHARP = 0.02
+"""... and half the squared gradient, which is what a dual value would lack, is this share of the tolerance."""
+LENGTHS: Float64 = 0.5 ** np.arange(24, dtype=np.float64)
+TRIED = 6
+"""Lengths tried at once."""
+
+
+class Descent:
+    """Of one model, whose brake is set."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.brake)
+
+    def minimise(self, smooth: Any, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
+        """Newton's method with step halving, from w; and whether it has arrived."""
+        model, tolerance = self._model, self._model.problem.tolerance
+        for _ in range(ITERATIONS):
+            here = model.look(smooth, w)
+            value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
+            step = self._hessian.step(here.bends, gradient)
+            promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
+            if promise <= (CRUDE if crude else DECREMENT * tolerance) * abs(value) and (
+                crude or norm <= SHARP * tolerance * abs(value)
+            ):
+                return w, True
+            length = _length(model, smooth, here, w, step)
+            if length == 0.0:
+                break
+            w = w + length * step
+        return w, False
+
+    def follow(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
+        """The minimum of the model and the mu it is for, from w, the corner narrowing on the way: not below ``floor``,
+        and no further than to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
+        """
+        loss = self._model.problem.loss
+        w, solved = self.minimise(rounded(loss, mu), w, crude=True)
+        while mu and solved:
+            smoothing = smoothing_of(self._model, rounded(loss, mu), w)
+            following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
+            if smoothing <= goal or following < 0.99 * floor:
+                break
+            nearer, solved = self.minimise(rounded(loss, following), w, crude=True)
+            mu, w = (following, nearer) if solved else (mu, w)
+        return w, mu
+
+
+def smoothing_of(model: Model, smooth: Any, w: Float64) -> float:
+    """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
+    found = model.look(smooth, w)
+    return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
+
+
+def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: Found, w: Float64) -> float:
+    """The dual value when the sample's a_i are solved for, all others being what they are at w."""
+    model = model_at(problem, sample, sample.s.astype(np.float64), w)
+    before = model.look(smooth, w)
+    model.shift = model.pull(before) - found.v
+    after = model.look(smooth, Descent(model).minimise(smooth, w)[0])
+    sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.pull(after) - model.shift
+    return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
+
+
+def _length(model: Model, smooth: Any, here: Look, w: Float64, step: Float64) -> float:
+    """The first of LENGTHS after which the model rises again; 0 where none lowers it."""
+    y, C = model.sample.y, model.problem.C
+    df = operators.margins(model.sample.X, step)
+    least, best = here.sums.smoothed + model.outer(w), 0.0
+    for start in range(0, len(LENGTHS), TRIED):
+        lengths = LENGTHS[start : start + TRIED]
+        values = trial_pass(y, model.factor, here.f, df, C, smooth, lengths)
+        for length, rows in zip(lengths.tolist(), values.tolist(), strict=True):
+            value = rows + model.outer(w + length * step)
+            if value < least:
+                least, best = value, length
+            elif best:
+                return best
+    return best

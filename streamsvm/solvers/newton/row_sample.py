@@ -1,0 +1,167 @@
+"""A sample of the rows of a pass, each found with a probability that grows with what it means to the objective.
+
+Priority sampling (Duffield, Lund, Thorup, J. ACM 2007): the rows of the ``limit`` smallest keys u_i / score_i stay. A
+row counts 1 / min(1, t score_i) times, t the next key after those: sums over the sample are unbiased, and a row of large
+score is certain to be there. The sample is a function of the rows alone, so two workers' samples join
+into what one worker would have found. The t of some of the rows is never below that of all: a worker that knows it from
+one group of rows need not keep, of the next, what lies beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.newton import keys_pass
+from streamsvm.rows import Float32, Float64, Int64, row_where
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Problem
+
+ROWS, PER_COMPONENT = 50_000, 100
+"""Rows of a sample: so many, or so many for each component ..."""
+LARGEST, FEWEST = 64 << 20, 20_000
+"""... up to so many bytes, were they dense, but not fewer than these ..."""
+LEAST, LEAST_PER_COMPONENT = 2_000, 20
+"""... unless memory is short; ..."""
+WHOLE, LARGEST_WHOLE = 3, 1 << 30
+"""... and all rows where there are no more than so many times as many, in so many bytes, were they dense."""
+
+
+def least_rows(problem: Problem) -> int:
+    """Of a sample that is of use."""
+    return max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
+
+
+def sample_rows(asked: int | None, problem: Problem) -> int:
+    """How many rows a model is made of: all, where they are not much more than are usual."""
+    rows = asked or usual_rows(problem)
+    few = not asked and problem.rows <= WHOLE * rows and 4 * problem.rows * (problem.columns + 1) <= LARGEST_WHOLE
+    return problem.rows if few else min(problem.rows, rows)
+
+
+def usual_rows(problem: Problem) -> int:
+    """Of a sample, where rows are many."""
+    p = problem.columns + 1
+    return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p)))
+
+
+SPARE = 2.0
+"""Rows are thrown out when there are this many times ``limit``."""
+
+
+@saved_as("newton.sample")
+class Sample(NamedTuple):
+    """Rows in the order of their global numbers ``row``; each was to be found with ``probability``."""
+
+    X: Any
+    y: Float32
+    s: Float32
+    probability: Float64
+    f: Float64
+    """x_i.w at the point of the pass, as the pass found it."""
+    row: Int64
+    complete: bool
+    """Whether these are all rows that count."""
+
+    def seen_again(self, margins: list[tuple[int, Float64]]) -> Sample:
+        """The same rows after another pass, which found these f (k,) of the rows from such a number on."""
+        f = np.empty_like(self.f)
+        for start, found in margins:
+            low, high = np.searchsorted(self.row, (start, start + len(found)))
+            f[low:high] = found[self.row[low:high] - start]
+        return self._replace(f=f)
+
+    def every(self, step: int) -> Sample:
+        """Every ``step``-th row."""
+        chosen = np.zeros(len(self.y), np.bool_)
+        chosen[::step] = True
+        y, s, probability = self.y[::step], self.s[::step], self.probability[::step]
+        return Sample(row_where(self.X, chosen), y, s, probability, self.f[::step], self.row[::step], complete=False)
+
+
+@saved_as("newton.sample_part")
+class _Part(NamedTuple):
+    X: Any
+    y: Float32
+    s: Float32
+    keys: Float64
+    scores: Float64
+    f: Float64
+    row: Int64
+    """Global numbers."""
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Part:
+        return self if chosen.all() else self.copied(chosen)
+
+    def copied(self, chosen: NDArray[np.bool_]) -> _Part:
+        per_row: list[Any] = [values[chosen] for values in self[1:]]
+        return _Part(operators.where(self.X, chosen), *per_row)
+
+
+@saved_as("newton.sampler")
+@dataclass(slots=True)
+class Sketch:
+    """``threshold``: keys from here on are out, and count for the probabilities only."""
+
+    limit: int
+    salt: int = 0
+    threshold: float = np.inf
+    held: int = 0
+    parts: list[_Part] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Begin a pass; its draws are independent of the last one's."""
+        self.salt += 1
+        self.threshold, self.held, self.parts = np.inf, 0, []
+
+    def bound(self) -> float:
+        """The key from which on no row of this pass can be in the sample, whatever the other rows are."""
+        if self.held > self.limit:
+            self._throw_out()
+        return self.threshold
+
+    def add(self, block: Block, f: Float64, scores: Float64) -> None:
+        """Offer the rows of a block, where x_i.w is f."""
+        keys = np.empty(len(scores))
+        keys_pass(scores, block.start, self.salt, keys)
+        chosen = keys < self.threshold
+        count = int(np.count_nonzero(chosen))
+        if not count:
+            return
+        row = np.arange(block.start, block.start + len(f))
+        self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen))
+        self.held += count
+        if self.held > SPARE * self.limit:
+            self._throw_out()
+
+    def merge(self, other: Sketch) -> None:
+        self.threshold = min(self.threshold, other.threshold)
+        self.parts = self.parts + other.parts
+        self.held += other.held
+        self._throw_out()
+
+    def _throw_out(self) -> None:
+        keys = np.concatenate([part.keys for part in self.parts] or [np.empty(0)])
+        if len(keys) > self.limit:
+            self.threshold = min(self.threshold, float(np.partition(keys, self.limit)[self.limit]))
+        self.parts = [part.where(part.keys < self.threshold) for part in self.parts]
+        self.held = sum(len(part.keys) for part in self.parts)
+
+    def sample(self) -> Sample | None:
+        """The rows by number, and nothing kept here; None if no row counts."""
+        self._throw_out()
+        parts, self.parts = self.parts, []
+        if not parts:
+            return None
+        y, s, _, scores, f, row = (np.concatenate([part[k] for part in parts]) for k in range(1, len(_Part._fields)))
+        order = np.argsort(row, kind="stable")
+        y, s, scores, f, row = (values[order] for values in (y, s, scores, f, row))
+        blocks = [part.X for part in parts]
+        del parts
+        X, complete = operators.formed(blocks, order), bool(self.threshold == np.inf)
+        probability = np.ones(len(scores)) if complete else np.minimum(1.0, scores * self.threshold)
+        return Sample(X, y, s, probability, f, row, complete)

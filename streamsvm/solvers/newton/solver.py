@@ -1,0 +1,237 @@
+"""Newton's method in passes: a pass evaluates a point and samples its rows, the next point is found in memory.
+
+    min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - sum_i a_i y_i x_i,   a_i = -C_i l'(m_i)
+
+A pass gives P, the gradient and a sample of rows (``solvers.newton.row_sample``) in which every row whose loss may bend nearby, and
+every row that is much of its columns, has a large share. A model made of the sample and the exact gradient
+(``solvers.newton.surrogate``) is minimised in memory; where it ends the next pass looks. How far it is trusted, and how the
+corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is ``solvers.newton.trust_region``. The a_i of the
+rounded loss are a feasible dual point, and
+
+    P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i.
+
+The first part falls with mu. The second need not be waited for: with the a_i of all other rows fixed, those of the
+sample are solved for in memory, which makes the gradient vanish, so that a pass proves nearly what smoothing allows.
+
+References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; Shamir, Srebro and Zhang, ICML 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.newton import leverages, scores_pass, squares
+from streamsvm.errors import UsageError
+from streamsvm.losses import Hinge, rounded
+from streamsvm.rows import Float64
+from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
+from streamsvm.solvers.newton.inner_solver import polished_dual
+from streamsvm.solvers.newton.row_sample import Sample, Sketch, least_rows, sample_rows, usual_rows
+from streamsvm.solvers.newton.surrogate import model_at
+from streamsvm.solvers.newton.trust_region import Guide, first_brake, first_mu
+from streamsvm.solvers.point_evaluation import Evaluation, Found, Witness
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+
+NARROW = 0.1
+"""Rows within so much of the corner, at least, are sampled as if in it."""
+BEND = 0.5
+"""The same where the loss is smooth by itself."""
+
+
+@saved_as("newton.state")
+@dataclass(slots=True)
+class NewtonState:
+    """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""
+
+    problem: Problem
+    point: Float64
+    mu: float
+    evaluation: Evaluation
+    sketch: Sketch
+    squares: Float64
+    """sum_i s_i x_ij^2 (columns + 1,)."""
+    best: Float64
+    guide: Guide | None = None
+    """What led to ``point``."""
+    whole: bool = False
+    """Whether its model is made of all rows; they are not gathered again, but their margins are."""
+    margins: list[tuple[int, Float64]] = field(default_factory=list)
+    """Of every block, with the number of its first row."""
+    primal: float = np.inf
+    dual: float = -np.inf
+    passes: int = 0
+    witness: Witness | None = None
+    """Of ``dual``, as long as that was not polished."""
+
+    @property
+    def smooth(self) -> Any:
+        return rounded(self.problem.loss, self.mu)
+
+
+@dataclass(frozen=True, slots=True)
+class Newton:
+    """Settings. ``sample``: rows the model is made of; ``narrowing``: mu falls to this share in a pass at the most."""
+
+    sample: int | None = None
+    """None: as many as ``sample_rows`` says."""
+    narrowing: float = 0.24
+    polish: bool = True
+    """Whether the dual point may be bettered in memory; without, it stays a function of some weights: its witness."""
+    at_home: ClassVar[tuple[str, ...]] = ("guide", "witness")
+    """Of the state, what visits do not look at: it is not sent to workers."""
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    shuffled: ClassVar[bool] = False
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        p = problem.columns + 1
+        entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
+        row = 4 * entries + 48
+        most = most_explicit(dense=layout.dense)
+        # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
+        q = min(p, most) if layout.dense or p <= most else 0
+        rows = sample_rows(self.sample, problem)
+        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out;
+        # of all rows there is but one, and for a while what it is formed from: sparse rows are put in a row first
+        copies = 4 if rows < problem.rows else 2 if layout.dense else 3
+        return Cost(fixed=matrix_bytes(q) + 20 * 8 * p + copies * rows * row, per_block_row=48)
+
+    def smaller(self, problem: Problem) -> Newton | None:
+        """The same with a smaller sample, for want of memory; None where it would be too small to be of use."""
+        rows, usual = sample_rows(self.sample, problem), usual_rows(problem)
+        if rows == problem.rows and 2 * usual < rows:
+            return replace(self, sample=usual)
+        return replace(self, sample=rows // 2) if rows // 2 >= least_rows(problem) else None
+
+    def expected(self, problem: Problem) -> tuple[int, int]:
+        """Passes, and rows whose features they ask for in all where they are shown factored pairs."""
+        rows = sample_rows(self.sample, problem)
+        return (3, rows) if rows == problem.rows else (5, 5 * rows)
+
+    def start(self, problem: Problem) -> NewtonState:
+        if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
+            raise UsageError("solver 'newton' knows the hinge with margin 1 only", hint="use --solver dcd")
+        p, point = problem.columns + 1, problem.first_weights()
+        sketch = Sketch(sample_rows(self.sample, problem))
+        return NewtonState(problem, point, first_mu(problem), Evaluation(p), sketch, np.zeros(p), point.copy())
+
+    def visit(self, state: NewtonState, block: Block) -> None:
+        f = state.evaluation.add(state.problem, state.smooth, block, state.point)
+        if state.whole:
+            state.margins.append((block.start, f))
+        else:
+            state.sketch.add(block, f, self._scores(state, block, f))
+
+    def bound(self, state: NewtonState) -> float:
+        """Of the sample's keys."""
+        return state.sketch.bound()
+
+    def spare(self, state: NewtonState, bound: float) -> None:
+        """Rows of keys beyond the bound are not even taken up."""
+        state.sketch.threshold = min(state.sketch.threshold, bound)
+
+    def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
+        problem, factored = state.problem, isinstance(block.X, operators.Factored)
+        if state.passes == 0:
+            if not factored:
+                state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
+            if problem.warm is None:
+                return block.s.astype(np.float64)
+        share = len(state.point) / problem.rows
+        if factored or state.passes == 0:
+            scores = np.full(len(f), share)
+        else:
+            scores = leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), share)
+        width = max(state.mu, NARROW) if state.mu else BEND
+        scores_pass(block.y, block.s, f, state.smooth, width, scores)
+        return scores
+
+    def finish(self, state: NewtonState) -> Certificate:
+        found = state.evaluation.close(state.problem, state.point)
+        state.passes += 1
+        if found.primal < state.primal:
+            state.primal, state.best = found.primal, state.point
+        if found.dual > state.dual:
+            state.dual, state.witness = found.dual, Witness(state.point, state.mu, found.scale)
+        facts = {"mu": state.mu, "brake": state.guide.brake if state.guide else 0.0}
+        if not self._done(state):
+            self._advance(state, found)
+        state.evaluation.clear()
+        state.sketch.clear()
+        state.margins = []
+        return Certificate(state.primal, state.dual, facts=facts)
+
+    def _done(self, state: NewtonState) -> bool:
+        return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
+
+    def _advance(self, state: NewtonState, found: Found) -> None:
+        """Judge the model that led here, make a better one, and go where it says."""
+        if state.guide is not None and not state.guide.judge(found):
+            self._go(state, state.guide)
+            return
+        sample = self._sample(state)
+        if sample is None:
+            return
+        state.guide = self._guide(state, found, sample)
+        near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
+        if self.polish and near and not sample.complete:
+            state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
+            if self._done(state):
+                return
+        self._go(state, state.guide)
+
+    def _sample(self, state: NewtonState) -> Sample | None:
+        """Of the rows of this pass, or the one of all rows there was before."""
+        if state.whole and state.guide is not None:
+            return state.guide.model.sample.seen_again(state.margins)
+        sample = state.sketch.sample()
+        state.whole = sample is not None and sample.complete
+        return sample
+
+    def _guide(self, state: NewtonState, found: Found, sample: Sample) -> Guide:
+        """A model around the point that was just looked at."""
+        problem, w, factor = state.problem, state.point, sample.s / sample.probability
+        model = model_at(problem, sample, factor, w)
+        if not state.squares.any():  # the blocks are factored
+            state.squares = squares(sample.X, factor, problem.columns)
+        if state.passes > 1 or problem.warm is not None:
+            model.shift = model.pull(model.look(state.smooth, w)) - found.v
+        brake = state.guide.brake if state.guide else first_brake(sample, len(w))
+        return Guide(model, state.mu, found.value, brake)
+
+    def _go(self, state: NewtonState, guide: Guide) -> None:
+        if state.passes == 1 and state.problem.warm is None:
+            state.point, state.mu = guide.begin(state.primal)
+        else:
+            state.point, state.mu = guide.lead(state.primal, self.narrowing, state.squares)
+
+    def certify(self, state: NewtonState) -> None:
+        """Every pass is an exact evaluation."""
+
+    def merge(self, states: list[NewtonState]) -> NewtonState:
+        """Add up the sums, join the samples; the points are the same."""
+        first = states[0]
+        for other in states[1:]:
+            first.evaluation.merge(other.evaluation)
+            first.sketch.merge(other.sketch)
+            first.margins = first.margins + other.margins
+            if first.passes == 0:
+                first.squares = first.squares + other.squares
+        return first
+
+    def candidate(self, state: NewtonState) -> Float64:
+        """Where the model led; not evaluated yet."""
+        return state.point.copy()
+
+    def witness(self, state: NewtonState) -> Witness:
+        """Where the dual point of the certificate is read off; there is one after a pass without polish."""
+        assert state.witness is not None
+        return state.witness
+
+    def solution(self, state: NewtonState) -> LinearSolution:
+        return LinearSolution(state.best.copy(), state.problem.bias)

@@ -1,0 +1,85 @@
+"""A model of the whole objective on rows that fit in memory.
+
+Around a point c where gradient and value of the objective are known, with rows S of a sample (``solvers.newton.row_sample``),
+
+    M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(brake) (w - c).
+
+``shift`` gives M the true gradient at c, and ``offset`` the true margins, m_i = y_i (x_i.w + offset_i): kernel features
+that were formed are float32, and margins found without forming them are not the same. What is left to sampling is how
+the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a
+component has but a few are all in S.
+``brake`` holds back components about which S says little. Reference: Shamir, Srebro, Zhang, ICML 2014 (DANE).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.newton import slopes_pass
+from streamsvm.rows import Float64
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.solvers.point_evaluation import Sums
+from streamsvm.tags import saved_as
+from streamsvm.types import Problem
+
+
+@saved_as("newton.look")
+class Look(NamedTuple):
+    """The model's rows at a point; all (n,)."""
+
+    sums: Sums
+    slopes: Float64
+    bends: Float64
+    f: Float64
+
+
+@saved_as("newton.model")
+@dataclass(slots=True)
+class Model:
+    """See above; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""
+
+    problem: Problem
+    sample: Sample
+    factor: Float64
+    center: Float64
+    shift: Float64
+    brake: Float64
+    offset: Float64
+
+    def look(self, smooth: Any, w: Float64) -> Look:
+        problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
+        slopes, bends = np.empty(len(f)), np.empty(len(f))
+        sums = slopes_pass(self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, bends)
+        return Look(Sums(*sums), slopes, bends, f)
+
+    def pull(self, look: Look) -> Float64:
+        """V (p,) = X' slopes."""
+        return operators.adjoint(self.sample.X, look.slopes, self.problem.columns)
+
+    def thinned(self, step: int) -> Model:
+        """Every ``step``-th row, standing for that many."""
+        sample, factor = self.sample.every(step), step * self.factor[::step]
+        return Model(self.problem, sample, factor, self.center, self.shift, self.brake, self.offset[::step])
+
+    def outer(self, w: Float64) -> float:
+        """What of M(w) is not a sum over rows."""
+        d = w - self.center
+        return 0.5 * float(w @ w) + float(self.shift @ w) + 0.5 * float(self.brake @ (d * d))
+
+    def value(self, smooth: Any, w: Float64) -> float:
+        """M(w) without the brake: an estimate of the objective, but for a constant."""
+        return self.look(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
+
+    def gradient(self, look: Look, w: Float64) -> Float64:
+        return w + self.shift + self.brake * (w - self.center) - self.pull(look)
+
+
+def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Model:
+    """Without shift and brake; the sample is of a pass at ``center``."""
+    zero = np.zeros_like(center)
+    return Model(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))

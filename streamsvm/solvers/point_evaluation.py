@@ -1,0 +1,117 @@
+"""The sums a second-order method takes over the blocks of a pass, at one point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
+from streamsvm.compute.passes.newton import look_pass, slopes_pass
+from streamsvm.losses import rounded
+from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Problem
+
+
+@saved_as("evaluation.block")
+class Sums(NamedTuple):
+    """sum C_i l(m_i), sum C_i h(m_i), and what the dual value of a_i = -C_i h'(m_i) is made of."""
+
+    losses: float
+    smoothed: float
+    linear: float
+    quadratic: float
+
+    def plus(self, other: tuple[float, ...], sign: float = 1.0) -> Sums:
+        return Sums(*(a + sign * b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING = Sums(0.0, 0.0, 0.0, 0.0)
+
+
+@saved_as("evaluation.dual_point")
+class Witness(NamedTuple):
+    """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
+
+    w: Float64
+    mu: float
+    t: float
+
+
+@saved_as("evaluation.point")
+class Found(NamedTuple):
+    """What a pass says of its point."""
+
+    primal: float
+    dual: float
+    """Of the best scaled dual point."""
+    scale: float
+    """By how much that is scaled."""
+    smoothing: float
+    """primal - dual without scaling - 1/2 ||gradient||^2: what rounding the loss costs."""
+    value: float
+    """The rounded objective."""
+    gradient: Float64
+    sums: Sums
+    v: Float64
+
+
+@saved_as("evaluation.sums")
+@dataclass(slots=True)
+class Evaluation:
+    """``v`` (p,) = X' slopes."""
+
+    components: int
+    v: Float64 = field(init=False)
+    sums: Sums = NOTHING
+
+    def __post_init__(self) -> None:
+        self.v = np.zeros(self.components)
+
+    def clear(self) -> None:
+        self.v = np.zeros(self.components)
+        self.sums = NOTHING
+
+    def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
+        """Count a block at w, and return X w."""
+        f, sums = look(problem, smooth, block, w, self.v)
+        self.sums = self.sums.plus(sums)
+        return f
+
+    def merge(self, other: Evaluation) -> None:
+        self.v = self.v + other.v
+        self.sums = self.sums.plus(other.sums)
+
+    def close(self, problem: Problem, w: Float64) -> Found:
+        """The values at w, all blocks counted."""
+        half, square, gradient = 0.5 * float(w @ w), float(self.v @ self.v), w - self.v
+        losses, smoothed, linear, quadratic = self.sums
+        smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
+        scale = best_scale(problem.loss, linear, quadratic, square)
+        dual = dual_at(scale, linear, quadratic, square)
+        return Found(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
+
+
+def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) -> tuple[Float64, tuple[float, ...]]:
+    """X w, and the sums; X' slopes is added to v. A factored block goes through the operators."""
+    X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
+    if isinstance(X, operators.Factored):
+        f = operators.margins(X, w)
+        slopes, bends = np.empty(len(f)), np.empty(len(f))
+        sums = slopes_pass(block.y, block.s, f, cost, slopes, bends)
+        v += operators.adjoint(X, slopes, problem.columns)
+        return f, sums
+    f = np.empty(len(block.y))
+    return f, look_pass(block.labelled, w, cost, f, v)
+
+
+def slopes_at(problem: Problem, witness: Witness, block: Block) -> Float64:
+    """The dual variables of a block's rows."""
+    f = operators.margins(block.X, witness.w)
+    slopes, bends = np.empty(len(f)), np.empty(len(f))
+    cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, witness.mu))
+    slopes_pass(block.y, block.s, f, cost, slopes, bends)
+    return witness.t * slopes * block.y

@@ -1,0 +1,228 @@
+"""ASSG, the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before.
+
+Xu, Lin, Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1 (the two readings of it: see
+``compute.passes.assg``). A stage is T rows of projected steps of one length eta in the ball of radius D around its centre;
+its mean is the next centre, and D and eta are divided by ``omega``.
+
+**Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate descent:
+that w is the first centre, and D three times its length: a sample says little of rare features, and a ball too small
+costs passes (w8a: many), one too large a stage. Over T / |A| steps with E||g||^2 <= G^2 the error of the mean is at most
+D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T) / G; G^2 is measured at w = 0 on the same rows, the
+mean of gradients and their scatter, which a mini-batch divides, apart. T is a quarter of the rows.
+
+A warm start takes the place of that w, and D is its length.
+
+**Restarts.** ``stages`` halvings later steps are too short to move on. Then, as in the restarted form of Xu et al., T
+doubles and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as the
+distance to the optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
+
+**Weights.** As in ``solvers.stochastic.sgd``: a row's loss carries s_i, a row is one unit of time.
+
+**Certificate.** The slopes met in a pass are a dual point (``solvers.stochastic.averaged_certificate``). The candidate is the mean of a stage:
+of the one under way when more than half of it is done, else of the last.
+
+**Merge.** w, the centre and all that describes the stage are averaged over the workers, each of which has gone through
+the stages with its own rows; sums over the pass are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite, sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from streamsvm.compute.passes.assg import Stage, assg_pass
+from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.compute.passes.pegasos import gradient_moments
+from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.compute.random import shuffle
+from streamsvm.rows import Float64, Int32
+from streamsvm.solvers.stochastic.averaged_certificate import (
+    Evidence,
+    certificate_of,
+    evaluate,
+    evidence_for,
+    merged,
+    take_pass,
+)
+from streamsvm.solvers.stochastic.pegasos import sampling
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+
+SWEEPS = 5
+"""Over the rows of the sample."""
+REACH = 3.0
+"""The first radius as a multiple of the length of the sample's w."""
+STAGE = ("w", "centre", "total", "samples", "length", "left", "stage", "first_radius", "first_step", "radius", "step")
+"""What ``merge`` averages."""
+SUMS = ("v", "linear", "quadratic", "losses")
+"""What it adds up."""
+
+
+@saved_as("assg.state")
+@dataclass(slots=True)
+class ASSGState:
+    """``w``, ``centre`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
+
+    problem: Problem
+    w: Float64
+    centre: Float64
+    total: Float64
+    """Sum of ``samples`` values of w in the stage under way."""
+    v: Float64
+    evidence: Evidence
+    samples: float = 0.0
+    linear: float = 0.0
+    quadratic: float = 0.0
+    losses: float = 0.0
+    length: float = 0.0
+    """Rows of a stage; 0: nothing has been seen yet."""
+    left: float = 0.0
+    """Rows to the end of the stage under way."""
+    stage: float = 0.0
+    first_radius: float = 0.0
+    first_step: float = 0.0
+    radius: float = 0.0
+    step: float = 0.0
+
+    @property
+    def lam(self) -> float:
+        """1 / (C rows)."""
+        return 1.0 / (self.problem.C * self.problem.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ASSG:
+    """Settings. ``batch``: rows a step. 0 as ``rows_per_stage``, ``radius`` or ``step``: from a sample, see above."""
+
+    batch: int = 1
+    stages: int = 4
+    omega: float = 2.0
+    rows_per_stage: int = 0
+    radius: float = 0.0
+    step: float = 0.0
+    sample: int = 4096
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    shuffled: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch, per_block_row=8)
+
+    def start(self, problem: Problem) -> ASSGState:
+        zero = np.zeros(problem.columns + 1)
+        return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), evidence_for(problem))
+
+    def visit(self, state: ASSGState, block: Block) -> None:
+        evaluate(state.evidence, block)
+        if state.evidence.ending:
+            return
+        if state.length == 0.0:
+            self._begin(state, block)
+        start, rows = 0, len(block.order)
+        while start < rows:
+            stop = min(rows, start + max(1, round(state.left)))
+            self._steps(state, block, block.order[start:stop])
+            state.left -= stop - start
+            start = stop
+            if state.left < 0.5:
+                self._next_stage(state)
+
+    # -- the first block -----------------------------------------------------------------------------------------------
+
+    def _begin(self, state: ASSGState, block: Block) -> None:
+        order = block.order[: self.sample]
+        warm = state.problem.warm
+        if warm is None:
+            self._solve_sample(state, block, order.copy())
+        else:
+            state.w[:] = warm
+        state.centre[:] = state.w
+        state.length = float(self.rows_per_stage or max(1, state.problem.rows // 4))
+        state.first_radius = self.radius or (REACH if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
+        state.first_step = self.step or self._step(state, block, order)
+        self._restart(state)
+
+    def _solve_sample(self, state: ASSGState, block: Block, order: Int32) -> None:
+        p, alpha = state.problem, np.zeros(len(block.y))
+        C = p.C * p.rows / len(order)
+        for sweep in range(SWEEPS):
+            shuffle(order, len(order), block.seed + sweep)
+            dcd_sweep(block.labelled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
+
+    def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
+        """The step that minimises the bound on a stage's error, short enough to be stable."""
+        loss, mean = state.problem.loss, np.zeros_like(state.w)
+        squares, largest = gradient_moments(block.labelled, order, loss, mean)
+        mean /= len(order)
+        drift, scatter = float(mean @ mean), squares / len(order)
+        G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
+        step = state.first_radius * sqrt(self.batch / state.length) / G
+        if not isfinite(loss.upper(1.0)) and largest > 0.0:
+            step = min(step, loss.curvature(1.0) / largest)
+        return min(step, 0.5 / state.lam)
+
+    # -- stages --------------------------------------------------------------------------------------------------------
+
+    def _steps(self, state: ASSGState, block: Block, order: Int32) -> None:
+        p, batches = state.problem, Batches(order, self.batch, sampling(state.problem.columns, self.batch))
+        stage = Stage(state.centre, state.radius, state.step)
+        linear, quadratic, losses, samples = assg_pass(
+            block.labelled, batches, Objective(state.lam, p.loss), stage, state.w, state.total, state.v
+        )
+        state.linear += linear
+        state.quadratic += quadratic
+        state.losses += losses
+        state.samples += samples
+
+    def _next_stage(self, state: ASSGState) -> None:
+        state.w[:] = state.total / state.samples
+        state.centre[:] = state.w
+        state.stage += 1.0
+        state.radius /= self.omega
+        state.step /= self.omega
+        if round(state.stage) >= self.stages:
+            state.length *= 2.0
+            state.first_radius *= sqrt(0.5)
+            state.first_step *= sqrt(0.5)
+            self._restart(state)
+        self._clear(state)
+
+    def _restart(self, state: ASSGState) -> None:
+        state.stage, state.radius, state.step = 0.0, state.first_radius, state.first_step
+        self._clear(state)
+
+    def _clear(self, state: ASSGState) -> None:
+        state.total[:] = 0.0
+        state.samples, state.left = 0.0, state.length
+
+    # -- the end of a pass ---------------------------------------------------------------------------------------------
+
+    def finish(self, state: ASSGState) -> Certificate:
+        evidence, C = state.evidence, state.problem.C
+        if evidence.ending:
+            return certificate_of(evidence, evidence.primal)
+        evidence.passes += 1
+        take_pass(evidence, C * state.v, C * state.linear, C * state.quadratic)
+        certificate = certificate_of(evidence, 0.5 * float(state.w @ state.w) + C * state.losses)
+        half_done = state.left < 0.5 * state.length and state.samples > 0.0
+        evidence.candidate[:] = state.total / state.samples if half_done else state.centre
+        state.v[:] = 0.0
+        state.linear = state.quadratic = state.losses = 0.0
+        return certificate
+
+    def certify(self, state: ASSGState) -> None:
+        state.evidence.certifying = state.evidence.ending = True
+
+    def merge(self, states: list[ASSGState]) -> ASSGState:
+        values = {name: sum(getattr(s, name) for s in states) / len(states) for name in STAGE}
+        values |= {name: sum(getattr(s, name) for s in states) for name in SUMS}
+        return replace(states[0], evidence=merged([s.evidence for s in states]), **values)
+
+    def candidate(self, state: ASSGState) -> Float64:
+        return state.evidence.candidate.copy()
+
+    def solution(self, state: ASSGState) -> LinearSolution:
+        return LinearSolution(state.evidence.best.copy(), state.problem.bias)

@@ -1,0 +1,148 @@
+"""What a stochastic solver can prove in O(d) memory: a candidate for the primal, an average of points for the dual.
+
+**Dual.** Let every row be met once in a pass, with a margin m_i, and b_i = -s_i l'(m_i). Then a_i = C b_i is feasible,
+so is any convex combination of the points of several passes, and the value of one follows from three sums over the
+pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``), the conjugate being convex. The mean kept here
+gives pass t a weight of about t^5: what the first, poor passes said is soon forgotten. (The plain mean is what
+Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes its gap is four times as wide.)
+
+**Primal.** While w moves P(w) can only be estimated, from the losses met on the way. The mean of w over the passes,
+weighted alike, is the candidate; it is evaluated exactly while the next pass trains, so that no reading is spent on it:
+when the estimate is good enough, and, because the mean is often far better than the w it is made of, at passes 1, 2, 3
+... in growing distances besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.blocks.loss_sums import loss_sum
+from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
+from streamsvm.losses import Huber
+from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Problem
+
+DECAY = 5
+"""eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
+TRIAL = 1.2
+"""An exact evaluation is due when the estimated gap is at most this many tolerances (the value of 1304.6383)."""
+DISTANCE = 1.25
+"""It is due at the latest when there are this many times as many passes as at the last one; sooner when the gap found
+there, falling as one over the passes, is to be small enough sooner."""
+RAMP = 0.1
+"""Width of the smoothed slopes that give a dual point of the hinge."""
+
+
+@saved_as("averaged.certificate")
+@dataclass(slots=True)
+class Evidence:
+    """Arrays (columns + 1,) float64; sums are those of the pass under way."""
+
+    problem: Problem
+    candidate: Float64
+    best: Float64
+    """The candidate of least exact primal, which is ``primal``."""
+    v: Float64
+    linear: float = 0.0
+    quadratic: float = 0.0
+    dual: float = 0.0
+    """The largest proven value; 0 is that of a = 0."""
+    primal: float = inf
+    losses: float = 0.0
+    passes: int = 0
+    next_trial: float = 2.0
+    certifying: bool = False
+    """Whether this pass evaluates the candidate."""
+    ending: bool = False
+    """Whether this pass does nothing else."""
+
+
+def evidence_for(problem: Problem) -> Evidence:
+    """Nothing but w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
+    zero = np.zeros(problem.columns + 1)
+    return Evidence(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
+
+
+def share_of(passes: int) -> float:
+    """The weight of the last of so many passes in the means."""
+    return (DECAY + 1) / (passes + DECAY)
+
+
+def evaluate(evidence: Evidence, block: Block) -> None:
+    """Add a block's exact losses of the candidate, if that is what the pass is for."""
+    if evidence.certifying:
+        p = evidence.problem
+        evidence.losses += loss_sum(block.X, block.y, block.s, evidence.candidate, p.C, p.loss)
+
+
+def rounded(loss: Any) -> Any:
+    """The loss, or where it has a corner one whose slopes are slopes of it, but for the corner."""
+    return loss if loss.curvature(1.0) > 0.0 else Huber(RAMP)
+
+
+def evaluate_slopes(evidence: Evidence, block: Block) -> None:
+    """The same, and a dual point from the slopes at the candidate: for passes that do not meet every row once."""
+    if not evidence.certifying:
+        return
+    p = evidence.problem
+    cost = RowLoss(p.C, p.loss, rounded(p.loss))
+    losses, linear, quadratic = certify_pass(block.labelled, evidence.candidate, cost, evidence.v)
+    evidence.losses += losses
+    evidence.linear += linear
+    evidence.quadratic += quadratic
+
+
+def take_slopes(evidence: Evidence) -> None:
+    """Bound the optimum by what ``evaluate_slopes`` summed, and forget the sums."""
+    raise_dual(evidence, evidence.v, evidence.linear, evidence.quadratic)
+    evidence.v[:] = 0.0
+    evidence.linear = evidence.quadratic = 0.0
+
+
+def take_pass(evidence: Evidence, v: Float64, linear: float, quadratic: float) -> None:
+    """Bound the optimum by the mean over passes, this one's sums included."""
+    share = share_of(evidence.passes)
+    evidence.v += share * (v - evidence.v)
+    evidence.linear += share * (linear - evidence.linear)
+    evidence.quadratic += share * (quadratic - evidence.quadratic)
+    raise_dual(evidence, evidence.v, evidence.linear, evidence.quadratic)
+
+
+def raise_dual(evidence: Evidence, v: Float64, linear: float, quadratic: float) -> None:
+    """Keep the value of a dual point, best scaled, if it is the largest so far."""
+    value = scaled_dual(evidence.problem.loss, linear, quadratic, float(v @ v))
+    evidence.dual = max(evidence.dual, value)
+
+
+def certificate_of(evidence: Evidence, estimate: float) -> Certificate:
+    """Close the pass: the exact certificate if there is one, and whether the next pass is to give one.
+
+    ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
+    """
+    certificate = Certificate(estimate, evidence.dual, exact=False)
+    due = certificate.gap <= TRIAL * evidence.problem.tolerance
+    if evidence.certifying:
+        primal = 0.5 * float(evidence.candidate @ evidence.candidate) + evidence.losses
+        if primal < evidence.primal:
+            evidence.primal = primal
+            evidence.best[:] = evidence.candidate
+        certificate = Certificate(evidence.primal, evidence.dual)
+        evidence.next_trial = evidence.passes * min(DISTANCE, certificate.gap / evidence.problem.tolerance)
+    evidence.losses = 0.0
+    evidence.certifying = due or evidence.passes + 1 >= evidence.next_trial
+    return certificate
+
+
+def merged(parts: list[Evidence], *, slopes: bool = False) -> Evidence:
+    """One of several copies that each saw some of the rows of a pass: the sums added up, ``slopes``' too if asked."""
+    whole = replace(parts[0], losses=sum(part.losses for part in parts))
+    if slopes:
+        whole.v = sum((part.v for part in parts[1:]), parts[0].v)
+        whole.linear = sum(part.linear for part in parts)
+        whole.quadratic = sum(part.quadratic for part in parts)
+    return whole

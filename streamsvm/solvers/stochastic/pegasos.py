@@ -1,0 +1,225 @@
+"""Pegasos: stochastic sub-gradient descent with step 1 / (lambda t), mini-batches, a projection and averaging.
+
+Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; the smoothed hinge is the lecture's variant. Rows are met in
+random order in complete epochs (the paper's section 2.4 finds that no worse than drawing them), which is what gives it
+a dual bound, for every loss (``compute.passes.pegasos``, ``solvers.stochastic.averaged_certificate``).
+
+**Weights.** As in ``solvers.stochastic.sgd``: a row's loss carries s_i, a row is one unit of time.
+
+**Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most
+C sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda).
+
+**Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge: t
+then starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
+
+**Warm start.** As in ``solvers.stochastic.sgd``.
+
+**Merge.** As in ``solvers.stochastic.sgd``: the contributions to a and t are added, which in the first pass is the mean of the
+workers' w, weighted by rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, inf, isfinite, sqrt
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
+from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.rows import Float64
+from streamsvm.solvers.stochastic.averaged_certificate import (
+    Evidence,
+    certificate_of,
+    evaluate,
+    evidence_for,
+    merged,
+    raise_dual,
+    share_of,
+    take_pass,
+)
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+
+ADDITIONS = 16
+"""A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
+
+
+@saved_as("pegasos.state")
+@dataclass(slots=True)
+class PegasosState:
+    """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` rows. The sums are those of the pass under way."""
+
+    problem: Problem
+    a: Float64
+    before: Float64
+    """What is left in a, after projections, of a at the start of the pass."""
+    origin: Float64
+    """What is left in a of the warm start, which is no sum of gradients."""
+    total: Float64
+    """Sum of ``samples`` values of w."""
+    evidence: Evidence
+    t: int = 0
+    t_before: int = 0
+    offset: float = 0.0
+    samples: float = 0.0
+    linear: float = 0.0
+    quadratic: float = 0.0
+    linear_before: float = 0.0
+    """What is left, after projections, of ``linear`` of all passes before; likewise the next."""
+    quadratic_before: float = 0.0
+    losses: float = 0.0
+    weight: float = 0.0
+    """Sum of s_i over the ``met`` rows of all visits so far: for their mean."""
+    met: int = 0
+
+    @property
+    def lam(self) -> float:
+        """1 / (C rows)."""
+        return 1.0 / (self.problem.C * self.problem.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Pegasos:
+    """Settings. ``batch``: rows a step. ``averaging``: what is certified, w, the mean of all w, or of the late ones."""
+
+    batch: int = 1
+    projection: bool = True
+    averaging: Literal["none", "all", "tail"] = "tail"
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    shuffled: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch)
+
+    def start(self, problem: Problem) -> PegasosState:
+        zero = np.zeros(problem.columns + 1)
+        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), evidence_for(problem))
+
+    def visit(self, state: PegasosState, block: Block) -> None:
+        evaluate(state.evidence, block)
+        if state.evidence.ending:
+            return
+        p, rows = state.problem, len(block.order)
+        state.weight += float(block.s.sum(dtype=np.float64))
+        state.met += rows
+        if state.t == 0:
+            self._begin(state, block)
+        radius, batches = self._radius(state), Batches(block.order, self.batch, sampling(p.columns, self.batch))
+        linear, quadratic, shrunk, losses, samples = pegasos_pass(
+            *(block.labelled, batches, Objective(state.lam, p.loss), radius),
+            *(state.offset + state.t, state.a, state.total),
+        )
+        self._shrink(state, shrunk)
+        state.t += rows
+        state.linear += linear
+        state.quadratic += quadratic
+        state.losses += losses
+        state.samples += samples
+
+    def _begin(self, state: PegasosState, block: Block) -> None:
+        """Set the clock, and a to what a warm start is at that time: it weighs as much as one epoch at least."""
+        warm, state.offset = state.problem.warm, self._offset(state, block)
+        if warm is not None:
+            state.offset = max(state.offset, float(state.problem.rows))
+            for a in (state.a, state.before, state.origin):
+                a[:] = state.lam * state.offset * warm
+
+    def _offset(self, state: PegasosState, block: Block) -> float:
+        """The t from which 1 / (lambda t) is a stable step for the rows of this block."""
+        loss = state.problem.loss
+        if isfinite(loss.upper(1.0)):
+            return 0.0
+        _, largest = gradient_moments(block.labelled, block.order, loss, np.zeros_like(state.a))
+        return float(largest / (loss.curvature(1.0) * state.lam))
+
+    def _radius(self, state: PegasosState) -> float:
+        """Of a ball that holds the optimum; the sum of all weights is foretold from those met."""
+        if not self.projection:
+            return inf
+        p = state.problem
+        weight = state.weight / state.met * p.rows
+        return sqrt(p.C * weight * largest_pull(p.loss))
+
+    def _shrink(self, state: PegasosState, by: float) -> None:
+        state.before *= by
+        state.origin *= by
+        state.linear, state.linear_before = state.linear * by, state.linear_before * by
+        state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
+
+    def finish(self, state: PegasosState) -> Certificate:
+        evidence, p = state.evidence, state.problem
+        if evidence.ending:
+            return certificate_of(evidence, evidence.primal)
+        evidence.passes += 1
+        time, shown = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
+        w, quadratic = state.a / time, state.quadratic_before + state.quadratic
+        raise_dual(evidence, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
+        take_pass(evidence, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
+        certificate = certificate_of(evidence, 0.5 * float(w @ w) + p.C * state.losses)
+        self._average(state, w)
+        self._reset(state)
+        return certificate
+
+    def _average(self, state: PegasosState, w: Float64) -> None:
+        candidate, passes = state.evidence.candidate, state.evidence.passes
+        if self.averaging == "none":
+            candidate[:] = w
+        else:
+            share = share_of(passes) if self.averaging == "tail" else 1.0 / passes
+            candidate += share * (state.total / state.samples - candidate)
+
+    def _reset(self, state: PegasosState) -> None:
+        state.before[:] = state.a
+        state.total[:] = 0.0
+        state.t_before = state.t
+        state.linear_before += state.linear
+        state.quadratic_before += state.quadratic
+        state.linear = state.quadratic = state.losses = state.samples = 0.0
+
+    def certify(self, state: PegasosState) -> None:
+        state.evidence.certifying = state.evidence.ending = True
+
+    def merge(self, states: list[PegasosState]) -> PegasosState:
+        first, others = states[0], states[1:]
+        share = 1.0 / len(states)
+        before, origin = (
+            sum((share * getattr(s, name) for s in others), share * getattr(first, name))
+            for name in ("before", "origin")
+        )
+        return replace(
+            first,
+            a=sum((s.a - s.before for s in others), first.a - first.before) + before if others else first.a,
+            before=before,
+            origin=origin,
+            total=sum((s.total for s in others), first.total),
+            evidence=merged([s.evidence for s in states]),
+            t=first.t_before + sum(s.t - s.t_before for s in states),
+            offset=max(s.offset for s in states),
+            samples=sum(s.samples for s in states),
+            linear=sum(s.linear for s in states),
+            quadratic=sum(s.quadratic for s in states),
+            linear_before=share * sum(s.linear_before for s in states),
+            quadratic_before=share * sum(s.quadratic_before for s in states),
+            losses=sum(s.losses for s in states),
+            weight=sum(s.weight for s in states),
+            met=sum(s.met for s in states),
+        )
+
+    def candidate(self, state: PegasosState) -> Float64:
+        return state.evidence.candidate.copy()
+
+    def solution(self, state: PegasosState) -> LinearSolution:
+        return LinearSolution(state.evidence.best.copy(), state.problem.bias)
+
+
+def largest_pull(loss: Any) -> float:
+    """The largest -l'(m) m there is, found on a grid; 1 % is added, for a ball may be too large but not too small."""
+    return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, 4.0, 4097).tolist())
+
+
+def sampling(columns: int, batch: int) -> int:
+    """After how many batches w is added to the mean, so that this costs a row few additions whatever its length."""
+    return ceil((columns + 1) / (ADDITIONS * batch))

@@ -1,0 +1,174 @@
+"""Stochastic sub-gradient descent for the hinge loss as a perceptron with a growing margin, in complete epochs.
+
+Panagiotakopoulos and Tsampouka, arXiv:1304.6383. With a = lambda t w a presentation adds s_i y_i x_i to a when
+y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.sgd``). ``variant``:
+
+    s   every row once an epoch;
+    m   every row ``multiplicity`` times in succession, for one or two inner products;
+    r   as many rows as there are, drawn at random with replacement out of each block.
+
+**Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by
+lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t / rows.
+
+**Certificate.** Of s and m the dual follows from a, t and the number of updates alone (``solvers.stochastic.averaged_certificate``); the counts
+I_i are never kept. r has no such bound, and a dual point is read off the candidate's slopes: an honest but loose one.
+
+**Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are made of
+the updates alone.
+
+**Merge.** Workers start a pass from one (a, t) and each shows its rows to its copy. Their contributions to a and t are
+added: w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass that is the mean of the workers' w,
+weighted by rows; later it is the step one worker makes with gradients that are a pass old at most, and the dual point
+stays feasible to the letter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from streamsvm.compute.passes.sgd import sgd_pass
+from streamsvm.rows import Float64, Int32
+from streamsvm.solvers.stochastic.averaged_certificate import (
+    Evidence,
+    certificate_of,
+    evaluate,
+    evaluate_slopes,
+    evidence_for,
+    merged,
+    raise_dual,
+    share_of,
+    take_pass,
+    take_slopes,
+)
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+
+SLICE = 512
+"""Rows between two samples of w for the mean."""
+
+
+@saved_as("sgd.state")
+@dataclass(slots=True)
+class SGDState:
+    """``a`` (columns + 1,) float64 is lambda t w; ``t`` presentations. The sums are those of the pass under way."""
+
+    problem: Problem
+    a: Float64
+    before: Float64
+    """a at the start of the pass."""
+    total: Float64
+    """Sum of ``samples`` values of w."""
+    evidence: Evidence
+    origin: Float64
+    """a of the warm start, which is no sum of updates."""
+    t: int = 0
+    t_before: int = 0
+    t_origin: int = 0
+    samples: int = 0
+    updated: float = 0.0
+    """sum s_i times the updates of row i."""
+    updated_before: float = 0.0
+    """The same of all passes before."""
+    losses: float = 0.0
+
+    @property
+    def lam(self) -> float:
+        """1 / (C rows)."""
+        return 1.0 / (self.problem.C * self.problem.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SGD:
+    """Settings. ``multiplicity`` is for variant m."""
+
+    variant: Literal["r", "s", "m"] = "m"
+    multiplicity: int = 5
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    shuffled: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
+
+    def start(self, problem: Problem) -> SGDState:
+        t = 0 if problem.warm is None else problem.rows
+        a = problem.first_weights() * (t / (problem.C * problem.rows))
+        before, total, evidence = a.copy(), np.zeros_like(a), evidence_for(problem)
+        return SGDState(problem, a, before, total, evidence, a.copy(), t, t_before=t, t_origin=t)
+
+    def visit(self, state: SGDState, block: Block) -> None:
+        (evaluate_slopes if self.variant == "r" else evaluate)(state.evidence, block)
+        if state.evidence.ending:
+            return
+        if self.variant == "r":
+            rows = len(block.order)
+            block.order[:] = np.random.default_rng(block.seed).integers(rows, size=rows)
+        for start in range(0, len(block.order), SLICE):
+            self._train(state, block, block.order[start : start + SLICE])
+
+    def _train(self, state: SGDState, block: Block, order: Int32) -> None:
+        times = self.multiplicity if self.variant == "m" else 1
+        lam, margin = state.lam, state.problem.loss.margin
+        updated, losses = sgd_pass(block.labelled, order, times, lam, margin, state.t, state.a)
+        state.t += times * len(order)
+        state.updated += updated
+        state.losses += losses
+        state.total += state.a / (lam * state.t)
+        state.samples += 1
+
+    def finish(self, state: SGDState) -> Certificate:
+        evidence, p, lam = state.evidence, state.problem, state.lam
+        if self.variant == "r" and evidence.certifying:
+            take_slopes(evidence)
+        if evidence.ending:
+            return certificate_of(evidence, evidence.primal)
+        evidence.passes += 1
+        w = state.a / (lam * state.t)
+        if self.variant != "r":
+            self._bound(state)
+        certificate = certificate_of(evidence, 0.5 * float(w @ w) + p.C * state.losses)
+        evidence.candidate += share_of(evidence.passes) * (state.total / state.samples - evidence.candidate)
+        self._reset(state)
+        return certificate
+
+    def _bound(self, state: SGDState) -> None:
+        """The paper's dual point, which is w without the warm start, and the mean over passes that favours the late ones."""
+        p, lam = state.problem, state.lam
+        shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
+        everything = state.updated_before + state.updated
+        raise_dual(state.evidence, (state.a - state.origin) / all_shown, p.loss.margin * everything / all_shown, 0.0)
+        take_pass(state.evidence, (state.a - state.before) / shown, p.loss.margin * state.updated / shown, 0.0)
+
+    def _reset(self, state: SGDState) -> None:
+        state.before[:] = state.a
+        state.total[:] = 0.0
+        state.t_before = state.t
+        state.updated_before += state.updated
+        state.updated = state.losses = 0.0
+        state.samples = 0
+
+    def certify(self, state: SGDState) -> None:
+        state.evidence.certifying = state.evidence.ending = True
+
+    def merge(self, states: list[SGDState]) -> SGDState:
+        first = states[0]
+        moved = sum((s.a - first.before for s in states[1:]), np.zeros_like(first.a))
+        return replace(
+            first,
+            a=first.a + moved,
+            total=sum((s.total for s in states[1:]), first.total),
+            evidence=merged([s.evidence for s in states], slopes=self.variant == "r"),
+            t=first.t_before + sum(s.t - s.t_before for s in states),
+            samples=sum(s.samples for s in states),
+            updated=sum(s.updated for s in states),
+            losses=sum(s.losses for s in states),
+        )
+
+    def candidate(self, state: SGDState) -> Float64:
+        return state.evidence.candidate.copy()
+
+    def solution(self, state: SGDState) -> LinearSolution:
+        return LinearSolution(state.evidence.best.copy(), state.problem.bias)

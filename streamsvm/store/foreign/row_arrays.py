@@ -1,0 +1,185 @@
+"""What foreign arrays look like to us: numbers by rows, whatever library reads them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError, StorageError, quote
+from streamsvm.rows import CSR, Dense, Int64, Rows
+from streamsvm.store.read.retry import of_disk
+from streamsvm.store.sources.array.stream import KINDS, as_float32
+
+SLICE_BYTES = 4 << 20
+"""Of rows that are read at a time where the chunks do not say it."""
+INDPTR_ROWS = 1 << 18
+LARGEST_INDEX = 2**31 - 1
+
+
+class Keys(NamedTuple):
+    """The names of the arrays."""
+
+    features: str
+    labels: str | None
+    labels_needed: bool = True
+    allow_fill: bool = False
+    """Take chunks that were never written for what the file says they read as."""
+
+
+class RowArray(Protocol):
+    """An array of which some rows can be read."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk: tuple[int, ...]
+    """What is stored as one; as wide as ``shape`` where rows can be read one by one."""
+    sliced: bool
+    """Whether part of a chunk can be read without the rest."""
+
+    def read(self, start: int, stop: int) -> NDArray[Any]: ...
+
+
+class Features(Protocol):
+    """A matrix, dense or CSR."""
+
+    rows: int
+    columns: int
+    name: str
+    sparse: bool
+    step: int
+    """How many rows are best read at a time."""
+    chunk_bytes: int
+    """Memory a chunk takes while it is read."""
+
+    def entries(self) -> tuple[int, ...] | None:
+        """Stored entries of each ``step`` rows; None when dense."""
+        ...
+
+    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        """Some rows. ``missing``: NaN stands for a missing value. Raises DataError E-NONFINITE, E-RANGE, E-INDEX."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """An opened file or directory."""
+
+    features: Features
+    labels: RowArray | None
+    close: Callable[[], None]
+
+
+class DenseRows:
+    """A 2-D array."""
+
+    sparse = False
+
+    def __init__(self, array: RowArray) -> None:
+        check_numbers(array, dimensions=2)
+        self._array = array
+        self.rows, self.columns = array.shape
+        self.name = array.name
+        slice_rows = max(1, SLICE_BYTES // (4 * self.columns))
+        self.step = min(array.chunk[0], slice_rows) if array.sliced else array.chunk[0]
+        row_bytes = array.dtype.itemsize * self.columns
+        self.chunk_bytes = self.step * row_bytes if array.sliced else 3 * array.chunk[0] * row_bytes
+
+    def entries(self) -> tuple[int, ...] | None:
+        return None
+
+    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        return Dense(as_float32(self._array.read(start, stop), self.name, start, missing=missing))
+
+
+class SparseRows:
+    """A group of ``data``, ``indices`` and ``indptr``, as AnnData writes it. Every ``step``-th indptr is kept."""
+
+    sparse = True
+
+    def __init__(self, name: str, parts: tuple[RowArray, RowArray, RowArray], shape: tuple[int, int]) -> None:
+        self._data, self._indices, self._indptr = parts
+        for part in parts:
+            check_numbers(part, dimensions=1)
+        self.rows, self.columns = shape
+        self.name = name
+        entries = self._data.shape[0]
+        whole = self._indptr.shape == (self.rows + 1,) and self._indices.shape == (entries,)
+        if not whole or self.columns > LARGEST_INDEX:
+            raise self._unfit()
+        self.step = max(1, int(SLICE_BYTES / 8 / max(1.0, entries / self.rows)))
+        chunk = 0 if self._data.sliced else self._data.chunk[0] * self._data.dtype.itemsize
+        self.chunk_bytes = 2 * SLICE_BYTES + 3 * chunk
+        self._starts = self._checked(entries)
+
+    def entries(self) -> tuple[int, ...] | None:
+        return tuple(np.diff(self._starts).tolist())
+
+    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        indptr = self._indptr.read(start, stop + 1).astype(np.int64)
+        low, high = int(indptr[0]), int(indptr[-1])
+        if low < 0 or high > self._data.shape[0] or (np.diff(indptr) < 0).any():  # it was not so when it was checked
+            raise self._unfit()
+        indices = self._indices.read(low, high)
+        if len(indices) and not (0 <= indices.min() and indices.max() < self.columns):
+            row = start + int(np.searchsorted(indptr, low + indices.argmax(), side="right"))
+            found = f"{self.name} row {row}: an index is not below {self.columns}"
+            raise DataError(found, code="E-INDEX", hint="write the matrix again")
+        values = as_float32(self._data.read(low, high).reshape(-1, 1), self.name, low, missing=missing)
+        return _sorted_rows(CSR(values.ravel(), indices.astype(np.int32), indptr - low))
+
+    def _checked(self, entries: int) -> Int64:
+        """The indptr of every ``step``-th row and of the end. Raises DataError E-SHAPE where it falls."""
+        starts, last = [], 0
+        piece = self.step * max(1, INDPTR_ROWS // self.step)
+        for start in range(0, self.rows, piece):
+            indptr = self._indptr.read(start, min(start + piece, self.rows)).astype(np.int64)
+            if indptr[0] < last or (start == 0 and indptr[0] != 0) or (np.diff(indptr) < 0).any():
+                raise self._unfit()
+            starts.append(indptr[:: self.step])
+            last = indptr[-1]
+        if self._indptr.read(self.rows, self.rows + 1)[0] != entries or last > entries:
+            raise self._unfit()
+        return np.concatenate([*starts, [entries]])
+
+    def _unfit(self) -> DataError:
+        found = f"{self.name}: data, indices and indptr do not fit together"
+        return DataError(found, code="E-SHAPE", hint="write the matrix again")
+
+
+def _sorted_rows(X: CSR) -> CSR:
+    """The same with indices that rise within a row, as everything else expects; twice the same is refused."""
+    falls = X.indices[1:] <= X.indices[:-1]
+    falls[X.indptr[1:-1][(X.indptr[1:-1] > 0) & (X.indptr[1:-1] < len(X.indices))] - 1] = False
+    if not falls.any():
+        return X
+    row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
+    order = np.lexsort((X.indices, row))
+    data, indices = X.data[order], X.indices[order]
+    same = (indices[1:] == indices[:-1]) & (row[1:] == row[:-1])
+    if same.any():
+        where = int(row[1:][same][0])
+        raise DataError(f"a column occurs twice in row {where + 1} of a slice", code="E-DUP", hint="sum them first")
+    return CSR(data, indices, X.indptr)
+
+
+def unreadable(error: Exception, what: str, code: str, hint: str) -> DataError | StorageError:
+    """What a library raised while it read: the disk's fault where the system says so, else the data's."""
+    if of_disk(error):
+        return StorageError(f"{what}: {os.strerror(errno.EIO)}", hint="check the disk")
+    return DataError(f"{what}: {quote(str(error), 120)}", code=code, hint=hint)
+
+
+def check_numbers(array: RowArray, dimensions: int) -> None:
+    """Raise DataError E-SHAPE, E-DTYPE for what is no array of numbers."""
+    if len(array.shape) != dimensions or 0 in array.shape[1:] or (dimensions == 2 and not array.shape[0]):
+        expected = "(rows, columns)" if dimensions == 2 else "one number an entry"
+        raise DataError(f"{array.name} has the shape {array.shape}", code="E-SHAPE", hint=f"expected {expected}")
+    if array.dtype.kind not in KINDS:
+        raise DataError(f"{array.name} holds {array.dtype}, not numbers", code="E-DTYPE", hint="store plain numbers")

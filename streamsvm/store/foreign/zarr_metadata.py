@@ -1,0 +1,214 @@
+"""The metadata of foreign Zarr arrays: a closed list of codecs, every chunk accounted for, sizes before memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.errors import DataError, SecurityError, quote
+from streamsvm.store.foreign.row_arrays import unreadable
+
+LARGEST_METADATA = 16 << 20
+MOST_CHUNKS = 10**7
+CODECS = {"bytes", "transpose", "blosc", "zstd", "gzip", "crc32c", "sharding_indexed", "vlen-utf8"}
+COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "shuffle", "vlen-utf8"}
+"""Of Zarr v2. Neither list has one that makes objects or runs code ('pickle')."""
+HINT = "write the array again"
+HINT_FILL = "copy what is missing; if it is meant to be, pass --allow-fill"
+ABSENT = 2**64 - 1
+
+
+class ArrayMeta(NamedTuple):
+    """What there is to know of an array before it is read."""
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    dtype: np.dtype[Any]
+    prefix: str
+    separator: str
+    codec: str
+    """The one that compresses, if any."""
+    inner: tuple[int, ...] | None = None
+    """The chunks within a shard."""
+
+    @property
+    def chunks(self) -> int:
+        """How many there are."""
+        return math.prod(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+
+    @property
+    def chunk_bytes(self) -> int:
+        return math.prod(self.chunk) * self.dtype.itemsize
+
+    def key(self, index: tuple[int, ...]) -> str:
+        """The name of a chunk's file: made of numbers, never taken from a file."""
+        return self.prefix + self.separator.join(map(str, index))
+
+
+def node_type(directory: Path) -> str | None:
+    """'array', 'group', or None where there is neither."""
+    if (directory / "zarr.json").is_file():
+        found: str | None = _read(directory / "zarr.json").get("node_type")
+        return found
+    return next((kind for kind in ("array", "group") if (directory / f".z{kind}").is_file()), None)
+
+
+def attributes(directory: Path) -> dict[str, Any]:
+    """Of a group or array."""
+    if (directory / "zarr.json").is_file():
+        return dict(_read(directory / "zarr.json").get("attributes", {}))
+    path = directory / ".zattrs"
+    return _read(path) if path.is_file() else {}
+
+
+def array_meta(directory: Path) -> ArrayMeta:
+    """Judge an array. Raises DataError E-META, SecurityError."""
+    if directory.is_symlink():
+        raise SecurityError(f"{directory} is a link to somewhere else", hint="name the directory itself")
+    v3 = directory / "zarr.json"
+    try:
+        return _judged(_v3(_read(v3), v3) if v3.is_file() else _v2(_read(directory / ".zarray"), directory / ".zarray"))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"{directory} is described in a way we do not know: {error}", code="E-META", hint=HINT
+        ) from error
+
+
+def _judged(meta: ArrayMeta) -> ArrayMeta:
+    """The same, if there can be such an array. Raises ValueError."""
+    if len(meta.chunk) != len(meta.shape) or (meta.inner is not None and len(meta.inner) != len(meta.shape)):
+        raise ValueError(f"chunks of {meta.chunk} in an array of {meta.shape}")
+    if 0 in meta.chunk or 0 in (meta.inner or ()):
+        raise ValueError(f"chunks of {meta.inner or meta.chunk}")
+    if meta.chunks > MOST_CHUNKS:
+        raise ValueError(f"{meta.chunks} chunks")
+    return meta
+
+
+def _v3(node: dict[str, Any], path: Path) -> ArrayMeta:
+    if node["node_type"] != "array" or node["chunk_grid"]["name"] != "regular":
+        raise ValueError("no array with a regular grid")
+    chunk = _sizes(node["chunk_grid"]["configuration"]["chunk_shape"])
+    encoding = node["chunk_key_encoding"]
+    separator = encoding.get("configuration", {}).get("separator", "/" if encoding["name"] == "default" else ".")
+    prefix = f"c{separator}" if encoding["name"] == "default" else ""
+    names = [codec["name"] for codec in node["codecs"]]
+    inner = None
+    if names == ["sharding_indexed"]:
+        sharding = node["codecs"][0]["configuration"]
+        inner = _sizes(sharding["chunk_shape"])
+        if sharding.get("index_location", "end") != "end":
+            raise ValueError("the index of a shard is not at its end")
+        names += [codec["name"] for codec in sharding["codecs"]]
+    _check_codecs(names, CODECS, path)
+    return ArrayMeta(_sizes(node["shape"]), chunk, _dtype(node["data_type"]), prefix, separator, _codec(names), inner)
+
+
+def _v2(node: dict[str, Any], path: Path) -> ArrayMeta:
+    parts = [p for p in (node.get("compressor"), *(node.get("filters") or ())) if p]
+    names = [part["id"] for part in parts]
+    _check_codecs(names, COMPRESSORS, path)
+    dtype = _dtype(node["dtype"])
+    return ArrayMeta(
+        _sizes(node["shape"]), _sizes(node["chunks"]), dtype, "", node.get("dimension_separator", "."), _codec(names)
+    )
+
+
+def _check_codecs(names: list[str], known: set[str], path: Path) -> None:
+    if unknown := [name for name in names if name not in known]:
+        found = f"{path} asks for the codec {quote(unknown[0], 40)}"
+        raise SecurityError(found, hint=f"codecs that are accepted: {', '.join(sorted(known))}")
+
+
+def _codec(names: list[str]) -> str:
+    return next((name for name in names if name in ("blosc", "zstd")), "")
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    sizes = tuple(int(v) for v in values)
+    if any(v < 0 for v in sizes):
+        raise ValueError(f"impossible sizes {sizes}")
+    return sizes
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str):
+        raise TypeError(f"a type of {quote(name, 40)}")
+    return np.dtype("U") if name in ("string", "|O") else np.dtype(name)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        node = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_METADATA else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise unreadable(error, f"{path} cannot be read", "E-META", HINT) from error
+    if not isinstance(node, dict):
+        raise DataError(f"{path} does not describe anything", code="E-META", hint=HINT)
+    return node
+
+
+def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
+    """Raise DataError E-CHUNKS when a chunk is missing, E-CRC when one is empty; SecurityError for one elsewhere."""
+    missing, total = [], 0
+    for index in _grid(meta, 0, meta.shape[0] if meta.shape else 0):
+        path = directory / meta.key(index)
+        total += 1
+        if path.is_symlink():
+            raise SecurityError(f"{path} is a link to somewhere else", hint="copy the array with its chunks")
+        if not path.is_file() or (meta.inner and _holes(path, meta)):
+            missing.append(path)
+        elif path.stat().st_size == 0:
+            raise DataError(f"{path} is empty", code="E-CRC", hint="copy the array again")
+    if missing and not allow_fill:
+        found = f"{len(missing)} of {total} chunks of {directory} are missing, the first is {missing[0].name}"
+        raise DataError(f"{found}: they would read as fill values", code="E-CHUNKS", hint=HINT_FILL)
+
+
+def _holes(shard: Path, meta: ArrayMeta) -> bool:
+    """Whether a shard lacks an inner chunk: its index, at its end, is of offsets and lengths, then a crc32c."""
+    assert meta.inner is not None
+    count = math.prod(-(-c // i) for c, i in zip(meta.chunk, meta.inner, strict=True))
+    with open(shard, "rb") as file:
+        file.seek(max(0, shard.stat().st_size - 16 * count - 4))
+        index = np.frombuffer(file.read(16 * count), "<u8").reshape(-1, 2)
+    return len(index) < count or bool((index[:, 0] == ABSENT).any())
+
+
+def _grid(meta: ArrayMeta, start: int, stop: int) -> Iterator[tuple[int, ...]]:
+    """The chunks that rows [start, stop) lie in."""
+    rows = range(start // meta.chunk[0], -(-stop // meta.chunk[0]))
+    others = (range(-(-n // c)) for n, c in zip(meta.shape[1:], meta.chunk[1:], strict=True))
+    return product(rows, *others)
+
+
+def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None:
+    """Raise DataError E-LIMIT when a chunk would unpack to more than a chunk: its own head says to how much."""
+    if meta.codec not in ("blosc", "zstd") or meta.inner:
+        return
+    for index in _grid(meta, start, stop):
+        path = directory / meta.key(index)
+        if not path.is_file():
+            continue
+        with open(path, "rb") as file:
+            found = _unpacked(file.read(32), meta.codec)
+        if found is not None and found != meta.chunk_bytes:
+            text = f"{path} unpacks to {found} bytes, expected {meta.chunk_bytes}"
+            raise DataError(text, code="E-LIMIT", hint="get the array again")
+
+
+def _unpacked(head: bytes, codec: str) -> int | None:
+    if codec == "blosc":
+        return int.from_bytes(head[4:8], "little") if len(head) >= 16 else -1
+    import zstandard
+
+    try:
+        size = zstandard.frame_content_size(head)
+    except zstandard.ZstdError:
+        return -1
+    return None if size < 0 else int(size)

@@ -1,0 +1,109 @@
+"""The arrays a store consists of: names, types, units, what of a piece goes into which, and memory to read them into.
+
+X                               dense: rows as float32, or as an ``Encoding`` has them
+X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
+y, weight                       int32 class codes, float32 row weights
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from streamsvm.rows import CSR, Dense, row_count
+from streamsvm.store.format.column_encoding import KINDS, Encoding
+from streamsvm.store.format.manifest import ChunkEntry
+from streamsvm.store.write.chunker import Piece
+
+MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
+ENTRIES = (DATA, INDICES)
+"""Arrays with an item an entry; all others have one a row, INDPTR one more."""
+TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", "weight": "float32"}
+FILL: dict[str, Any] = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
+"""What a missing unit reads as for other programs: never something plausible."""
+LEAST_UNIT = 1024
+PAGE = 4096
+
+
+class ArraySpec(NamedTuple):
+    """One array. ``width`` is items per row of a matrix: 0 for a 1-D array."""
+
+    name: str
+    dtype: str
+    width: int
+    unit: int
+    """Items (rows for a matrix) per unit: what is one Zarr or HDF5 chunk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one unit."""
+        return (self.unit, self.width) if self.width else (self.unit,)
+
+    @property
+    def item_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * (self.width or 1)
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.unit * self.item_bytes
+
+
+def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool) -> dict[str, ArraySpec]:
+    """The arrays of a store by name, in the order they are written in."""
+    rest = ["y", "weight"] if weighted else ["y"]
+    if kind in KINDS:
+        found = [ArraySpec(MATRIX, KINDS[kind], columns, chunk_rows)]
+        found += [ArraySpec(name, TYPES[name], 0, chunk_rows) for name in rest]
+    else:
+        unit = max(LEAST_UNIT, chunk_rows)
+        found = [ArraySpec(name, TYPES[name], 0, unit) for name in (DATA, INDICES, INDPTR, *rest)]
+    return {spec.name: spec for spec in found}
+
+
+def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
+    """How many items (rows) an array has of these chunks."""
+    if name in ENTRIES:
+        return sum(chunk.nonzeros or 0 for chunk in chunks)
+    return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
+
+
+def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, NDArray[Any]]:
+    """What of a chunk goes into each array; the indptr begins at 0."""
+    X = piece.X
+    if isinstance(X, Dense):
+        parts: dict[str, Any] = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
+    else:
+        parts = {DATA: X.data, INDICES: X.indices, INDPTR: X.indptr}
+    parts["y"] = piece.codes
+    return parts if piece.weight is None else parts | {"weight": piece.weight}
+
+
+def entry_of(piece: Piece, values: dict[str, NDArray[Any]]) -> ChunkEntry:
+    """What the manifest says of a chunk."""
+    counts = np.bincount(piece.codes, minlength=1).tolist()
+    crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
+    nonzeros = len(piece.X.data) if isinstance(piece.X, CSR) else None
+    return ChunkEntry(row_count(piece.X), nonzeros, counts, crc)
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Memory for one chunk: a flat array of bytes per array of the store."""
+
+    arrays: dict[str, Any]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays.values())
+
+
+def page_aligned(nbytes: int) -> Any:
+    """Uninitialised bytes that begin where a page does: the kernel copies whole pages faster than pieces of two."""
+    spare = np.empty(nbytes + PAGE, np.uint8)
+    start = -spare.ctypes.data % PAGE
+    return spare[start : start + nbytes]

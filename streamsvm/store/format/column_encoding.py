@@ -1,0 +1,56 @@
+"""How the numbers of a dense store lie on disk when that is not float32; what is read is float32 again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError
+from streamsvm.rows import Float32
+
+KINDS = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8"}
+"""The kinds of dense store and the type of their numbers."""
+
+
+class Encoding(NamedTuple):
+    """float16 as it is, int8 times a scale a column."""
+
+    dtype: str
+    scale: Float32
+    """(columns,); empty for float16."""
+
+    @property
+    def kind(self) -> str:
+        return f"dense-{self.dtype}"
+
+    def encode(self, values: Float32) -> NDArray[Any]:
+        """What is written of rows (n, columns)."""
+        if self.dtype == "float16":
+            return values.astype(np.float16)
+        from streamsvm.compute.blocks.quantized import to_int8
+
+        stored = np.empty(values.shape, np.int8)
+        to_int8(np.ascontiguousarray(values), np.float32(1) / self.scale, stored)
+        return stored
+
+    def decode(self, stored: NDArray[Any], out: Float32) -> None:
+        """Changes ``out``: the rows again, float32."""
+        if self.dtype == "float16":
+            out[:] = stored
+            return
+        from streamsvm.compute.blocks.quantized import from_int8
+
+        from_int8(stored, self.scale, out)
+
+
+def encoding_of(kind: str, columns: int, facts: dict[str, Any]) -> Encoding | None:
+    """The encoding of a store of this kind; None for float32 and CSR. Raises DataError when its scale is unusable."""
+    if kind not in KINDS or kind == "dense":
+        return None
+    dtype = KINDS[kind]
+    scale = np.asarray(facts.get("scale", ()), np.float32)
+    if dtype == "int8" and not (scale.shape == (columns,) and np.isfinite(scale).all() and (scale > 0).all()):
+        raise DataError("the scale of the columns is not usable", code="E-META", hint="build the store again")
+    return Encoding(dtype, scale)

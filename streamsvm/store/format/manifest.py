@@ -1,0 +1,161 @@
+"""The manifest of a store: written last, so that a store without one is a store that was never finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streamsvm import durable
+from streamsvm.errors import DataError, MissingError, quote
+from streamsvm.store.format.column_encoding import KINDS
+from streamsvm.types import Layout
+
+FILE = "manifest.json"
+FORMAT = 1
+LARGEST = 1 << 30
+
+
+class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One chunk: its rows, its stored entries (CSR), rows of each class, crc32c of its range in each array."""
+
+    rows: int
+    nonzeros: int | None
+    counts: list[int]
+    crc: dict[str, int]
+
+
+class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of several files a store consists of, with ``chunks`` chunks."""
+
+    name: str
+    chunks: int
+    nbytes: int
+    index: list[tuple[int, int]]
+    """Where what is not payload lies: (offset, length)."""
+    crc: int
+    """crc32c of those bytes."""
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is known of a store. ``facts`` is what ingest tells about the sources: names, encoding, index base."""
+
+    format: int
+    store: str
+    """A name of ``STORES``: how the arrays lie on disk."""
+    kind: str
+    columns: int
+    classes: list[str]
+    chunk_rows: int
+    chunks: list[ChunkEntry]
+    units: dict[str, list[int]]
+    """By array: the crc32c that follows each unit in its file; empty where a unit is not a file of its own."""
+    statistics: str
+    """sha256 of the file of column statistics."""
+    digest: str
+    uuid: str
+    versions: dict[str, str]
+    facts: dict[str, Any]
+    stored: dict[str, list[int]] = {}
+    """By compressed array: bytes of each unit."""
+    packed: dict[str, str] = {}
+    """By compressed array: the codec."""
+    files: list[PartFile] = []
+    """Of a store that is not one file a unit."""
+
+    def layout(self) -> Layout:
+        nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
+        counts = [0] * len(self.classes)
+        for chunk in self.chunks:
+            for code, count in enumerate(chunk.counts):
+                counts[code] += count
+        rows = tuple(c.rows for c in self.chunks)
+        return Layout(self.columns, rows, nonzeros, tuple(self.classes), tuple(counts), "weight" in self.units)
+
+
+def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
+    """sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or history."""
+    return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
+
+
+def write(root: Path, manifest: Manifest) -> None:
+    """Commit a store. Raises StorageError."""
+    durable.write_file(root / FILE, _sealed(msgspec.json.encode(manifest)))
+
+
+def _sealed(body: bytes) -> bytes:
+    """The whole file: the manifest and the sha256 of it."""
+    seal = hashlib.sha256(body).hexdigest().encode()
+    return b'{"sha256":"' + seal + b'","manifest":' + body + b"}\n"
+
+
+class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
+    sha256: str
+    manifest: msgspec.Raw
+
+
+def read(root: Path) -> Manifest:
+    """Read and verify a manifest.
+
+    Raises MissingError (no such store), DataError (E-INCOMPLETE: never committed; E-META: damaged; E-VERSION).
+    """
+    if not root.is_dir():
+        raise MissingError(
+            f"there is no store at {root}", hint="create one with 'streamsvm ingest' or 'streamsvm synth'"
+        )
+    try:
+        raw = (root / FILE).read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{root} has no manifest: its ingest never finished",
+            code="E-INCOMPLETE",
+            hint="run the same 'streamsvm ingest' again: it goes on where it was stopped",
+        ) from error
+    return _parse(raw, root)
+
+
+def _parse(raw: bytes, root: Path) -> Manifest:
+    hint = "restore manifest.json, or ingest again"
+    if len(raw) > LARGEST:
+        raise DataError(f"the manifest of {root} has {len(raw)} bytes", code="E-META", hint=hint)
+    try:
+        sealed = msgspec.json.decode(raw, type=_Sealed)
+        body = bytes(sealed.manifest)
+        found = hashlib.sha256(body).hexdigest()
+        if found != sealed.sha256:
+            message = f"the manifest of {root} is damaged: sha256 {found[:12]}, expected {quote(sealed.sha256[:12])}"
+            raise DataError(message, code="E-META", hint=hint)
+        if raw != _sealed(body):
+            raise DataError(f"the manifest of {root} is damaged around what is sealed", code="E-META", hint=hint)
+        _check_version(body, root)
+        manifest = msgspec.json.decode(body, type=Manifest)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
+    if not _adds_up(manifest):
+        raise DataError(f"the manifest of {root} describes no store", code="E-META", hint=hint)
+    return manifest
+
+
+def _adds_up(m: Manifest) -> bool:
+    """Whether a manifest, sealed by whomever, can be that of a store: what else is made of it relies on this."""
+    if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
+        return False
+    counted = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
+    coded = max(len(c.counts) for c in m.chunks) <= len(m.classes)
+    whole = all(c.nonzeros is None if m.kind != "csr" else (c.nonzeros or 0) >= 0 for c in m.chunks)
+    return counted and coded and whole and all(m.units.keys() <= c.crc.keys() for c in m.chunks)
+
+
+def _check_version(body: bytes, root: Path) -> None:
+    table = json.loads(body)
+    version = table.get("format") if isinstance(table, dict) else None
+    if version != FORMAT:
+        made = "a newer" if isinstance(version, int) and version > FORMAT else "another"
+        raise DataError(
+            f"{root} was made by {made} streamsvm (format {quote(version)}, this one reads {FORMAT})",
+            code="E-VERSION",
+            hint="install the version that made it, or ingest again",
+        )

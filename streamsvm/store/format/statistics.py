@@ -1,0 +1,103 @@
+"""Column statistics gathered while a store is written, and the small file they are kept in."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Float64, Int64, Rows
+from streamsvm.types import Statistics
+
+FILE = "statistics.safetensors"
+
+
+def _zeros() -> Float64:
+    return np.zeros(0)
+
+
+@dataclass(slots=True)
+class Moments:
+    """Merges the moments of chunk after chunk; columns may appear as it goes (svmlight)."""
+
+    rows: int = 0
+    counts: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    mean: Float64 = field(default_factory=_zeros)
+    M2: Float64 = field(default_factory=_zeros)
+    minimum: Float64 = field(default_factory=_zeros)
+    maximum: Float64 = field(default_factory=_zeros)
+
+    def add(self, X: Rows) -> None:
+        """Count the rows of one chunk."""
+        if isinstance(X, Dense):
+            self._add_dense(X)
+        else:
+            self._add_sparse(X)
+
+    def grow(self, columns: int) -> None:
+        """Make room for ``columns`` columns."""
+        more = columns - len(self.mean)
+        if more > 0:
+            more = max(more, len(self.mean) // 2)  # doubling keeps the cost of growing linear
+            self.counts = np.append(self.counts, np.zeros(more, np.int64))
+            self.mean, self.M2 = np.append(self.mean, np.zeros(more)), np.append(self.M2, np.zeros(more))
+            self.minimum = np.append(self.minimum, np.full(more, np.inf))
+            self.maximum = np.append(self.maximum, np.full(more, -np.inf))
+
+    def _add_dense(self, X: Dense) -> None:
+        from streamsvm.compute.blocks.moments import dense_moments
+
+        n, d = X.values.shape
+        self.grow(d)
+        shift = X.values[0].astype(np.float64)
+        sums, squares = np.zeros(d), np.zeros(d)
+        dense_moments(X.values, shift, sums, squares, self.minimum, self.maximum)
+        mean, M2 = shift + sums / n, squares - sums * sums / n
+        delta, total = mean - self.mean[:d], self.rows + n
+        self.M2[:d] += M2 + delta**2 * (self.rows * n / total)
+        self.mean[:d] += delta * (n / total)
+        self.rows = total
+
+    def _add_sparse(self, X: CSR) -> None:
+        from streamsvm.compute.blocks.moments import sparse_moments
+
+        self.grow(int(X.indices.max(initial=-1)) + 1)
+        # until ``result`` mean and M2 hold the plain sums over stored entries; the zeros are added at the end
+        sparse_moments(X.data, X.indices, self.counts, self.mean, self.M2, self.minimum, self.maximum)
+        self.rows += len(X.indptr) - 1
+
+    def result(self, columns: int, sparse: bool) -> Statistics:
+        """The statistics of all columns over all rows; absent entries count as 0."""
+        self.grow(columns)
+        mean, M2, low, high = (a[:columns].copy() for a in (self.mean, self.M2, self.minimum, self.maximum))
+        if sparse:
+            sums = mean.copy()
+            mean = sums / self.rows
+            M2 = np.maximum(M2 - sums * mean, 0.0)
+            absent = self.counts[:columns] < self.rows
+            low, high = np.where(absent, np.minimum(low, 0), low), np.where(absent, np.maximum(high, 0), high)
+        return Statistics(mean, M2, low, high)
+
+
+def write(root: Path, statistics: Statistics) -> str:
+    """Write the file; returns its sha256."""
+    from safetensors.numpy import save
+
+    raw = save(statistics._asdict())
+    durable.write_file(root / FILE, raw)
+    return hashlib.sha256(raw).hexdigest()
+
+
+def read(root: Path, sha256: str) -> Statistics:
+    """Read and verify the file. Raises DataError."""
+    from safetensors.numpy import load
+
+    path = root / FILE
+    raw = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(raw).hexdigest() != sha256:
+        raise DataError(f"{path} is missing or damaged", code="E-CRC", hint="restore the file, or ingest again")
+    return Statistics(**load(raw))

@@ -1,0 +1,210 @@
+"""Data sets made of random numbers: any number of rows, the same bits for the same seed, in bounded memory.
+
+Rows are drawn in *draws* of a fixed size, draw k from the seed (seed, k). So a row depends on neither how many rows are
+asked for nor how they are cut into batches. (Bits are compared on one machine: the last bit of an exponential differs
+between processors.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.registry import Registry
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, row_slice
+from streamsvm.types import Batch
+
+GENERATORS = Registry(
+    "generator",
+    {
+        "susy": "streamsvm.store.generators.susy:Susy",
+        "sparse-text": "streamsvm.store.generators.base:SparseText",
+        "separable": "streamsvm.store.generators.base:Separable",
+        "two-moons": "streamsvm.store.generators.base:TwoMoons",
+    },
+)
+
+
+class Generator(Protocol):
+    """A data set by name, size and seed. Labels are float64, -1.0 or +1.0."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """A name a column, where columns have names."""
+        ...
+
+    @property
+    def sparse(self) -> bool: ...
+
+    def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """All rows in order, at most ``batch_rows`` at a time (0: as drawn). Batches are not reused."""
+        ...
+
+
+class Draws(Protocol):
+    """What a generator defines; ``cut`` makes batches of it."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def draw_rows(self) -> int: ...
+
+    def draw(self, k: int) -> Batch:
+        """The k-th ``draw_rows`` rows."""
+        ...
+
+
+def cut(source: Draws, batch_rows: int) -> Iterator[Batch]:
+    """The first ``source.rows`` rows in batches of at most ``batch_rows``; a batch never spans two draws."""
+    for k in range(-(-source.rows // source.draw_rows)):
+        drawn = source.draw(k)
+        stop = min(source.draw_rows, source.rows - k * source.draw_rows)
+        step = batch_rows or stop
+        for a in range(0, stop, step):
+            b = min(a + step, stop)
+            yield Batch(row_slice(drawn.X, a, b), drawn.labels[a:b])
+
+
+def signs(choice: NDArray[np.bool_]) -> Float64:
+    """+1.0 where true, -1.0 elsewhere."""
+    return np.where(choice, 1.0, -1.0)
+
+
+def rule_generator(seed: int) -> np.random.Generator:
+    """For what all draws of a seed share: three numbers, so that it is no draw's generator."""
+    return np.random.default_rng((seed, 0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Separable:
+    """Two clouds on either side of a plane through the origin, ``margin`` away from it and more."""
+
+    rows: int
+    seed: int = 0
+    columns: int = 20
+    margin: float = 0.1
+
+    draw_rows: ClassVar[int] = 65_536
+    sparse: ClassVar[bool] = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"x{j + 1}" for j in range(self.columns))
+
+    @property
+    def normal(self) -> Float32:
+        """The unit normal of the plane: y x.normal >= margin for every row, up to float32 rounding."""
+        w = rule_generator(self.seed).standard_normal(self.columns)
+        return (w / np.linalg.norm(w)).astype(np.float32)
+
+    def draw(self, k: int) -> Batch:
+        rng = np.random.default_rng((self.seed, k))
+        X = rng.standard_normal((self.draw_rows, self.columns), np.float32)
+        labels = signs(rng.random(self.draw_rows) < 0.5)
+        # einsum, not @: its sums do not depend on how many threads BLAS has
+        height = np.einsum("ij,j->i", X, self.normal)
+        wanted = labels.astype(np.float32) * (np.abs(height) + np.float32(self.margin))
+        X += (wanted - height)[:, None] * self.normal
+        return Batch(Dense(X), labels)
+
+    def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        return cut(self, batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoMoons:
+    """Two interleaved half circles with Gaussian noise: a line errs on an eighth of it, a kernel on hardly any."""
+
+    rows: int
+    seed: int = 0
+    noise: float = 0.15
+
+    columns: ClassVar[int] = 2
+    names: ClassVar[tuple[str, ...]] = ("x", "y")
+    draw_rows: ClassVar[int] = 65_536
+    sparse: ClassVar[bool] = False
+
+    def draw(self, k: int) -> Batch:
+        rng = np.random.default_rng((self.seed, k))
+        labels = signs(rng.random(self.draw_rows) < 0.5)
+        angle = rng.random(self.draw_rows, np.float32) * np.float32(np.pi)
+        side = labels.astype(np.float32)
+        X = np.empty((self.draw_rows, 2), np.float32)
+        X[:, 0] = 0.5 + side * (0.5 - np.cos(angle))
+        X[:, 1] = 0.25 + side * (0.25 - np.sin(angle))
+        X += np.float32(self.noise) * rng.standard_normal(X.shape, np.float32)
+        return Batch(Dense(X), labels)
+
+    def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        return cut(self, batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseText:
+    """Documents as unit vectors of (1 + log tf) idf; terms by Zipf's law, labels by a sparse linear rule with noise.
+
+    About 100 different terms a row. P(+1) is a sigmoid of x.rule; the Bayes error is about 9 %.
+    """
+
+    rows: int
+    seed: int = 0
+    columns: int = 100_000
+    length: float = 145.0
+    """Mean number of words; some repeat, which leaves about 100 terms."""
+    steepness: float = 12.0
+
+    names: ClassVar[None] = None
+    draw_rows: ClassVar[int] = 8_192
+    sparse: ClassVar[bool] = True
+    telling: ClassVar[slice] = slice(100, 3_000)
+    """Ranks of the terms that matter to the label: neither stop words nor so rare that nobody can learn them."""
+
+    def rule(self) -> Float32:
+        """What each term says of the label, (columns,); most terms say nothing."""
+        weights = np.zeros(self.columns, np.float32)
+        telling = weights[self.telling]
+        telling[:] = rule_generator(self.seed).standard_normal(telling.size, np.float32)
+        return weights
+
+    def draw(self, k: int) -> Batch:
+        rng = np.random.default_rng((self.seed, k))
+        X = self._documents(rng)
+        score = np.add.reduceat(X.data * self.rule()[X.indices], X.indptr[:-1])
+        chance = 1.0 / (1.0 + np.exp(-self.steepness * score.astype(np.float64)))
+        return Batch(X, signs(rng.random(self.draw_rows) < chance))
+
+    def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        return cut(self, batch_rows)
+
+    def _documents(self, rng: np.random.Generator) -> CSR:
+        lengths = 1 + rng.poisson(self.length - 1.0, self.draw_rows)
+        words = self._words(rng, int(lengths.sum()))
+        keys = np.repeat(np.arange(self.draw_rows) * self.columns, lengths) + words
+        terms, counts = np.unique(keys, return_counts=True)
+        row, column = np.divmod(terms, self.columns)
+        indptr = np.searchsorted(row, np.arange(self.draw_rows + 1))
+        data = (1.0 + np.log(counts)) * self._idf()[column]
+        norms = np.sqrt(np.add.reduceat(data * data, indptr[:-1]))
+        return CSR((data / norms[row]).astype(np.float32), column.astype(np.int32), indptr.astype(np.int64))
+
+    def _words(self, rng: np.random.Generator, count: int) -> Int64:
+        """Terms of frequency log((r + 2) / (r + 1)) / log(columns + 1), r = 0, 1, ...: close to 1 / r."""
+        drawn = np.exp(rng.random(count) * math.log(self.columns + 1.0)).astype(np.int64)
+        return np.minimum(drawn, self.columns) - 1
+
+    def _idf(self) -> Float64:
+        """1 + log(1 / P(a document has the term)), with the probability as the generator has it, not as drawn."""
+        r = np.arange(self.columns)
+        frequency = np.log1p(1.0 / (r + 1.0)) / math.log(self.columns + 1.0)
+        return 1.0 - np.log(-np.expm1(-self.length * frequency))

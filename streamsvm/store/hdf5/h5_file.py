@@ -1,0 +1,128 @@
+"""HDF5 files that others may have made: opened, walked along hard links only, their chunks found - and nothing followed.
+
+An HDF5 file can ask for other files (external storage, external and soft links, virtual datasets) and for code (filters
+loaded by number). Data must not ask for either: all of it is refused before a byte of a dataset is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.errors import DataError, MissingError, SecurityError, StorageError, quote
+from streamsvm.store.read.retry import of_disk
+
+BUILT_IN_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 6: "scale-offset", 32000: "lzf"}
+"""All that HDF5 or h5py bring along; szip (4) is left out: not every build can read it."""
+HINT_CLOSED = "write it again, or copy it from where it is whole"
+HINT_SWMR = "a writer was killed, or still writes: check with h5ls, then 'h5clear -s FILE'"
+HINT_LINK = "copy the data into one plain file: h5repack"
+
+
+class Unit(NamedTuple):
+    """One chunk of a dataset: the first row, where its bytes are."""
+
+    row: int
+    offset: int
+    nbytes: int
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The file, for reading. Raises MissingError, DataError E-HDF5, StorageError."""
+    import h5py
+
+    try:
+        file = h5py.File(path, "r", rdcc_nbytes=0, locking=False)
+    except FileNotFoundError as error:
+        raise MissingError(f"{path} does not exist", hint="check the name and the directory") from error
+    except OSError as error:
+        raise _unopened(path, error) from error
+    try:
+        yield file
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        if of_disk(error):
+            raise StorageError(f"reading {path} failed: {os.strerror(errno.EIO)}", hint="check the disk") from error
+        raise DataError(f"{path} is damaged: {quote(str(error), 160)}", code="E-HDF5", hint=HINT_CLOSED) from error
+    finally:
+        file.close()
+
+
+def _unopened(path: Path, error: OSError) -> DataError | StorageError:
+    text = str(error)
+    if error.errno is not None and error.errno in (errno.EACCES, errno.EIO):
+        return StorageError(
+            f"opening {path} failed: {os.strerror(error.errno)}", hint="check the disk and its permissions"
+        )
+    if "consistency flags" in text or "already open" in text:
+        return DataError(f"{path} is marked as open for writing", code="E-HDF5", hint=HINT_SWMR)
+    if "truncated" in text or "unable to" in text.lower():
+        found = f"{path} was not closed properly, or was cut: {quote(text, 160)}"
+        return DataError(found, code="E-HDF5", hint=HINT_CLOSED)
+    return DataError(f"{path} is no HDF5 file: {quote(text, 160)}", code="E-HDF5", hint=HINT_CLOSED)
+
+
+def member(file: Any, key: str, path: Path) -> Any:
+    """The dataset or group ``key``, reached by hard links. Raises DataError E-SCHEMA, SecurityError."""
+    import h5py
+
+    found = file
+    for name in key.strip("/").split("/"):
+        if not isinstance(found, h5py.Group) or name.encode() not in found.id:
+            there = ", ".join(quote(k, 40) for k in list(file)[:12])
+            raise DataError(f"{path} has no array {quote(key)}", code="E-SCHEMA", hint=f"it has {there}")
+        if found.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+            raise SecurityError(f"{quote(key)} of {path} is a link to somewhere else", hint=HINT_LINK)
+        found = found[name]
+    return found
+
+
+def plain(dataset: Any, path: Path) -> Any:
+    """The dataset, if all of it lies in this file and no foreign code is needed. Raises SecurityError, DataError."""
+    import h5py
+
+    made = dataset.id.get_create_plist()
+    if made.get_layout() == h5py.h5d.VIRTUAL:
+        raise SecurityError(f"'{dataset.name}' of {path} is a virtual dataset: its data are elsewhere", hint=HINT_LINK)
+    if made.get_external_count():
+        raise SecurityError(f"'{dataset.name}' of {path} has external storage: its data are elsewhere", hint=HINT_LINK)
+    for number in range(made.get_nfilters()):
+        code = made.get_filter(number)[0]
+        if code not in BUILT_IN_FILTERS:
+            known = ", ".join(f"{name} ({k})" for k, name in BUILT_IN_FILTERS.items())
+            found = f"'{dataset.name}' of {path} is compressed by filter {code}, which is not part of HDF5"
+            raise SecurityError(found, code="E-FILTER", hint=f"write it again with one of {known}: h5repack")
+    return dataset
+
+
+def filtered(dataset: Any) -> bool:
+    """Whether chunks are compressed or otherwise changed on disk."""
+    return bool(dataset.id.get_create_plist().get_nfilters())
+
+
+def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[Unit]:
+    """The chunks of a dataset that is chunked by rows, in order. Raises DataError E-CHUNKS when one was never written."""
+    found: list[Unit] = []
+    dataset.id.chunk_iter(lambda chunk: found.append(Unit(chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
+    found.sort()
+    expected = 1
+    for size, step in zip(dataset.shape, dataset.chunks, strict=True):
+        expected *= -(-size // step)
+    if len(found) != expected and not allow_fill:
+        text = f"'{dataset.name}' of {path} has {len(found)} of {expected} chunks: the others would read as fill values"
+        raise DataError(text, code="E-CHUNKS", hint="write it again; if they are meant to be, pass --allow-fill")
+    return found
+
+
+def gaps(units: list[Unit], nbytes: int) -> list[tuple[int, int]]:
+    """(offset, length) of the bytes of a file that belong to no unit."""
+    found, at = [], 0
+    for unit in sorted(units, key=lambda u: u.offset):
+        if unit.offset > at:
+            found.append((at, unit.offset - at))
+        at = unit.offset + unit.nbytes
+    return found if at == nbytes else [*found, (at, nbytes - at)]

@@ -1,0 +1,151 @@
+"""An array on disk as a sequence of equal units, each somewhere in some file: (path, byte offset, length).
+
+A *chunk* of a store is a range of rows; in every array it is a range of items. In dense arrays ranges and units
+coincide, in CSR arrays a range may begin and end inside a unit. Both are one case here: a range is read as segments of
+units into one contiguous buffer and checked against the crc32c the manifest has for that range. The range of the last
+chunk extends over the padding of the last unit, which must be zeros, and where a unit is followed by its own crc (a
+Zarr chunk file), a range that ends it compares that too: over a whole pass every byte of every unit is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.errors import DataError, StorageError
+from streamsvm.store.format.arrays import ArraySpec
+from streamsvm.store.read.retry import PASSING, TRIES, opened, preadv
+
+CRC_BYTES = 4
+HINT = "restore the file, or ingest again"
+
+
+class Place(NamedTuple):
+    """Where a unit lies."""
+
+    path: str
+    """As text: making a ``Path`` costs as much as opening the file."""
+    offset: int
+    nbytes: int
+    file_bytes: int
+    """What the file must have, to the byte."""
+    crc: int | None = None
+    """The crc32c that follows the unit in the file; None where none does."""
+
+
+class UnitArray(NamedTuple):
+    """An array and where its units are."""
+
+    spec: ArraySpec
+    place: Callable[[int], Place]
+    packed: bool = False
+    """Whether units are compressed: then they can only be read whole."""
+
+
+class Segment(NamedTuple):
+    """Part of one unit: byte ``offset`` and length; ``ends`` where it reaches the end of the unit."""
+
+    unit: int
+    offset: int
+    nbytes: int
+    ends: bool
+
+
+def segments(spec: ArraySpec, start: int, stop: int) -> list[Segment]:
+    """The segments that hold items [start, stop)."""
+    found = []
+    while start < stop:
+        index, within = divmod(start, spec.unit)
+        taken = min(spec.unit - within, stop - start)
+        ends = within + taken == spec.unit
+        found.append(Segment(index, within * spec.item_bytes, taken * spec.item_bytes, ends))
+        start += taken
+    return found
+
+
+def padded_stop(spec: ArraySpec, stop: int) -> int:
+    """The end of the unit that item ``stop - 1`` lies in."""
+    return -(-stop // spec.unit) * spec.unit
+
+
+def read_range(array: UnitArray, start: int, stop: int, into: memoryview) -> None:
+    """Read items [start, stop) into ``into``; check file sizes and, where a unit ends, the crc stored after it.
+
+    Raises DataError when a unit is missing, its file has another size or another crc; StorageError when a read fails.
+    """
+    at = 0
+    for segment in segments(array.spec, start, stop):
+        place = array.place(segment.unit)
+        tail = bytearray(CRC_BYTES if segment.ends and place.crc is not None else 0)
+        read_place(place, segment.offset, into[at : at + segment.nbytes], tail)
+        at += segment.nbytes
+
+
+def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> None:
+    """Read from byte ``offset`` of a unit on; ``tail``, if not empty, is its crc and is compared."""
+    views = [into, tail] if tail else [into]
+
+    def read(descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        if size != place.file_bytes:
+            found = f"{place.path} has {size} bytes, expected {place.file_bytes}"
+            raise DataError(found, code="E-CHUNKS", hint=f"the file was cut or replaced: {HINT}")
+        _read_fully(descriptor, views, place.offset + offset, place.path)
+
+    _read_from(place.path, read)
+    if tail and int.from_bytes(tail, "little") != place.crc:
+        found = f"{place.path} ends with crc32c {tail[::-1].hex()}, expected {place.crc:08x}"
+        raise DataError(found, code="E-CRC", hint=f"the file was damaged or replaced: {HINT}")
+
+
+def read_bytes(path: Path | str, offset: int, nbytes: int) -> bytes:
+    """Some bytes of a file. Raises DataError E-CHUNKS, StorageError."""
+    into = bytearray(nbytes)
+    _read_from(path, lambda descriptor: _read_fully(descriptor, [into], offset, path))
+    return bytes(into)
+
+
+def _read_from(path: Path | str, read: Callable[[int], None]) -> None:
+    try:
+        opened(path, read)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing", code="E-CHUNKS", hint=HINT) from error
+    except OSError as error:
+        tries = f" after {TRIES} tries" if error.errno in PASSING else ""
+        said = f"reading {path} failed{tries}: {error.strerror}"
+        raise StorageError(said, hint="see the system log of the disk") from error
+
+
+def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path | str) -> None:
+    wanted = sum(len(view) for view in views)
+    got = preadv(descriptor, views, offset)
+    while got < wanted:  # short reads are rare and legal; finish them view by view
+        got += _read_rest(descriptor, views, offset, got, path)
+
+
+def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: Path | str) -> int:
+    skipped = 0
+    for view in views:
+        if got < skipped + len(view):
+            more = preadv(descriptor, [memoryview(view)[got - skipped :]], offset + got)
+            if more == 0:
+                raise DataError(f"{path} ended early", code="E-CHUNKS", hint=HINT)
+            return more
+        skipped += len(view)
+    return 0
+
+
+def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
+    """Give the kernel a hint about the pages of items [start, stop); a refused hint changes nothing."""
+    for segment in segments(array.spec, start, stop):
+        place = array.place(segment.unit)
+        try:
+            descriptor = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return  # the read itself will say what is wrong
+        try:
+            os.posix_fadvise(descriptor, place.offset + segment.offset, segment.nbytes, advice)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,204 @@
+"""A committed store on a local disk, whatever its format: bytes by ``preadv`` into our own buffers, verified, as rows."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Rows
+from streamsvm.store.format import compression, statistics
+from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, page_aligned
+from streamsvm.store.format.column_encoding import encoding_of
+from streamsvm.store.format.manifest import ChunkEntry, Manifest
+from streamsvm.store.read.extents import UnitArray, advise, padded_stop, read_range
+from streamsvm.types import Chunk, Statistics
+
+DECODED = "decoded"
+"""The buffer an encoded chunk is turned into float32 in."""
+HINT = "restore the file, or ingest again"
+
+
+class Part(NamedTuple):
+    """Some chunks in arrays of their own: all of a Zarr store, a file of an HDF5 store."""
+
+    chunks: int
+    arrays: dict[str, UnitArray]
+
+
+class Range(NamedTuple):
+    """Items of an array: [start, stop) are a chunk's, up to ``padded`` lies the padding of the part's last unit."""
+
+    array: UnitArray
+    start: int
+    stop: int
+    padded: int
+
+    @property
+    def nbytes(self) -> int:
+        return (self.padded - self.start) * self.array.spec.item_bytes
+
+    @property
+    def real_bytes(self) -> int:
+        return (self.stop - self.start) * self.array.spec.item_bytes
+
+
+class DiskStore:
+    """See ``types.Store``; raises DataError and StorageError naming the chunk."""
+
+    def __init__(
+        self, root: Path, manifest: Manifest, parts: list[Part], beside: Mapping[str, bytes] | None = None
+    ) -> None:
+        """``beside``: what files must hold that only other programs read."""
+        self.root, self._beside = root, beside or {}
+        self.name = str(root)
+        self.manifest = manifest
+        self.layout = manifest.layout()
+        self.digest = manifest.digest
+        self._parts = parts
+        self._first = np.cumsum([0, *(part.chunks for part in parts)]).tolist()
+        self._encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
+        self._row_start = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
+        self._entry_start = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
+        if self._first[-1] != len(self.layout.chunks):
+            raise DataError(f"the parts of {root} do not hold its chunks", code="E-META", hint=HINT)
+
+    def __reduce__(self) -> Any:
+        """Another process opens the store again: what travels is its path."""
+        from streamsvm.store import open_store
+
+        return open_store, (self.root,)
+
+    @property
+    def census(self) -> list[list[int]]:
+        """Rows of each class in each chunk."""
+        return [chunk.counts for chunk in self.manifest.chunks]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of what wrote it."""
+        return self.manifest.versions
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What ingest recorded of the sources."""
+        return self.manifest.facts
+
+    def statistics(self) -> Statistics:
+        return statistics.read(self.root, self.manifest.statistics)
+
+    def faults(self) -> Iterator[DataError]:
+        """All that is wrong beside the chunks."""
+        for name, content in self._beside.items():
+            path = self.root / name
+            if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
+                hint = "run the 'streamsvm ingest' it was made by again, with --repair"
+                yield DataError(f"{path} is missing or not what was written", code="E-META", hint=hint)
+        try:
+            self.statistics()
+        except DataError as error:
+            yield error
+
+    def buffers(self) -> Buffer:
+        return Buffer({name: page_aligned(size) for name, size in self._buffer_bytes.items()})
+
+    def fetch(self, chunk: int, into: Buffer) -> None:
+        try:
+            for name, found in self._ranges(chunk).items():
+                if found.array.packed:
+                    compression.read_units(found.array, found.start, found.stop, into.arrays[compression.stored(name)])
+                else:
+                    view = memoryview(into.arrays[name])[: found.nbytes]
+                    read_range(found.array, found.start, found.padded, view)
+        except DataError as error:
+            raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
+
+    def check(self, chunk: int, into: Buffer) -> Chunk:
+        entry = self.manifest.chunks[chunk]
+        for name, found in self._ranges(chunk).items():
+            if found.array.packed:
+                self._unpack(chunk, name, found, into)
+            if name == INDPTR:
+                indptr = self._view(into, name)[: entry.rows + 1]
+                np.subtract(indptr, indptr[0], out=indptr)
+            self._verify(chunk, name, found, into)
+        weight = self._view(into, "weight")[: entry.rows] if "weight" in self.manifest.units else None
+        return Chunk(self._rows(entry, into), self._view(into, "y")[: entry.rows], weight)
+
+    def expect(self, chunk: int) -> None:
+        if chunk < len(self.layout.chunks):
+            self._advise(chunk, os.POSIX_FADV_WILLNEED)
+
+    def forget(self, chunk: int) -> None:
+        self._advise(chunk, os.POSIX_FADV_DONTNEED)
+
+    def _advise(self, chunk: int, advice: int) -> None:
+        for name, found in self._ranges(chunk).items():
+            if name.startswith(MATRIX):
+                advise(found.array, found.start, found.padded, advice)
+
+    def _unpack(self, chunk: int, name: str, found: Range, into: Buffer) -> None:
+        try:
+            stored, scratch = into.arrays[compression.stored(name)], into.arrays[compression.SCRATCH]
+            compression.unpack(found.array, found.start, found.stop, (stored, scratch, into.arrays[name]))
+        except DataError as error:
+            raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
+
+    def _verify(self, chunk: int, name: str, found: Range, into: Buffer) -> None:
+        values, expected = into.arrays[name], self.manifest.chunks[chunk].crc[name]
+        crc = crc32c(values[: found.real_bytes])
+        if crc != expected:
+            message = f"{self._where(chunk)} is corrupt in '{name}': crc32c {crc:08x}, expected {expected:08x}"
+            raise DataError(message, code="E-CRC", hint=HINT)
+        if not found.array.packed and values[found.real_bytes : found.nbytes].any():
+            message = f"{self._where(chunk)} is corrupt in '{name}': the padding after it is not zeros"
+            raise DataError(message, code="E-CRC", hint=HINT)
+
+    @cached_property
+    def _buffer_bytes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for chunk in range(len(self.layout.chunks)):
+            for name, found in self._ranges(chunk).items():
+                needed = {name: found.nbytes}
+                if found.array.packed:
+                    needed |= compression.buffer_bytes(found.array, found.start, found.stop)
+                sizes |= {key: max(size, sizes.get(key, 0)) for key, size in needed.items()}
+        decoded = {} if self._encoding is None else {DECODED: self.layout.largest_chunk * self.layout.columns * 4}
+        return sizes | decoded
+
+    def _ranges(self, chunk: int) -> dict[str, Range]:
+        """What of each array belongs to a chunk, the padding of a part's last units included in its last chunk's."""
+        number = bisect_right(self._first, chunk) - 1
+        part, first, last = self._parts[number], self._first[number], chunk == self._first[number + 1] - 1
+        found = {}
+        for name, array in part.arrays.items():
+            starts = self._entry_start if name in ENTRIES else self._row_start
+            start, stop = starts[chunk] - starts[first], starts[chunk + 1] - starts[first] + (name == INDPTR)
+            found[name] = Range(array, start, stop, padded_stop(array.spec, stop) if last else stop)
+        return found
+
+    def _where(self, chunk: int) -> str:
+        first = self._row_start[chunk]
+        return f"chunk {chunk} of store '{self.name}' (rows {first}-{self._row_start[chunk + 1] - 1})"
+
+    def _view(self, into: Buffer, name: str) -> Any:
+        return into.arrays[name].view(self._parts[0].arrays[name].spec.dtype)
+
+    def _rows(self, entry: ChunkEntry, into: Buffer) -> Rows:
+        if entry.nonzeros is None:
+            size = entry.rows * self.layout.columns
+            values = self._view(into, MATRIX)[:size].reshape(-1, self.layout.columns)
+            if self._encoding is None:
+                return Dense(values)
+            decoded = into.arrays[DECODED].view(np.float32)[:size].reshape(values.shape)
+            self._encoding.decode(values, decoded)
+            return Dense(decoded)
+        data, indices = (self._view(into, name)[: entry.nonzeros] for name in ENTRIES)
+        return CSR(data, indices, self._view(into, INDPTR)[: entry.rows + 1])

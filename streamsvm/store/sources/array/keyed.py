@@ -1,0 +1,127 @@
+"""HDF5 files and Zarr directories as sources: arrays that are found by name, read some rows at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import BudgetError, DataError
+from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format, open_foreign
+from streamsvm.store.foreign.row_arrays import Features
+from streamsvm.store.sources.decompression import digest_of
+from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.types import Batch
+
+MIB = 1 << 20
+LABEL_HINT = "labels are numbers or text, one a row"
+
+
+class KeyedSource:
+    """See ``Source``."""
+
+    names = None
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+        self._paths, self._options = paths, options
+        recorded = options.encoding or {}
+        labels = None if options.label == "none" else options.labels_key
+        needed = options.encoding is None and labels is not None
+        self._keys = Keys(options.features_key, labels, needed, options.allow_fill)
+        self.columns: int | None = recorded.get("columns")
+        self.sparse = False
+        for path in paths:
+            with closing(self._open(path)) as foreign:
+                self._check(path, foreign.features)
+
+    def batches(self) -> Iterator[Batch]:
+        missing = self._options.missing != "error"
+        for path in self._paths:
+            file = SourceFile(str(path), size_of(path))
+            self.sources.append(file)
+            with closing(self._open(path)) as foreign:
+                features, total = foreign.features, foreign.features.rows
+                for start in range(0, total, features.step):
+                    stop = min(start + features.step, total)
+                    yield Batch(features.read(start, stop, missing=missing), _labels(foreign, start, stop))
+                    file.rows = stop
+                    file.read = file.size * stop // total
+            file.sha256 = digest_of_tree(path)
+        self.notices[NO_CHECKSUMS] = len(self._paths)
+
+    def encoding(self) -> dict[str, Any]:
+        keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
+        return {"format": self._options.format, "options": keys, "columns": self.columns}
+
+    def _open(self, path: Path) -> Foreign:
+        return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
+
+    def _check(self, path: Path, features: Features) -> None:
+        """Raise DataError E-SCHEMA for another width, BudgetError for chunks that do not fit."""
+        if self.columns not in (None, features.columns):
+            found = f"{path} has {features.columns} columns, expected {self.columns}"
+            raise DataError(found, code="E-SCHEMA", hint="read arrays with the same columns")
+        self.columns, self.sparse = features.columns, features.sparse
+        check_chunk(features, self._options.memory)
+
+
+def check_chunk(features: Features, memory: int | None) -> None:
+    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available."""
+    import psutil
+
+    limit = memory or int(psutil.virtual_memory().available)
+    if features.chunk_bytes > limit:
+        needed = f"a chunk of {features.name} needs {-(-features.chunk_bytes // MIB)} MiB while it is unpacked"
+        limit_text = f"{limit // MIB} MiB are allowed"
+        raise BudgetError(f"{needed}, {limit_text}", hint="write the array with smaller chunks, or give more --memory")
+
+
+def _labels(foreign: Foreign, start: int, stop: int) -> NDArray[Any]:
+    if foreign.labels is None:
+        return np.empty(0)
+    return as_labels(foreign.labels.read(start, stop), foreign.labels.name)
+
+
+def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Labels (n,) as float64, or as str. Raises DataError E-LABEL."""
+    if values.dtype.kind in "US":
+        return values.astype(np.str_)
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{name} holds {values.dtype}", code="E-LABEL", hint=LABEL_HINT)
+    return values.astype(np.float64)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a directory."""
+    return path.stat().st_size if path.is_file() else sum(os.stat(file).st_size for file in files_below(path))
+
+
+def files_below(directory: Path | str) -> Iterator[str]:
+    """The files in a directory in order of their names: a directory of chunks has too many to hold as ``Path``."""
+    with os.scandir(directory) as found:
+        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    for name, below in entries:
+        path = os.path.join(directory, name)
+        if below:
+            yield from files_below(path)
+        elif os.path.isfile(path):
+            yield path
+
+
+def digest_of_tree(path: Path) -> str:
+    """The sha256 of a file, or of the names and contents of all files in a directory."""
+    if path.is_file():
+        return digest_of(path)
+    found = hashlib.sha256()
+    for file in files_below(path):
+        found.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file))}\n".encode())
+    return found.hexdigest()

@@ -1,0 +1,154 @@
+"""Arrays: npy and IDX files (labels in a column of X or in another file) and npz archives (X and y)."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.rows import Dense
+from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_float32, open_array
+from streamsvm.store.sources.decompression import Input, digest_of
+from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.types import Batch
+
+FIRST, LAST = "first", "last"
+X_MEMBERS = ("X.npy", "x.npy", "data.npy")
+Y_MEMBERS = ("y.npy", "Y.npy", "labels.npy", "target.npy")
+HINT_LABEL = "pass --label first, --label last, or --labels FILE"
+
+
+class NpySource:
+    """See ``Source``. The label is the first or last column of X, or the array in the file ``labels``."""
+
+    sparse = False
+    names = None
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+        self._paths = paths
+        self._options = options
+        self._format = options.format
+        self._missing = options.missing != "error"
+        self._label = options.label
+        self._widths: dict[Path, int] = {}
+        for path in paths:
+            with self._arrays(path) as (X, y):
+                self._check(X, y, path)
+        self.columns: int | None = self._widths[paths[0]] - (self._label is not None)
+
+    def batches(self) -> Iterator[Batch]:
+        for path in self._paths:
+            file = SourceFile(str(path), path.stat().st_size)
+            self.sources.append(file)
+            with self._arrays(path) as (X, y):
+                rows = max(1, SLICE_BYTES // (4 * X.shape[1]))
+                labels = None if y is None else y.slices(rows)
+                for values in X.slices(rows):
+                    yield self._batch(values, next(labels) if labels else None, X.name, file.rows)
+                    file.rows += len(values)
+                    file.read = file.size * file.rows // X.rows
+                if labels:
+                    next(labels, None)  # lets it find bytes after the last label
+            file.sha256 = digest_of(path)
+
+    def encoding(self) -> dict[str, Any]:
+        return {"format": self._format, "options": {"label": self._label}, "columns": self.columns}
+
+    def _batch(self, values: NDArray[Any], labels: NDArray[Any] | None, name: str, first_row: int) -> Batch:
+        if self._label is None:
+            given = np.empty(0) if labels is None else _as_labels(labels.reshape(len(values)))
+            return Batch(Dense(as_float32(values, name, first_row, missing=self._missing)), given)
+        first = self._label == FIRST
+        X = as_float32(
+            values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first), missing=self._missing
+        )
+        return Batch(Dense(X), _as_labels(values[:, 0 if first else -1]))
+
+    @contextmanager
+    def _arrays(self, path: Path) -> Iterator[tuple[ArrayStream, ArrayStream | None]]:
+        """X and y with their headers read; what goes wrong while they are open names the file."""
+        with ExitStack() as opened:
+            try:
+                yield self._npz(opened, path) if self._format == "npz" else self._npy(opened, path)
+            except zipfile.BadZipFile as error:
+                code = "E-CRC" if "CRC" in str(error) else "E-TRUNCATED"
+                raise DataError(f"{path} is damaged: {quote(str(error))}", code=code, hint=HINT_CUT) from error
+            except (zlib.error, EOFError) as error:
+                raise DataError(f"{path} is damaged: {quote(str(error))}", code="E-CRC", hint=HINT_CUT) from error
+
+    def _npy(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
+        labels = self._options.labels
+        return _open_file(opened, path), None if labels is None else _open_file(opened, labels)
+
+    def _npz(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
+        archive = opened.enter_context(zipfile.ZipFile(path))
+        members = archive.namelist()
+        X = next((name for name in X_MEMBERS if name in members), None)
+        y = next((name for name in Y_MEMBERS if name in members), None)
+        if X is None:
+            shown = ", ".join(quote(name, 40) for name in members[:8])
+            raise DataError(
+                f"{path} has no array 'X', only {shown}", code="E-FORMAT", hint="save it as np.savez(X=, y=)"
+            )
+        wanted = None if y is None or self._label is not None else _open_member(opened, archive, y)
+        return _open_member(opened, archive, X), wanted
+
+    def _check(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
+        if len(X.shape) != 2 or 0 in X.shape:
+            raise DataError(f"{X.name} has the shape {X.shape}", code="E-SHAPE", hint="expected (rows, columns)")
+        if X.dtype.kind == "U":
+            raise DataError(f"{X.name} holds text, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
+        if y is not None and (not y.shape or y.rows != X.rows or np.prod(y.shape, dtype=object) != X.rows):
+            found = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
+            raise DataError(found, code="E-ROWS", hint="one label a row")
+        self._check_label(X, y)
+        self._check_width(X.shape[1], path)
+
+    def _check_label(self, X: ArrayStream, y: ArrayStream | None) -> None:
+        """Settle where the label is; while predicting it may be absent."""
+        recorded = (self._options.encoding or {}).get("columns")
+        if y is not None or self._label == "none" or X.shape[1] == recorded:
+            self._label = None
+        elif self._label is None and recorded is None:
+            raise UsageError(f"where are the labels of {X.name}?", hint=HINT_LABEL)
+        if self._label not in (None, FIRST, LAST):
+            raise UsageError(f"arrays have no column {quote(self._label)}", hint=HINT_LABEL)
+
+    def _check_width(self, width: int, path: Path) -> None:
+        recorded = (self._options.encoding or {}).get("columns", width - (self._label is not None))
+        expected = next(iter(self._widths.values()), recorded + (self._label is not None))
+        if width != expected:
+            hint = "read arrays with the same columns"
+            raise DataError(f"{path} has {width} columns, expected {expected}", code="E-SCHEMA", hint=hint)
+        self._widths[path] = width
+
+
+def _open_file(opened: ExitStack, path: Path) -> ArrayStream:
+    stream = opened.enter_context(Input(path))
+    return open_array(stream, str(path), None if stream.compression else stream.size)
+
+
+def _open_member(opened: ExitStack, archive: zipfile.ZipFile, name: str) -> ArrayStream:
+    try:
+        stream = opened.enter_context(archive.open(name))
+    except (RuntimeError, NotImplementedError) as error:
+        found = f"{archive.filename}: {quote(str(error))}"
+        raise DataError(found, code="E-FORMAT", hint="save it with numpy.savez_compressed") from error
+    return open_array(stream, f"{archive.filename}:{name}", archive.getinfo(name).file_size)
+
+
+def _as_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels (n,) as float64, or as str."""
+    if labels.dtype.kind == "U":
+        return labels
+    return labels.astype(np.float64)

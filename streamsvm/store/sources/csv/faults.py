@@ -1,0 +1,126 @@
+"""Finds what is wrong with a CSV file, in words: reads on from where the fast reader stopped, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.errors import DataError, quote
+from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
+from streamsvm.store.sources.decompression import Input
+from streamsvm.store.sources.lines import line_blocks
+from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
+from streamsvm.store.sources.table.encoder import MISSING_HINT
+
+NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
+"""Ways people write a missing value. NaN is not one of them: it is a number that is refused."""
+
+LOOK_AHEAD = 1 << 20
+"""Bytes of one row that runs over several lines."""
+HINT_TEXT = "encode text with --categorical, or leave the column out with --drop"
+
+
+class Columns(NamedTuple):
+    """Which columns must hold what."""
+
+    numbers: frozenset[str]
+    text: frozenset[str]
+    label: str | None
+    missing: bool = False
+    """Whether values may be missing, the label apart."""
+    multiline: bool = False
+    """Whether values in quotes may hold line feeds."""
+
+
+def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
+    """The first fault after ``rows`` good rows; None when every line to the end is in order."""
+    lines = _lines_after(stream, rows + dialect.skipped, last_line)
+    for number, line in _joined(stream, dialect, rows, last_line) if columns.multiline else lines:
+        where = f"{stream.name} line {number}"
+        try:
+            check_line(line.removesuffix(b"\r"), where, dialect, columns)
+        except DataError as error:
+            return error
+    return None
+
+
+def _lines_after(stream: Input, skipped: int, last_line: bool) -> Iterator[tuple[int, bytes]]:
+    """Number and content of the lines after the first ``skipped``, without those that are empty."""
+    number = 0
+    for block in line_blocks(stream, allow_no_final_newline=last_line):
+        lines = block.count(b"\n")
+        if number + lines > skipped:
+            for offset, line in enumerate(block.split(b"\n")[:-1], 1):
+                if number + offset > skipped and line.strip(b"\r"):
+                    yield number + offset, line
+        number += lines
+
+
+def _joined(stream: Input, dialect: Dialect, rows: int, last_line: bool) -> Iterator[tuple[int, bytes]]:
+    """As ``_lines_after``, the lines of one row as one; the row is numbered by its first."""
+    begun: list[bytes] = []
+    first = found = length = quotes = 0
+    for number, line in _lines_after(stream, dialect.skipped, last_line):
+        first = first if begun else number
+        begun.append(line)
+        length += len(line)
+        quotes += line.count(QUOTE.encode())
+        if length > LOOK_AHEAD:
+            where = f"{stream.name} line {first}"
+            raise DataError(f"{where}: a quote is opened and not closed within 1 MiB", code="E-QUOTE", hint="close it")
+        if quotes % 2 == 0:
+            found += 1
+            if found > rows:
+                yield first, b"\n".join(begun)
+            begun, length = [], 0
+    if begun:
+        where = f"{stream.name} line {first}"
+        raise DataError(f"{where}: a quote is opened and never closed", code="E-QUOTE", hint="close it")
+
+
+def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> None:
+    """Raise DataError for a line that is not in order."""
+    text = decoded(line, where)
+    if text.count(QUOTE) % 2:
+        found = f"{where}: a quote is opened and not closed on the line"
+        raise DataError(found, code="E-QUOTE", hint="if values hold line feeds, pass --multiline")
+    fields = split(text, dialect.delimiter)
+    if len(fields) != len(dialect.names):
+        raise DataError(
+            f"{where}: expected {len(dialect.names)} values, got {len(fields)}", code="E-ROWLEN", hint=_hint(fields)
+        )
+    if dialect.header and tuple(f.strip() for f in fields) == dialect.names:
+        raise DataError(f"{where}: the header line again", code="E-PARSE", hint="remove it: files were joined with it")
+    for name, field in zip(dialect.names, fields, strict=True):
+        _check_field(field.strip(), name, where, columns)
+
+
+def _hint(fields: list[str]) -> str:
+    return "the line ends with a delimiter" if fields and not fields[-1] else "every line has one value a column"
+
+
+def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
+    place = f"{where}, column {quote(name)}"
+    if name == columns.label and field in NULLS:
+        raise DataError(f"{place}: the label is missing", code="E-LABEL", hint="remove the rows without a label")
+    if field in NULLS and (name in columns.numbers or name in columns.text):
+        if columns.missing:
+            return
+        raise DataError(f"{place}: the value is missing ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
+    if name in columns.numbers:
+        _check_number(field, place, is_label=name == columns.label)
+
+
+def _check_number(field: str, place: str, *, is_label: bool) -> None:
+    if NOT_FINITE.fullmatch(field):
+        code = "E-LABEL" if is_label else "E-NONFINITE"
+        raise DataError(f"{place}: {quote(field)} is not finite", code=code, hint="remove or replace such values")
+    if not NUMBER.fullmatch(field) or field.startswith("+"):
+        comma = "," in field and NUMBER.fullmatch(field.replace(",", ".", 1))
+        hint = "write a decimal point, not a comma" if comma else HINT_TEXT
+        raise DataError(f"{place}: expected a number, found {quote(field)}", code="E-PARSE", hint=hint)
+    with np.errstate(over="ignore"):
+        if not is_label and not np.isfinite(np.float32(float(field))):
+            raise DataError(f"{place}: {quote(field)} does not fit float32", code="E-RANGE", hint="scale the column")

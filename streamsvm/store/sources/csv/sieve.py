@@ -1,0 +1,112 @@
+"""CSV text with the lines left out that cannot be read: block by block, and line by line only where a block is not in order."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from streamsvm.errors import DataError
+from streamsvm.store.sources.csv.dialect import Dialect
+from streamsvm.store.sources.csv.faults import Columns, check_line
+from streamsvm.store.sources.decompression import Input
+from streamsvm.store.sources.lines import line_blocks
+from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.svmlight.faults import NUMBER
+
+LOOKED_AT = 1000
+MOST = 0.9
+
+
+class Sieve:
+    """A file for pyarrow, made of the good lines of a stream; the others are noted in ``rejects``."""
+
+    closed = False
+
+    def __init__(self, stream: Input, dialect: Dialect, columns: Columns, converting: Any, rejects: Rejects) -> None:
+        self._stream, self._dialect, self._columns = stream, dialect, columns
+        self._converting, self._rejects = converting, rejects
+        self._blocks = self._sifted()
+        self._waiting = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """The next ``size`` bytes, fewer only at the end."""
+        made = [self._waiting]
+        length = len(self._waiting)
+        while (size < 0 or length < size) and (block := next(self._blocks, b"")):
+            made.append(block)
+            length += len(block)
+        content = b"".join(made)
+        cut = len(content) if size < 0 else size
+        self._waiting = content[cut:]
+        return content[:cut]
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _sifted(self) -> Iterator[bytes]:
+        number = 0
+        for block in line_blocks(self._stream):
+            lines = block.count(b"\n")
+            self._rejects.read += lines
+            content = block if number and self._in_order(block) else self._good_lines(block, number)
+            number += lines
+            if content:
+                yield content
+
+    def _in_order(self, block: bytes) -> bool:
+        reading = pacsv.ReadOptions(
+            use_threads=False, block_size=len(block) + 1, column_names=list(self._dialect.names)
+        )
+        parsing = pacsv.ParseOptions(delimiter=self._dialect.delimiter)
+        try:
+            table = pacsv.read_csv(io.BytesIO(block), reading, parsing, self._converting)
+        except pa.ArrowInvalid:
+            return False
+        return all(_whole(column, missing=self._columns.missing) for column in table.columns)
+
+    def _good_lines(self, block: bytes, before: int) -> bytes:
+        kept = []
+        for number, line in enumerate(block.split(b"\n")[:-1], before + 1):
+            if number > self._dialect.skipped and line.strip(b"\r"):
+                try:
+                    check_line(
+                        line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns
+                    )
+                except DataError as error:
+                    self._rejects.add(self._stream.name, number, error)
+                    continue
+            kept.append(line + b"\n")
+        return b"".join(kept)
+
+
+def most_types(table: Any) -> dict[str, pa.DataType]:
+    """The types of a table's columns: a number where nearly all values are, although pyarrow takes them for text."""
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = column.slice(0, LOOKED_AT).drop_null()
+        mostly = pa.types.is_null(column.type) or (pa.types.is_string(column.type) and _numbers(values) > MOST)
+        found[name] = pa.float64() if mostly else column.type
+    return found
+
+
+def _numbers(values: Any) -> float:
+    """The share that are numbers."""
+    texts = values.to_pylist()
+    return sum(NUMBER.fullmatch(text.strip()) is not None for text in texts) / max(1, len(texts))
+
+
+def _whole(column: Any, *, missing: bool) -> bool:
+    if column.null_count and not missing:
+        return False
+    if not pa.types.is_floating(column.type):
+        return True
+    values = column.to_numpy()
+    return not (np.isinf(values).any() if missing else not np.isfinite(values).all())

@@ -1,0 +1,175 @@
+"""svmlight (libsvm) text: ``label index:value ...`` lines, parsed by a compiled pass."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Float64
+from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.decompression import Input
+from streamsvm.store.sources.lines import BLOCK, line_blocks, note_form
+from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share
+from streamsvm.store.sources.svmlight.faults import LARGEST_INDEX, Expected, explain
+from streamsvm.store.sources.svmlight.repair import Words, repaired, repairs
+from streamsvm.types import Batch
+
+if TYPE_CHECKING:
+    from streamsvm.compute.text.svmlight import Parsed, Scratch
+
+QID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
+NO_QUERY = rb"\1"
+READING = ("ignore_qid", "sort", "on_duplicate", "text_labels")
+"""Options that other files of the same kind are read with too."""
+
+
+class SvmlightSource:
+    """See ``Source``. ``columns`` is known at the end, or from the start when ``features`` is given."""
+
+    sparse = True
+    names = None
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        recorded = options.encoding or {}
+        self.columns: int | None = recorded.get("columns", options.features)
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+        self._paths = paths
+        self._options = options
+        self._base: int | None = recorded.get("index_base", options.index_base)
+        self._features = self.columns
+        self._largest = -1
+        self._scratch: Scratch | None = None
+        self._parsed: Any = None
+        self._words = Words() if options.text_labels else None
+
+    def batches(self) -> Iterator[Batch]:
+        self._options.rejects.clear()
+        for path in self._paths:
+            with Input(path) as stream:
+                file = SourceFile(str(path), stream.size, compression=stream.compression)
+                self.sources.append(file)
+                yield from self._file(stream, file)
+                file.sha256 = stream.sha256
+        self.columns = self._features or self._largest + 1
+
+    def encoding(self) -> dict[str, Any]:
+        return {
+            "format": "svmlight",
+            "index_base": 1 if self._base is None else self._base,
+            "columns": self.columns,
+            "options": {name: getattr(self._options, name) for name in READING},
+        }
+
+    def _file(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
+        allowed = self._options.allow_no_final_newline
+        blocks = line_blocks(stream, allow_no_final_newline=allowed)
+        lines = 0
+        for block in ahead(blocks) if stream.compression else blocks:
+            text = QID.sub(NO_QUERY, block) if self._options.ignore_qid else block
+            batch, taken = self._batch(text, stream.name, lines)
+            lines += taken
+            file.read = stream.disk_position
+            self._options.rejects.read += taken
+            self._options.rejects.check(bad_share(self._options.max_bad))
+            if len(batch.labels) or batch.X.indptr.size > 1:  # type: ignore[union-attr]
+                file.rows += len(batch.X.indptr) - 1  # type: ignore[union-attr]
+                yield batch
+        self._options.rejects.check(bad_share(self._options.max_bad), last=True)
+        note_form(stream, self.notices)
+        if file.rows == 0:
+            raise DataError(f"{stream.name} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+
+    def _batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
+        """The rows of a block, and how many lines it has; ``lines``: lines of the file before it."""
+        if self._words is not None:
+            text = self._words.numbered(text)
+        out, left_out, mended = self._room(text), 0, False
+        while (bad := self._parse(text, out)) is not None:
+            if repairs(self._options) and not mended:
+                text, mended = text[:bad] + repaired(text[bad:], self._options), True
+                out = self._room(text)
+                continue
+            error = self._fault(text, bad, name, lines)
+            if self._options.on_bad_line != "skip" or error.code == "E-INDEX":
+                raise error
+            self._options.rejects.add(name, lines + text.count(b"\n", 0, bad) + 1, error)
+            end = text.index(b"\n", bad)
+            text, left_out = text[:bad] + b"#" * (end - bad) + text[end:], left_out + 1
+        self.notices["blank lines"] -= left_out
+        return self._rows(self._parsed, out, name), self._parsed.lines
+
+    def _parse(self, text: bytes, out: Scratch) -> int | None:
+        """Parse a block into ``out``; where a line begins that cannot be read, None when all can."""
+        from streamsvm.compute.text.svmlight import parse
+
+        array = np.frombuffer(text, np.uint8)
+        if self._base is None:
+            first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabelled, out)
+            self._base = 0 if first.smallest == 0 else 1
+        top = LARGEST_INDEX if self._features is None else self._base + self._features - 1
+        parsed: Parsed = parse(array, array.size, self._base, top, self._unlabelled, out)
+        if parsed.bad:
+            return int(parsed.consumed)
+        for entry, start, stop in out.unfinished[: parsed.unfinished].tolist():
+            if not _finish(out, entry, text[start:stop]):
+                return text.rfind(b"\n", 0, start) + 1
+        self._parsed = parsed
+        return None
+
+    def _rows(self, parsed: Parsed, out: Scratch, name: str) -> Batch:
+        rows, entries = parsed.rows, parsed.entries
+        indptr, indices = out.indptr[: rows + 1].copy(), out.indices[:entries].copy()
+        X = CSR(out.data[:entries].copy(), indices, indptr)
+        self._largest = max(self._largest, int(indices.max(initial=-1)))
+        self.notices["blank lines"] += parsed.blank
+        self.notices["empty rows"] += int(np.count_nonzero(indptr[1:] == indptr[:-1]))
+        return Batch(X, self._labels(out.labels[:rows].copy(), name))
+
+    def _labels(self, labels: Float64, name: str) -> NDArray[Any]:
+        missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabelled else 0
+        if 0 < missing < len(labels):
+            raise DataError(f"only some rows of {name} have a label", code="E-LABEL", hint="label all rows or none")
+        if missing:
+            return labels[:0]
+        return labels if self._words is None else self._words.named(labels)
+
+    def _fault(self, text: bytes, start: int, name: str, lines: int) -> DataError:
+        line = text[start : text.index(b"\n", start)]
+        number = lines + text.count(b"\n", 0, start) + 1
+        assert self._base is not None
+        expected = Expected(self._base, self._features, self._options.index_base is not None)
+        return explain(line, f"{name} line {number}", expected)
+
+    @property
+    def _unlabelled(self) -> bool:
+        return self._options.encoding is not None
+
+    def _room(self, text: bytes) -> Scratch:
+        """Arrays for the worst text of a usual block; for a larger one (a very long line) what it needs."""
+        from streamsvm.compute.text.svmlight import scratch
+
+        if len(text) > 2 * BLOCK:
+            self._scratch = None
+            return scratch(text.count(b"\n"), text.count(b":"))
+        if self._scratch is None:
+            self._scratch = scratch(BLOCK, BLOCK // 2)
+        return self._scratch
+
+
+def _finish(out: Scratch, entry: int, token: bytes) -> bool:
+    """Put the value of a number there that the pass left to us; False when it does not fit float32."""
+    value = float(token)
+    if entry < 0:
+        out.labels[-1 - entry] = value
+        return True
+    with np.errstate(over="ignore"):
+        out.data[entry] = value
+    return bool(np.isfinite(out.data[entry]))

@@ -1,0 +1,256 @@
+"""Batches of a table (Arrow) to batches of rows: numbers as they are, categories and parts of dates one-hot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streamsvm.errors import DataError, quote
+from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.store.sources.table.schema import CATEGORY, HASHED, NUMBER, Column, Schema
+from streamsvm.types import Batch
+
+MOST_CATEGORIES = 10_000
+BATCH_BYTES = 2 << 20
+"""Of the rows made of one batch."""
+WHOLE = 1 << 24
+"""Up to here float32 holds every whole number."""
+MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
+
+
+class BadCell(Exception):
+    """A value that cannot be a feature: the row within the batch, the column, code and text of the error."""
+
+    def __init__(self, row: int, column: str, code: str, text: str, hint: str) -> None:
+        super().__init__(text)
+        self.row, self.column, self.code, self.text, self.hint = row, column, code, text, hint
+
+    def error(self, where: str, rows_before: int) -> DataError:
+        """As the user sees it; rows are counted from 1."""
+        place = f"{where} row {rows_before + self.row + 1}, column {quote(self.column)}"
+        return DataError(f"{place}: {self.text}", code=self.code, hint=self.hint)
+
+
+class TableEncoder:
+    """Makes the features a ``Schema`` asks for; counts categories that were not in the census.
+
+    ``missing``: missing numbers become NaN, to be filled by somebody else; missing categories are none of the known.
+    """
+
+    def __init__(self, schema: Schema, notices: dict[str, int], *, missing: bool = False) -> None:
+        self.schema = schema
+        self._missing = missing
+        self._notices = notices
+        self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
+
+    def batch(self, table: pa.RecordBatch) -> Batch:
+        """One batch of rows. Raises BadCell."""
+        X = self._sparse(table) if self.schema.sparse else self._dense(table)
+        label = self.schema.label
+        labels = np.empty(0) if label is None else _labels(table.column(label), label)
+        weight = None if self.schema.weight is None else _weights(table.column(self.schema.weight), self.schema.weight)
+        return Batch(X, labels, weight)
+
+    def _dense(self, table: pa.RecordBatch) -> Rows:
+        n = table.num_rows
+        columns, start = np.zeros((self.schema.width, n), np.float32), 0
+        for column in self.schema.columns:
+            if column.kind == NUMBER:
+                columns[start] = _float32(table.column(column.name))
+            else:
+                codes = self._codes(table, column)
+                known = np.flatnonzero(codes >= 0)
+                columns[start + codes[known], known] = 1
+            start += column.width
+        self._check_finite(columns, table)
+        return Dense(np.ascontiguousarray(columns.T))
+
+    def _sparse(self, table: pa.RecordBatch) -> Rows:
+        """One possible entry a row and table column; zeros and unknown categories are left out."""
+        shape = (table.num_rows, len(self.schema.columns))
+        indices, data, start = np.empty(shape, np.int32), np.empty(shape, np.float32), 0
+        for j, column in enumerate(self.schema.columns):
+            if column.kind == NUMBER:
+                indices[:, j], data[:, j] = start, _float32(table.column(column.name))
+            elif column.kind == HASHED:
+                indices[:, j], data[:, j] = self._hashes(table.column(column.name), column.name)
+            else:
+                codes = self._codes(table, column)
+                indices[:, j], data[:, j] = start + codes, codes >= 0
+            start += column.width
+        self._check_finite(data, table)
+        if self.schema.hash_bits:
+            return summed(indices, data, self.schema.width)
+        kept = data != 0
+        indptr = np.zeros(len(kept) + 1, np.int64)
+        np.cumsum(np.count_nonzero(kept, axis=1), out=indptr[1:])
+        return CSR(data[kept], indices[kept], indptr)
+
+    def _check_finite(self, numbers: Float32, table: pa.RecordBatch) -> None:
+        """Raise BadCell when there is a NaN or an infinity; all columns at once, because there almost never is."""
+        largest = np.abs(numbers).max(initial=0)
+        if largest > WHOLE and np.isfinite(largest):
+            self._note_rounded(table)
+        if not np.isfinite(largest) and (np.isinf(numbers).any() or not self._missing):
+            for column in self.schema.columns:
+                if column.kind == NUMBER:
+                    _check_numbers(table.column(column.name), column.name, missing=self._missing)
+
+    def _note_rounded(self, table: pa.RecordBatch) -> None:
+        """C16: whole numbers that float32 does not hold."""
+        for column in self.schema.columns:
+            if column.kind == NUMBER:
+                values = _plain(table.column(column.name))
+                lossy = int(np.count_nonzero((np.abs(values) > WHOLE) & (values == np.floor(values))))
+                if lossy:
+                    what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
+                    self._notices[what] = self._notices.get(what, 0) + lossy
+
+    def _codes(self, table: pa.RecordBatch, column: Column) -> NDArray[np.int64]:
+        """Which of ``column.values`` each row has; -1 for one that is not among them."""
+        values = table.column(column.name)
+        absent = values.null_count
+        if not self._missing:
+            _check_missing(values, column.name)
+        if column.kind != CATEGORY:
+            return _calendar_codes(values, column.kind)
+        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
+        known = pc.index_in(as_text(encoded.dictionary), value_set=self._values[column.name])
+        known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
+        codes: NDArray[np.int64] = known[_indices(encoded)]
+        if unknown := int(np.count_nonzero(codes < 0)) - absent:
+            self._notices[f"unknown categories of {column.name}"] += unknown
+        if absent:
+            self._notices["missing categories"] = self._notices.get("missing categories", 0) + absent
+        return codes
+
+    def _hashes(self, values: Any, name: str) -> tuple[NDArray[np.int64], Float32]:
+        """The feature column and the sign of each row's text; sign 0 where there is none."""
+        if not self._missing:
+            _check_missing(values, name)
+        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
+        hashed = [text_hash(name, text) for text in as_text(encoded.dictionary).to_pylist()]
+        codes = np.array([*hashed, 0], np.uint64)[_indices(encoded)]
+        signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
+        signs[_indices(encoded) < 0] = 0
+        places = (codes & np.uint64((1 << self.schema.hash_bits) - 1)).astype(np.int64)
+        return self.schema.own_width + places, signs
+
+
+def text_hash(column: str, text: str) -> int:
+    """64 bits that are the same everywhere and always."""
+    return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
+
+
+def summed(indices: NDArray[Any], data: Float32, width: int) -> CSR:
+    """Rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
+    kept = data != 0
+    rows = np.nonzero(kept)[0]
+    keys, which = np.unique(rows * width + indices[kept], return_inverse=True)
+    sums = np.bincount(which, weights=data[kept], minlength=len(keys)).astype(np.float32)
+    row, column = np.divmod(keys[sums != 0], width)
+    indptr = np.searchsorted(row, np.arange(len(data) + 1)).astype(np.int64)
+    return CSR(sums[sums != 0], column.astype(np.int32), indptr)
+
+
+def _indices(encoded: Any) -> NDArray[np.int64]:
+    """Into the dictionary of an encoded column; -1 where there is no value."""
+    return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def as_text(values: Any) -> Any:
+    """Values of any type as strings."""
+    return values if values.type == pa.string() else values.cast(pa.string())
+
+
+def distinct(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], where: str) -> dict[str, set[str]]:
+    """The distinct values of the columns ``names`` as text. Raises DataError E-LIMIT when there are too many."""
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for batch in batches:
+        for name in names:
+            values = batch.column(name)
+            unique = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
+            found[name].update(text for text in as_text(unique).to_pylist() if text is not None)
+            if len(found[name]) > MOST_CATEGORIES:
+                many = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
+                raise DataError(many, code="E-LIMIT", hint="leave it out with --drop")
+    return found
+
+
+def batch_rows(schema: Schema) -> int:
+    """Rows that make a batch of about ``BATCH_BYTES``."""
+    row = 8 * len(schema.columns) if schema.sparse else 4 * schema.width
+    return int(np.clip(BATCH_BYTES // row, 256, 65_536))
+
+
+def _plain(values: Any) -> Any:
+    """Numbers as a numpy array, NaN where one is missing."""
+    if pa.types.is_decimal(values.type) or pa.types.is_boolean(values.type):
+        values = values.cast(pa.float64())
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _float32(values: Any) -> Float32:
+    """A column as float32: NaN for a missing value, infinite where it does not fit."""
+    with np.errstate(over="ignore"):
+        return _plain(values).astype(np.float32, copy=False)
+
+
+def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
+    """Raise BadCell for missing (unless that is allowed), non-finite and too large values."""
+    if not missing:
+        _check_missing(values, name)
+    given, finite = _plain(values), np.isfinite(_float32(values))
+    finite |= missing & np.isnan(_float32(values))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        if np.isfinite(given[row]):
+            raise BadCell(row, name, "E-RANGE", f"{given[row]} does not fit float32", "scale the column")
+        raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", "remove or replace such values")
+
+
+def _labels(values: Any, name: str) -> NDArray[Any]:
+    """A column as float64, or as str."""
+    if values.null_count:
+        raise BadCell(
+            _first_missing(values), name, "E-LABEL", "the label is missing", "remove the rows without a label"
+        )
+    if pa.types.is_dictionary(values.type) or not _is_number(values.type):
+        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
+        texts = np.array(as_text(encoded.dictionary).to_pylist(), dtype=np.str_)
+        return texts[encoded.indices.to_numpy()]
+    return values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _weights(values: Any, name: str) -> Float32:
+    _check_numbers(values, name)
+    weight = _float32(values)
+    if (weight < 0).any():
+        row = int(np.argmax(weight < 0))
+        raise BadCell(row, name, "E-RANGE", f"the weight {weight[row]} is negative", "weights are 0 or more")
+    return weight
+
+
+def _calendar_codes(values: Any, part: str) -> NDArray[np.int64]:
+    taken = pc.fill_null({"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](values), -1)
+    return taken.to_numpy(zero_copy_only=False).astype(np.int64) - (part == "month")
+
+
+def _check_missing(values: Any, name: str) -> None:
+    if count := values.null_count:
+        more = f"the value is missing ({count} missing among the {len(values)} rows read with it)"
+        raise BadCell(_first_missing(values), name, "E-MISSING", more, MISSING_HINT)
+
+
+def _first_missing(values: Any) -> int:
+    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))

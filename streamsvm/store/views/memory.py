@@ -1,0 +1,86 @@
+"""A store in memory: for arrays a caller already holds, and for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count
+from streamsvm.store.format.arrays import entry_of, values_of
+from streamsvm.store.format.manifest import content_digest
+from streamsvm.store.format.statistics import Moments
+from streamsvm.store.write.chunker import Chunker, Piece
+from streamsvm.types import Chunk, Layout, Statistics
+
+
+class NoBuffer:
+    """A store in memory hands out its own arrays' copies; it needs no buffer of the reader's."""
+
+    nbytes = 0
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """Chunks as arrays; ``append`` and ``commit`` like a writer's. What is read is a copy: a visit may change it."""
+
+    chunk_bytes: int = 4 << 20
+    name: str = "memory"
+    layout: Layout = field(default_factory=lambda: Layout(0, (), None, (), ()))
+    digest: str = ""
+    _chunks: list[Piece] = field(default_factory=list)
+    _chunker: Chunker | None = None
+
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
+        """Add rows with their class codes."""
+        if self._chunker is None:
+            sparse = isinstance(X, CSR)
+            size = self.chunk_bytes // 8 if isinstance(X, CSR) else self.chunk_bytes // (4 * X.values.shape[1])
+            self._chunker = Chunker(max(1, size), nonzeros=size if sparse else None)
+        self._chunks += self._chunker.push(Piece(X, codes, weight))
+
+    def commit(self, classes: tuple[str, ...], columns: int) -> MemoryStore:
+        """Make the store readable."""
+        if self._chunker is None:
+            raise DataError("there are no rows to store", code="E-EMPTY")
+        self._chunks += self._chunker.rest()
+        sparse = isinstance(self._chunks[0].X, CSR)
+        rows = tuple(row_count(c.X) for c in self._chunks)
+        nonzeros = tuple(len(c.X.data) for c in self._chunks if isinstance(c.X, CSR)) if sparse else None
+        counts = np.bincount(np.concatenate([c.codes for c in self._chunks]), minlength=len(classes))
+        weighted = self._chunks[0].weight is not None
+        self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts.tolist()), weighted)
+        self.digest = self._hash()
+        return self
+
+    def statistics(self) -> Statistics:
+        moments = Moments()
+        for piece in self._chunks:
+            moments.add(piece.X)
+        return moments.result(self.layout.columns, not self.layout.dense)
+
+    def buffers(self) -> NoBuffer:
+        return NoBuffer()
+
+    def fetch(self, chunk: int, into: NoBuffer) -> None:
+        """Nothing to move."""
+
+    def check(self, chunk: int, into: NoBuffer) -> Chunk:
+        piece = self._chunks[chunk]
+        X = piece.X
+        copy = Dense(X.values.copy()) if isinstance(X, Dense) else CSR(X.data.copy(), X.indices.copy(), X.indptr.copy())
+        return Chunk(copy, piece.codes.copy(), None if piece.weight is None else piece.weight.copy())
+
+    def expect(self, chunk: int) -> None:
+        """Nothing to fetch."""
+
+    def forget(self, chunk: int) -> None:
+        """Nothing to drop."""
+
+    def _hash(self) -> str:
+        """As of the same chunks on disk."""
+        layout = self.layout
+        kind = "dense" if layout.dense else "csr"
+        entries = [entry_of(piece, values_of(piece)) for piece in self._chunks]
+        return content_digest(kind, layout.columns, list(layout.classes), entries)

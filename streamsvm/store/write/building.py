@@ -1,0 +1,121 @@
+"""How stores come to be safely: one writer at a time, room on the disk, going on where an earlier run was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from streamsvm.config.units import mib
+from streamsvm.durable import PARTIAL
+from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
+from streamsvm.locks import locked
+from streamsvm.store import create
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.write.journal import Journal, made_with
+from streamsvm.store.write.writer import StoreWriter
+
+RESERVE = 1.05
+"""Of the estimated size, this much must be free."""
+Opener = Callable[[Path, bool, int], StoreWriter]
+"""A writer for (path, whether sparse, bytes a chunk)."""
+
+
+@contextmanager
+def all_locked(targets: Sequence[Path]) -> Iterator[None]:
+    """Be the only writer of several stores. Raises ExistsError E-LOCKED."""
+    with ExitStack() as stack:
+        for target in targets:
+            stack.enter_context(locked(target))
+        yield
+
+
+def journalled(targets: Sequence[Path], settings: dict[str, Any], *, overwrite: bool, **options: Any) -> Opener:
+    """Writers that go on where a run with the same settings was stopped.
+
+    Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for what another run began.
+    """
+    begun = [_begun(target) for target in targets]
+    going_on = begun[0] == settings
+    for target, other in zip(targets, begun, strict=True):
+        if overwrite or going_on or _nothing(target):
+            continue
+        if other is None or (target / manifests.FILE).exists():
+            raise ExistsError(f"{target} exists already", hint="choose another name, or pass --overwrite")
+        raise _differences(target, other, settings)
+
+    def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
+        writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=True, **options)
+        writer.journal = Journal(settings)
+        return writer
+
+    return opener
+
+
+def _nothing(target: Path) -> bool:
+    """Whether there is nothing, or what a run leaves that is killed before it has begun."""
+    if not target.is_dir():
+        return not target.exists()
+    return all(path.name.endswith(PARTIAL) for path in target.iterdir())
+
+
+def _begun(target: Path) -> dict[str, Any] | None:
+    """What an earlier run that was stopped here was making."""
+    replacing = target.with_name(f".{target.name}.building")
+    return made_with(target if not (target / manifests.FILE).exists() else replacing)
+
+
+def _differences(target: Path, then: dict[str, Any], now: dict[str, Any]) -> ConfigError:
+    changed = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    shown = ", ".join(f"{name} {quote(then.get(name))} -> {quote(now.get(name))}" for name in changed)
+    return ConfigError(
+        f"{target} was begun with other settings: {shown}",
+        code="E-CONFIG",
+        hint="run the command it was begun with to go on, or pass --overwrite to start again",
+    )
+
+
+def repairing(sources: Sequence[Path]) -> Opener:
+    """Writers that write again only what is damaged. Raises DataError E-SOURCE when a source is another file now."""
+    return lambda path, sparse, _: _repairer(path, sources, sparse)
+
+
+def _repairer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWriter:
+    manifest = manifests.read(path)
+    if sparse != (manifest.kind == "csr"):
+        raise UsageError(f"{path} is a {manifest.kind} store", hint="give the options it was ingested with")
+    _check_sources(sources, manifest.facts.get("sources", []))
+    nbytes = manifest.chunk_rows * (8 if sparse else 4 * manifest.columns)
+    writer = create(path, sparse=sparse, chunk_bytes=nbytes, overwrite=True, store_format=manifest.store)
+    writer.replaces, writer.repairs = False, manifest
+    writer.medium.compress(dict(manifest.packed))
+    return writer
+
+
+def _check_sources(sources: Sequence[Path], recorded: list[dict[str, Any]]) -> None:
+    if len(sources) != len(recorded):
+        raise UsageError(f"{len(sources)} sources are named, the store was made of {len(recorded)}")
+    for path, facts in zip(sources, recorded, strict=True):
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != facts["sha256"]:
+            raise DataError(
+                f"{path} is not what the store was made from: sha256 {found[:16]}, expected {facts['sha256'][:16]}",
+                code="E-SOURCE",
+                hint="restore the source, or ingest again with --overwrite",
+            )
+
+
+def require_space(target: Path, nbytes: float) -> None:
+    """Raise StorageError E-NOSPACE when the disk has less room than a store of about ``nbytes`` needs."""
+    free, needed = shutil.disk_usage(target.parent).free, round(nbytes * RESERVE)
+    there = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0
+    if free + (0 if (target / manifests.FILE).exists() else there) < needed:
+        raise StorageError(
+            f"{target.parent} has {mib(free)} free, {target} needs about {mib(needed, up=True)}",
+            code="E-NOSPACE",
+            hint="free space, or choose another disk",
+        )

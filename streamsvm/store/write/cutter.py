@@ -1,0 +1,106 @@
+"""Cuts the values of chunk after chunk into the units of each array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.store.format.arrays import INDPTR, ArraySpec
+
+Emit = Callable[[ArraySpec, int, NDArray[Any], int], None]
+"""Takes a full unit: of which array, its number, its values, and how many items of the array are real up to its end."""
+
+
+@dataclass(slots=True)
+class UnitCutter:
+    """One array."""
+
+    spec: ArraySpec
+    emit: Emit
+    items: int = 0
+    _written: int = 0
+    _pending: NDArray[Any] | None = None
+    _filled: int = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Add items (n,) or rows (n, width) in the array's dtype."""
+        unit = self.spec.unit
+        while len(values):
+            if self._filled == 0 and len(values) >= unit:
+                taken = unit
+                self._emit(values[:unit])
+            else:
+                taken = self._fill(values)
+            self.items += taken
+            values = values[taken:]
+
+    def finish(self) -> None:
+        """Pad the unit that is not full with zeros."""
+        if self._filled:
+            pending = self._buffer()
+            pending[self._filled :] = 0
+            self._write(pending, self.items)
+
+    def skip(self, items: int) -> None:
+        """Go on after ``items`` items that were written before; they fill whole units."""
+        self.items, self._written = items, items // self.spec.unit
+
+    def _fill(self, values: NDArray[Any]) -> int:
+        pending = self._buffer()
+        taken = min(self.spec.unit - self._filled, len(values))
+        pending[self._filled : self._filled + taken] = values[:taken]
+        self._filled += taken
+        if self._filled == self.spec.unit:
+            self._emit(pending)
+        return taken
+
+    def _emit(self, values: NDArray[Any]) -> None:
+        self._write(values, (self._written + 1) * self.spec.unit)
+
+    def _write(self, values: NDArray[Any], items: int) -> None:
+        self.emit(self.spec, self._written, np.ascontiguousarray(values), items)
+        self._written += 1
+        self._filled = 0
+
+    def _buffer(self) -> NDArray[Any]:
+        if self._pending is None:
+            self._pending = np.zeros(self.spec.shape, self.spec.dtype)
+        return self._pending
+
+
+@dataclass(slots=True)
+class Cutters:
+    """All arrays of a store, or of one part of it."""
+
+    specs: dict[str, ArraySpec]
+    emit: Emit
+    of: dict[str, UnitCutter] = field(default_factory=dict)
+    entries: int = 0
+
+    def __post_init__(self) -> None:
+        self.of = {name: UnitCutter(spec, self.emit) for name, spec in self.specs.items()}
+        if INDPTR in self.of:
+            self.of[INDPTR].append(np.zeros(1, np.int64))
+
+    def append(self, values: dict[str, NDArray[Any]]) -> None:
+        """Add what a chunk has of each array."""
+        for name, cutter in self.of.items():
+            cutter.append(values[name][1:] + self.entries if name == INDPTR else values[name])
+        if INDPTR in values:
+            self.entries += int(values[INDPTR][-1])
+
+    def finish(self) -> None:
+        for cutter in self.of.values():
+            cutter.finish()
+
+    def room(self, values: dict[str, NDArray[Any]]) -> int:
+        """Bytes of all units once ``values`` are added."""
+        total = 0
+        for name, cutter in self.of.items():
+            units = -(-(cutter.items + len(values[name])) // cutter.spec.unit)
+            total += units * cutter.spec.unit_bytes
+        return total

@@ -1,0 +1,221 @@
+"""Builds a store of any format: rows to chunks to units, statistics and checksums, the manifest last."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import numpy as np
+
+from streamsvm import __version__, durable
+from streamsvm.errors import DataError, StorageError
+from streamsvm.rows import Dense, Float32, Int32, Rows
+from streamsvm.store.format import compression, statistics
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.format.arrays import entry_of, specs_of, values_of
+from streamsvm.store.format.column_encoding import Encoding
+from streamsvm.store.format.manifest import ChunkEntry, Manifest
+from streamsvm.store.write.backend import Medium
+from streamsvm.store.write.chunker import Chunker, Piece
+from streamsvm.store.write.journal import Journal
+
+MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
+NO_CODES = np.empty(0, np.int32)
+SYNC_EVERY = 16
+"""Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
+
+
+@dataclass(slots=True)
+class StoreWriter:
+    """Nothing can be opened before ``commit``."""
+
+    root: Path
+    sparse: bool
+    chunk_bytes: int
+    medium: Medium
+    replaces: bool = False
+    encoding: Encoding | None = None
+    compression: str = "none"
+    """'lz4', 'none', or 'auto': by a trial on the rows that come first."""
+    uuid: str = ""
+    """Empty: from the digest of the content, so that a build that was interrupted is the same to the last byte."""
+    journal: Journal | None = None
+    """Of a build that can be gone on with when it was stopped."""
+    repairs: Manifest | None = None
+    """Of a committed store whose units are written again where they are not what this says."""
+    _chunker: Chunker | None = None
+    _chunks: list[ChunkEntry] = field(default_factory=list)
+    _moments: statistics.Moments = field(default_factory=statistics.Moments)
+    _saved: dict[str, Any] | None = None
+    """The progress up to the last point that is durable."""
+    _safe: int = 0
+    """Chunks the journal knows of."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the parts are put until ``commit``."""
+        return self.root.with_name(f".{self.root.name}.building") if self.replaces else self.root
+
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
+        """Add rows with their class codes. Raises StorageError."""
+        if self._chunker is None:
+            self._begin(X, weight is not None)
+        assert self._chunker is not None
+        for piece in self._chunker.push(Piece(X, codes, weight)):
+            self._write_chunk(piece)
+
+    def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Manifest:
+        """Finish the arrays, make everything durable, then write the manifest. Raises StorageError, DataError."""
+        if self._chunker is None:
+            raise DataError("there are no rows to store", code="E-EMPTY", hint="check the source and its format")
+        for piece in self._chunker.rest():
+            self._write_chunk(piece)
+        self.medium.finish(columns)
+        manifest = self._manifest(classes, columns, facts)
+        if self.repairs is not None:
+            return self._repaired(manifest)
+        manifests.write(self.directory, manifest)
+        if self.journal is not None:
+            self.journal.end(self.directory)
+        if self.replaces:
+            durable.exchange(self.directory, self.root)
+            shutil.rmtree(self.directory)
+        return manifest
+
+    def progress(self) -> dict[str, Any] | None:
+        """What ``resume`` needs, as plain JSON; only of dense stores, between two chunks.
+
+        It tells of what is durable: all so far, or up to the last file that is complete; None before the first.
+        """
+        if self.medium.sync():
+            self._saved = self._snapshot()
+        return self._saved
+
+    def resume(self, saved: dict[str, Any], X: Dense, *, weighted: bool) -> None:
+        """Go on after the chunks of ``saved``, in the directory they lie in; ``X``: any rows of the right width."""
+        self.open(X, weighted=weighted)
+        self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
+        self._moments.rows = saved["rows"]
+        for name in MOMENTS:
+            dtype = getattr(self._moments, name).dtype
+            setattr(self._moments, name, np.array(saved["moments"][name], dtype))
+        self.medium.resume(saved["medium"], sum(c.rows for c in self._chunks))
+        self._saved = saved
+
+    def abort(self) -> None:
+        """Remove what was built; a store that is being replaced or repaired stays as it was."""
+        self.medium.abort()
+        if self.repairs is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def suspend(self) -> int:
+        """Keep what was built for the same build later; returns how many chunks are safe."""
+        if self._chunker is None:
+            return 0
+        if self.journal is None:
+            self.abort()
+            return 0
+        with suppress(StorageError):  # a disk that is full, perhaps: what was noted before stands
+            self._note()
+        self.medium.abort()
+        return self._safe
+
+    def _begin(self, X: Rows, weighted: bool) -> None:
+        building = self.directory
+        if self.compression != "none":
+            self.medium.compress(
+                compression.chosen(self.compression, values_of(Piece(X, NO_CODES, None), self.encoding))
+            )
+        notes = None if self.journal is None else self.journal.begin(building)
+        unfinished = self.replaces or not (building / manifests.FILE).exists()
+        if notes is None and self.repairs is None and building.exists() and unfinished:
+            shutil.rmtree(building)
+        if self.journal is not None and notes is None:  # first of all: what is there without it belongs to nobody
+            durable.make_directory(building)
+            self.journal.start(building)
+        self.open(X, weighted=weighted)
+        if self.journal is not None:
+            self.medium.known(notes or [], repair=False)
+        elif self.repairs is not None:
+            self.medium.known([{"units": self.repairs.units}], repair=True)
+
+    def _note(self) -> None:
+        whole = self.medium.sync()
+        if self.journal is not None:
+            self.journal.note(self.directory, self.medium.note())
+            self._safe = len(self._chunks) if whole else self._safe
+
+    def _repaired(self, manifest: Manifest) -> Manifest:
+        assert self.repairs is not None
+        if manifest.digest != self.repairs.digest or manifest.statistics != self.repairs.statistics:
+            found = f"{manifest.digest[:16]}, expected {self.repairs.digest[:16]}"
+            hint = "restore the source, or ingest again with --overwrite"
+            raise DataError(f"the source does not give the rows of {self.root}: {found}", code="E-SOURCE", hint=hint)
+        return self.repairs
+
+    def open(self, X: Rows, *, weighted: bool) -> None:
+        """Make directories and a writer for each array; nothing that is there already is removed."""
+        if isinstance(X, Dense):
+            columns = X.values.shape[1]
+            rows = max(1, self.chunk_bytes // (4 * columns))
+            self._chunker = Chunker(rows)
+        else:
+            rows, columns = self.chunk_bytes // 8, 0
+            self._chunker = Chunker(rows, nonzeros=rows)
+        self.medium.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted))
+
+    @property
+    def _kind(self) -> str:
+        return "csr" if self.sparse else "dense" if self.encoding is None else self.encoding.kind
+
+    def _write_chunk(self, piece: Piece) -> None:
+        values = values_of(piece, self.encoding)
+        entry = entry_of(piece, values)
+        self._check(entry)
+        if self.medium.turn(values):
+            self._saved = None if self.sparse else self._snapshot()
+            self._note()
+        self.medium.write(values)
+        self._moments.add(piece.X)
+        self._chunks.append(entry)
+        if len(self._chunks) % SYNC_EVERY == 0:
+            self._note()
+
+    def _check(self, entry: ChunkEntry) -> None:
+        """Raise DataError when a repair does not get the next chunk from the source as it was, before it is written."""
+        if self.repairs is None:
+            return
+        number = len(self._chunks)
+        if number >= len(self.repairs.chunks) or entry != self.repairs.chunks[number]:
+            hint = "restore the source, or ingest again with --overwrite"
+            raise DataError(f"the source does not give chunk {number} of {self.root}", code="E-SOURCE", hint=hint)
+
+    def _snapshot(self) -> dict[str, Any]:
+        moments = {name: getattr(self._moments, name).tolist() for name in MOMENTS}
+        chunks: list[Any] = msgspec.to_builtins(self._chunks)
+        return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "medium": self.medium.progress()}
+
+    def _manifest(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Manifest:
+        sha256 = statistics.write(self.directory, self._moments.result(columns, self.sparse))
+        digest = manifests.content_digest(self._kind, columns, list(classes), self._chunks)
+        assert self._chunker is not None
+        return Manifest(
+            format=manifests.FORMAT,
+            store=self.medium.name,
+            kind=self._kind,
+            columns=columns,
+            classes=list(classes),
+            chunk_rows=self._chunker.rows,
+            chunks=self._chunks,
+            statistics=sha256,
+            digest=digest,
+            uuid=self.uuid or str(UUID(digest[:32])),
+            versions={"streamsvm": __version__, "numpy": np.__version__},
+            facts=facts,
+            **self.medium.described(),
+        )

@@ -1,0 +1,168 @@
+"""The Zarr store: our own reader and writer for the layout we write, no zarr import on either path.
+
+STORE/manifest.json                       written last
+STORE/X/c.<i>.0                           dense: float32 rows
+STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
+STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes, float32 row weights
+STORE/zarr.json  STORE/X/zarr.json ...    for other clients; what they hold follows from the manifest
+
+A unit is a file: the values, then their crc32c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from streamsvm import durable
+from streamsvm.errors import DataError
+from streamsvm.store.format import compression
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.format.arrays import ArraySpec, items_of, specs_of
+from streamsvm.store.format.manifest import Manifest
+from streamsvm.store.read.extents import CRC_BYTES, Place, UnitArray
+from streamsvm.store.read.reader import DiskStore, Part
+from streamsvm.store.write.cutter import Cutters
+from streamsvm.store.zarr import metadata
+
+
+def naming(directory: Path, spec: ArraySpec) -> tuple[str, str]:
+    """What stands before and after the number of a unit in the name of its file."""
+    return f"{directory / spec.name}/c.", ".0" if spec.width else ""
+
+
+@dataclass(slots=True)
+class ZarrMedium:
+    """See ``writer.Medium``."""
+
+    packed: dict[str, str] = field(default_factory=dict)
+    """The codec of each array that is to be compressed."""
+    name: str = "zarr"
+    _directory: Path = Path()
+    _cutters: Cutters | None = None
+    _crcs: dict[str, list[int]] = field(default_factory=dict)
+    _stored: dict[str, list[int]] = field(default_factory=dict)
+    _unsynced: list[Path] = field(default_factory=list)
+    _known: dict[str, list[int]] = field(default_factory=dict)
+    """crc32c of units that are on disk already."""
+    _noted: dict[str, int] = field(default_factory=dict)
+    """Units that were told of."""
+    _repair: bool = False
+
+    def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
+        self._directory = directory
+        specs = compression.finer(specs, self.packed)
+        for name in specs:
+            durable.make_directory(directory / name)
+        self._crcs = {name: [] for name in specs}
+        self._stored = {name: [] for name in specs if name in self.packed}
+        self._cutters = Cutters(specs, self._write_unit)
+
+    def compress(self, packed: dict[str, str]) -> None:
+        self.packed = packed
+
+    def turn(self, values: dict[str, NDArray[Any]]) -> bool:
+        return False
+
+    def write(self, values: dict[str, NDArray[Any]]) -> None:
+        self._arrays.append(values)
+
+    def sync(self) -> bool:
+        durable.sync(self._unsynced)
+        self._unsynced.clear()
+        return True
+
+    def finish(self, columns: int) -> None:
+        self._arrays.finish()
+        items = {name: cutter.items for name, cutter in self._arrays.of.items()}
+        nodes = metadata.nodes(self._arrays.specs, items, columns, manifests.FORMAT, self.packed)
+        for name, content in nodes.items():
+            durable.write_file(self._directory / name, content)
+        self.sync()
+
+    def described(self) -> dict[str, Any]:
+        return {"units": self._crcs, "stored": self._stored, "packed": self.packed}
+
+    def progress(self) -> Any:
+        return {"units": self._crcs, "stored": self._stored}
+
+    def resume(self, saved: Any, rows: int) -> None:
+        self._crcs = {name: list(crcs) for name, crcs in saved["units"].items()}
+        self._stored = {name: list(sizes) for name, sizes in saved["stored"].items()}
+        for cutter in self._arrays.of.values():
+            cutter.skip(rows)
+
+    def known(self, notes: list[Any], *, repair: bool) -> None:
+        self._known, self._repair = {}, repair
+        for note in notes:
+            for name, crcs in note["units"].items():
+                self._known.setdefault(name, []).extend(crcs)
+        self._noted = {name: len(crcs) for name, crcs in self._known.items()}
+
+    def note(self) -> Any:
+        fresh = {name: crcs[self._noted.get(name, 0) :] for name, crcs in self._crcs.items()}
+        self._noted = {name: max(len(crcs), self._noted.get(name, 0)) for name, crcs in self._crcs.items()}
+        return {"units": fresh}
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def _arrays(self) -> Cutters:
+        assert self._cutters is not None
+        return self._cutters
+
+    def _write_unit(self, spec: ArraySpec, index: int, values: NDArray[Any], _: int) -> None:
+        payload: Any = values
+        if spec.name in self.packed:
+            payload = compression.pack(values)
+            self._stored[spec.name].append(len(payload))
+        crc = crc32c(payload)
+        before, after = naming(self._directory, spec)
+        path = Path(f"{before}{index}{after}")
+        if not self._is_there(path, spec, index, payload, crc):
+            write = durable.write_file if self._repair else durable.write_part
+            write(path, payload, crc.to_bytes(CRC_BYTES, "little"))
+            self._unsynced.append(path)
+        self._crcs[spec.name].append(crc)
+
+    def _is_there(self, path: Path, spec: ArraySpec, index: int, payload: Any, crc: int) -> bool:
+        """Whether an earlier build has written this unit, or the store that is repaired has it whole."""
+        known = self._known.get(spec.name, [])
+        if index >= len(known) or known[index] != crc:
+            return False
+        nbytes = memoryview(payload).nbytes + CRC_BYTES
+        if not path.is_file() or path.is_symlink() or path.stat().st_size != nbytes:
+            return False
+        return not self._repair or path.read_bytes() == bytes(payload) + crc.to_bytes(CRC_BYTES, "little")
+
+
+def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
+    """A committed store of this format."""
+    m = manifest
+    specs = compression.finer(specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units), m.packed)
+    items = {name: items_of(name, m.chunks) for name in specs}
+    for name, spec in specs.items():
+        units = -(-items[name] // spec.unit)
+        if len(m.units.get(name, ())) != units or len(m.stored.get(name, range(units))) != units:
+            text = f"the manifest of {root} does not have the {units} units of '{name}'"
+            raise DataError(text, code="E-META", hint="restore manifest.json, or ingest again")
+    arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
+    beside = metadata.nodes(specs, items, m.columns, m.format, m.packed)
+    return DiskStore(root, m, [Part(len(m.chunks), arrays)], beside)
+
+
+def _array(root: Path, spec: ArraySpec, manifest: Manifest) -> UnitArray:
+    crcs, sizes = manifest.units[spec.name], manifest.stored.get(spec.name)
+    before, after = naming(root, spec)
+    full = spec.unit_bytes
+
+    def place(index: int) -> Place:
+        nbytes = full if sizes is None else sizes[index]
+        return Place(f"{before}{index}{after}", 0, nbytes, nbytes + CRC_BYTES, crcs[index])
+
+    return UnitArray(spec, place, packed=sizes is not None)
