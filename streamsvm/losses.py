@@ -32,7 +32,7 @@ class Hinge(NamedTuple):
     def slope(self, m: float) -> float:
         return -1.0 if m < self.margin else 0.0
 
-    def bend(self, m: float) -> float:
+    def second_derivative(self, m: float) -> float:
         return 0.0
 
     def upper(self, C: float) -> float:
@@ -61,7 +61,7 @@ class SquaredHinge(NamedTuple):
     def slope(self, m: float) -> float:
         return -2.0 * max(0.0, self.margin - m)
 
-    def bend(self, m: float) -> float:
+    def second_derivative(self, m: float) -> float:
         return 2.0 if m < self.margin else 0.0
 
     def upper(self, C: float) -> float:
@@ -99,7 +99,7 @@ class Huber(NamedTuple):
         z = 1.0 + self.mu - m
         return -min(max(z / (2.0 * self.mu), 0.0), 1.0)
 
-    def bend(self, m: float) -> float:
+    def second_derivative(self, m: float) -> float:
         z = 1.0 + self.mu - m
         return 0.5 / self.mu if 0.0 < z < 2.0 * self.mu else 0.0
 

@@ -62,7 +62,7 @@ def judged(store: Path, model: Path, dual: Path | None, capsys: Any) -> tuple[in
         {"bias": 0.0, "C": 1e-3},
         {"standardize": True, "loss_options": {"margin": 0.5}, "positive": "a"},
     ],
-    ids=["standardised", "without bias", "balanced", "raw", "raw without bias", "turned"],
+    ids=["standardized", "without bias", "balanced", "raw", "raw without bias", "turned"],
 )
 def test_a_true_certificate_is_confirmed(
     loss: str, sparse: bool, solver: str, settings: dict[str, Any], tmp_path: Path, capsys: Any
@@ -121,7 +121,7 @@ def forged(model: Path, to: Path, change: Any) -> Path:
         lambda header, weights: header["provenance"]["settings"].update(loss="squared_hinge"),
         lambda header, weights: header["provenance"]["certificates"][0].update(C=0.1001),
     ],
-    ids=["weights", "primal", "dual", "standardised", "bias", "class weight", "loss", "C"],
+    ids=["weights", "primal", "dual", "standardized", "bias", "class weight", "loss", "C"],
 )
 def test_a_certificate_of_something_else_is_not(
     change: Any, honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any

@@ -55,7 +55,7 @@ def test_slope_is_the_derivative_of_the_value(loss: Any, m: float) -> None:
 def test_bend_is_the_derivative_of_the_slope(loss: Any, m: float) -> None:
     assume(all(abs(m - corner) > 2 * STEP for corner in corners(loss)))
     numerical = (loss.slope(m + STEP) - loss.slope(m - STEP)) / (2 * STEP)
-    assert loss.bend(m) == pytest.approx(numerical, rel=1e-5, abs=1e-5)
+    assert loss.second_derivative(m) == pytest.approx(numerical, rel=1e-5, abs=1e-5)
 
 
 @each_loss
@@ -65,7 +65,7 @@ def test_value_is_convex_falling_and_never_negative(loss: Any, one: float, other
     assert loss.value(between) <= share * loss.value(one) + (1 - share) * loss.value(other) + 1e-9
     assert loss.value(one) >= 0.0
     assert loss.slope(one) <= 0.0
-    assert loss.bend(one) >= 0.0
+    assert loss.second_derivative(one) >= 0.0
 
 
 @each_loss

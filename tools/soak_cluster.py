@@ -25,7 +25,7 @@ from typing import Any
 from distributed import Client
 
 from streamsvm.cluster import using
-from streamsvm.engine.executor import Here
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.apply.predict import PredictJob, predict
@@ -179,7 +179,7 @@ def trials(name: str, place: Path, seeds: int) -> Counter[str]:
     """A phase with a death at a random moment of each of its runs: how often it ended how."""
     phase, folder, ends = PHASES[name], place / name, Counter[str]()
     folder.mkdir()
-    expected = phase(folder, Here())
+    expected = phase(folder, SerialExecutor())
     workers = Workers(folder)
     try:
         with Client(json.loads(workers.file.read_text())["address"], set_as_default=False) as client:

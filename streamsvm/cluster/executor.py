@@ -18,9 +18,9 @@ from distributed import Client, Future, wait
 
 from streamsvm import __version__
 from streamsvm.cluster.remote import held, run
-from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, Watch, explained, lost, no_workers, workers_of
-from streamsvm.engine.executor import Joins, Task, Tell, unheard
-from streamsvm.engine.partition import folded
+from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
+from streamsvm.engine.executor import Joins, OnProgress, Task, ignore_progress
+from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import ClusterError
 
 MEMORY_SHARE = 0.55
@@ -63,10 +63,12 @@ class DaskExecutor:
         with dask.config.set(GRAPH):
             return self._client.submit(held, value, key=self._key("shared"), pure=False)
 
-    def map(self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: Tell = unheard) -> Iterator[Any]:
+    def map(
+        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: OnProgress = ignore_progress
+    ) -> Iterator[Any]:
         return self.taken(self._submit(task, parts, shared), task, tell)
 
-    def taken(self, futures: list[Any], task: Task, tell: Tell = unheard) -> Iterator[Any]:
+    def taken(self, futures: list[Any], task: Task, tell: OnProgress = ignore_progress) -> Iterator[Any]:
         """The results of futures, in their order; each is released when it was taken."""
         try:
             for index, future in enumerate(futures):
@@ -76,7 +78,7 @@ class DaskExecutor:
         finally:
             self._forget(futures)
 
-    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: OnProgress) -> Any:
         name = self._key("join")
         held: list[Future] = self._submit(task, parts, shared)
         keys = [future.key for future in held]
@@ -86,7 +88,7 @@ class DaskExecutor:
             held.append(self._client.submit(called, *arguments, key=(name, len(held)), pure=False))
             return held[-1]
 
-        last = folded(iter(held[:]), len(parts), partial(submit, joins.join))
+        last = tree_reduce(iter(held[:]), len(parts), partial(submit, joins.join))
         if joins.close is not None:
             last = submit(joins.close, last, *shared)
         try:
@@ -125,7 +127,7 @@ class DaskExecutor:
         return f"{what}-{self._name}{self._calls:06d}"
 
     def _submit(self, task: Task, parts: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
-        """One task a part; neighbours are meant for one worker, where they are joined without passing the network."""
+        """One task a part; contiguous are meant for one worker, where they are joined without passing the network."""
         name, slots = self._key(task.phase), self._slots()
         call = partial(run, task.function, __version__)
         return [
@@ -146,9 +148,9 @@ class DaskExecutor:
         workers = self._workers()
         return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
-    def _wait(self, future: Future, task: Task, done: Callable[[], int], tell: Tell) -> None:
+    def _wait(self, future: Future, task: Task, done: Callable[[], int], tell: OnProgress) -> None:
         """Until a future is done or lost; tells how many parts are done meanwhile."""
-        watch = Watch(self._client, self._patience)
+        watch = WorkerWatch(self._client, self._patience)
         while not future.done():
             try:
                 with self._client.as_current():

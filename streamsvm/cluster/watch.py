@@ -32,7 +32,7 @@ def workers_of(client: Client, timeout: float = ANSWER_SECONDS) -> Mapping[str, 
     return workers
 
 
-class Watch:
+class WorkerWatch:
     """Looks at a cluster every few seconds while a job waits."""
 
     def __init__(self, client: Client, patience: float = PATIENCE) -> None:

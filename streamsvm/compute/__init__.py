@@ -73,7 +73,7 @@ def _temporary() -> Path:
 
 
 def use_cache() -> Path:
-    """Tell numba where to keep compiled passes and return the directory. Raises SecurityError."""
+    """OnProgress numba where to keep compiled passes and return the directory. Raises SecurityError."""
     directory = cache_directory()
     if directory.is_relative_to(_root()):
         try:

@@ -21,7 +21,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 """Floating-point freedoms passes take: sums may be reordered and fused. NaN and infinity keep their meaning."""
 
 _METHODS = {
-    1: ("sqnorm", "value", "slope", "bend", "upper", "curvature"),
+    1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature"),
     2: ("dot", "conjugate", "conjugate_slope"),
     3: ("axpy", "similarity"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from streamsvm.engine.partition import folded
+from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
 from streamsvm.registry import Registry
 from streamsvm.schedule import budget
@@ -41,11 +41,11 @@ class Joins(NamedTuple):
     """A function of a module; it runs where the last join has run."""
 
 
-Tell = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Takes the number of parts that are done, now and then while a job waits. What it raises ends the waiting."""
 
 
-def unheard(done: int) -> None:
+def ignore_progress(done: int) -> None:
     """Nobody is told."""
 
 
@@ -65,16 +65,18 @@ class Executor(Protocol):
         """A value as every task is to see it: sent once to each worker, not with each task. Not to be changed there."""
         ...
 
-    def map(self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: Tell = unheard) -> Iterator[Any]:
+    def map(
+        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: OnProgress = ignore_progress
+    ) -> Iterator[Any]:
         """The results in the order of the parts."""
         ...
 
-    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
-        """The results joined two by two along ``groups.folded``, and closed."""
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: OnProgress) -> Any:
+        """The results joined two by two along ``partition.tree_reduce``, and closed."""
         ...
 
 
-class Here:
+class SerialExecutor:
     """In this process: one part after the other. What a cluster returns is what this returns, to the last bit."""
 
     threads = 1
@@ -85,13 +87,15 @@ class Here:
     def share(self, value: Any) -> Any:
         return value
 
-    def map(self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: Tell = unheard) -> Iterator[Any]:
+    def map(
+        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: OnProgress = ignore_progress
+    ) -> Iterator[Any]:
         for done, part in enumerate(parts, 1):
             yield task.function(part, *shared)
             tell(done)
 
-    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: Tell) -> Any:
-        found = folded(self.map(task, parts, shared, tell), len(parts), joins.join)
+    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: OnProgress) -> Any:
+        found = tree_reduce(self.map(task, parts, shared, tell), len(parts), joins.join)
         return found if joins.close is None else joins.close(found, *shared)
 
 
@@ -99,7 +103,7 @@ class Here:
 def here(address: str, *, insecure: bool = False) -> Iterator[Executor]:
     """The executor of 'here:', whatever follows and whatever is allowed."""
     del address, insecure
-    yield Here()
+    yield SerialExecutor()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class Group(NamedTuple):
     rows: int
 
 
-def neighbours(layout: Layout, count: int | None = None) -> list[Group]:
+def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
     """Neighbouring chunks in ``count`` groups of about as many rows.
 
     None: as many as are good for a batch method, a power of two, so that two, four or eight workers have as many each.
@@ -42,8 +42,8 @@ def neighbours(layout: Layout, count: int | None = None) -> list[Group]:
     return [_group(layout, number, range(first, stop)) for number, (first, stop) in enumerate(spans)]
 
 
-def dealt(layout: Layout, count: int) -> list[Group]:
-    """Chunks dealt to ``count`` groups in turn, so that each has some of every region of the data."""
+def round_robin(layout: Layout, count: int) -> list[Group]:
+    """Chunks round_robin to ``count`` groups in turn, so that each has some of every region of the data."""
     count = max(1, min(count, len(layout.chunks)))
     return [_group(layout, number, range(number, len(layout.chunks), count)) for number in range(count)]
 
@@ -54,7 +54,7 @@ def _group(layout: Layout, number: int, chunks: range) -> Group:
     return Group(number, tuple(chunks), tuple(starts[list(chunks)].tolist()), rows)
 
 
-def folded(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:
+def tree_reduce(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:
     """Join ``count`` parts along the tree whose left branches are the largest powers of two.
 
     Parts are taken as they are needed, so that at most log2(count) + 1 of them are held at a time.
@@ -62,5 +62,5 @@ def folded(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:
     if count == 1:
         return next(parts)
     left = 1 << (count - 1).bit_length() - 1
-    joined = folded(parts, left, join)
-    return join(joined, folded(parts, count - left, join))
+    joined = tree_reduce(parts, left, join)
+    return join(joined, tree_reduce(parts, count - left, join))

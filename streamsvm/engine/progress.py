@@ -12,7 +12,7 @@ from streamsvm.types import Report
 REPORT_SECONDS = 0.2
 
 
-class Pace:
+class Stopwatch:
     """Begins when it is made."""
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class Pace:
         return True
 
 
-class Teller:
+class ProgressReporter:
     """Tells ``report`` of ``training``, and notes the training's peak of memory by the way."""
 
     def __init__(self, training: Training, report: Report) -> None:
         self._training, self._report = training, report
-        self.pace = Pace()
+        self.pace = Stopwatch()
 
     def rows(self, seen: int, of: int) -> None:
         """So many rows of this pass are done; told when it is time."""

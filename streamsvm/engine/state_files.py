@@ -122,7 +122,7 @@ class GroupRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class DriverState:
     """``names``: the fields of a state that are kept here; each may be None."""
 
     directory: Path

@@ -23,12 +23,12 @@ class Zeros(NamedTuple):
     dtype: str
 
 
-def packed(state: Any) -> Any:
+def serialize(state: Any) -> Any:
     """A copy of a state with ``Zeros`` for its arrays of zeros."""
     return _mapped(state, _once(_pack))
 
 
-def unpacked(state: Any) -> Any:
+def clone(state: Any) -> Any:
     """A copy that may be changed: nothing in it is shared with ``state``."""
     return _mapped(state, _once(_unpack))
 

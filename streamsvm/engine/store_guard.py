@@ -10,7 +10,7 @@ from streamsvm.store.format import manifest as manifests
 from streamsvm.types import Store
 
 
-class Watch:
+class StoreGuard:
     """Remembers the manifest of a store on disk; a store in memory has none and cannot be replaced."""
 
     def __init__(self, store: Store) -> None:

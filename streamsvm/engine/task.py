@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.engine.partition import Group
-from streamsvm.engine.state_files import Home, Sidecar
-from streamsvm.engine.state_transfer import packed, unpacked
+from streamsvm.engine.state_files import DriverState, Sidecar
+from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.engine.trainer import order_within, view_of
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw
@@ -46,7 +46,7 @@ class Work:
     sidecars: tuple[Sidecar, ...] = ()
     chunks: tuple[int, ...] | None = None
     """Of the store, those that are trained on; None: all."""
-    home: Home | None = None
+    driver_state: DriverState | None = None
     """Where that part of a state is kept which only the end of a pass looks at."""
 
 
@@ -75,14 +75,14 @@ class Partial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Joins two neighbours into a new ``Partial``; a group that is missing or counted twice is an error of ours."""
+    """Joins two contiguous into a new ``Partial``; a group that is missing or counted twice is an error of ours."""
 
     solver: Any
 
     def __call__(self, one: Partial, other: Partial) -> Partial:
         assert one.stop == other.first, f"groups up to {one.stop} are followed by {other.first}"
-        pairs = zip(unpacked(one.states), other.states, strict=True)
-        states = [self.solver.merge([a, unpacked(b)]) for a, b in pairs]
+        pairs = zip(clone(one.states), other.states, strict=True)
+        states = [self.solver.merge([a, clone(b)]) for a, b in pairs]
         seconds, waited = one.seconds + other.seconds, one.waited + other.waited
         return Partial(one.first, other.stop, states, seconds, waited, max(one.peak, other.peak))
 
@@ -91,9 +91,9 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
     """Visit the chunks of a group. Raises DataError, StorageError."""
     began = time.perf_counter()
     store = known_part(work.store, work.digest, work.chunks)
-    states = {k: unpacked(state) for k, state in begun.states}
+    states = {k: clone(state) for k, state in begun.states}
     for k, bound in dict(begun.bounds or {}).items():
-        work.solver.spare(states[k], bound)
+        work.solver.set_bound(states[k], bound)
     rows = {car.state.name: car.load(group, begun.version) for car in work.sidecars}
     before = np.cumsum([0, *(store.layout.chunks[c] for c in group.chunks)]).tolist()
     visitor = _Visitor(work, states, rows, group, tuple(before))
@@ -102,7 +102,7 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
         for loaded in stream:
             visitor.visit(loaded, features)
     if begun.bounds is not None and isinstance(work.solver, Selective):
-        begun.bounds.update({k: work.solver.bound(state) for k, state in states.items()})
+        begun.bounds.update({k: work.solver.sample_bound(state) for k, state in states.items()})
     for car in work.sidecars:
         car.save(group, begun.version + 1, rows[car.state.name], begun.drop)
     seconds = time.perf_counter() - began
@@ -158,7 +158,7 @@ class _Visitor:
             weight = None if chunk.weight is None else chunk.weight[span]
             here = slice(self.starts[place] + part.start, self.starts[place] + part.stop)
             if isinstance(self.work.solver, Sharing):
-                self.work.solver.foresee(list(self.states.values()), part.X)
+                self.work.solver.prepare_shared(list(self.states.values()), part.X)
             for k, state in self.states.items():
                 y, s = view_of(self.work.problems[k], chunk.codes[span], weight)
                 order = order_within(loaded.order, part, keep=len(self.states) > 1)
@@ -180,12 +180,12 @@ class Closed(NamedTuple):
 def close_round(found: Partial, work: Work, begun: Round) -> Closed:
     """Close the pass of every problem. Raises DataError, StorageError."""
     numbers = [k for k, _ in begun.states]
-    states = {k: unpacked(state) for k, state in zip(numbers, found.states, strict=True)}
-    if work.home is not None:
-        work.home.load(begun.version, states)
+    states = {k: clone(state) for k, state in zip(numbers, found.states, strict=True)}
+    if work.driver_state is not None:
+        work.driver_state.load(begun.version, states)
     certificates = [work.solver.finish(state) for state in states.values()]
     left = list(states.values())
-    if work.home is not None:
-        work.home.save(begun.version + 1, states, begun.drop)
-        left = [work.home.without(state) for state in left]
-    return Closed([packed(state) for state in left], certificates, found.waited, max(found.peak, anonymous_bytes()))
+    if work.driver_state is not None:
+        work.driver_state.save(begun.version + 1, states, begun.drop)
+        left = [work.driver_state.without(state) for state in left]
+    return Closed([serialize(state) for state in left], certificates, found.waited, max(found.peak, anonymous_bytes()))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamsvm.engine.progress import Teller
+from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import Run, Training
 from streamsvm.rows import Int32
@@ -23,13 +23,13 @@ from streamsvm.types import Block, Part, Problem, Report, Sharing, Solver, Stop,
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RunSettings:
     """How the data is gone through: decided by the plan, without influence on the result (``seed`` apart)."""
 
     seed: int = 0
     depth: int = 2
     retain: bool = True
-    kept: bool = False
+    cached: bool = False
     """Whether blocks stay in memory once they are read."""
     directory: Path | None = None
     """Where the files of per-row state and of checkpoints are; None: there are none."""
@@ -37,7 +37,7 @@ class Course:
     """Whether per-row state lives in memory."""
 
 
-class Keeper(Protocol):
+class Checkpointer(Protocol):
     """What is done between two visits for the sake of a later resume."""
 
     def resume(self, training: Training) -> None:
@@ -57,8 +57,8 @@ class Keeper(Protocol):
         ...
 
 
-class Unkept:
-    """The keeper of a run that is not resumed."""
+class NoCheckpoint:
+    """The checkpointer of a run that is not resumed."""
 
     def resume(self, training: Training) -> None: ...
     def between(self, training: Training) -> None: ...
@@ -66,14 +66,14 @@ class Unkept:
     def save(self, training: Training) -> None: ...
 
 
-class Judge(Protocol):
+class HeldOutEvaluator(Protocol):
     """Who looks at held-out rows (``jobs.fit.validation``)."""
 
-    def look(self, training: Training) -> None:
+    def evaluate(self, training: Training) -> None:
         """Called after every pass, when certificates are known; may end runs, and remembers in ``training.held``."""
         ...
 
-    def behind(self, training: Training) -> bool:
+    def pending(self, training: Training) -> bool:
         """Whether a run was stopped between its last pass and the look."""
         ...
 
@@ -82,11 +82,17 @@ class Trainer:
     """Joins a store, a solver, problems and a feature map; ``train`` runs to the end."""
 
     def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
-        self, store: Store, solver: Solver[Any], problems: list[Problem], features: Any, course: Course, report: Report
+        self,
+        store: Store,
+        solver: Solver[Any],
+        problems: list[Problem],
+        features: Any,
+        course: RunSettings,
+        report: Report,
     ) -> None:
         self._store, self._solver, self._features = store, solver, features
         self._course, self._report = course, report
-        self.judge: Judge | None = None
+        self.evaluator: HeldOutEvaluator | None = None
         self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
         self._result = Training([Run(p, solver.start(p)) for p in problems])
         self._result.row_states = {
@@ -95,34 +101,34 @@ class Trainer:
             )
             for s in solver.row_state
         }
-        self._teller = Teller(self._result, report)
+        self._teller = ProgressReporter(self._result, report)
         self._until = float("inf")
 
-    def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
+    def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
         """Pass after pass until every certificate is exact and small enough, or ``stop`` says so."""
-        result, keeper = self._result, keeper or Unkept()
-        keeper.resume(result)
+        result, checkpointer = self._result, checkpointer or NoCheckpoint()
+        checkpointer.resume(result)
         order = visits(self._store.layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
         before = result.seconds, result.waited, retries()
         self._until = self._teller.pace.began + stop.seconds
         with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
             while True:
-                keeper.around()
+                checkpointer.around()
                 if result.index == 0:
                     result.begin(stop, self._solver)
-                self.one_pass(stream, keeper)
-                keeper.around()
-                if self.judge is not None:
-                    self.judge.look(result)
+                self.one_pass(stream, checkpointer)
+                checkpointer.around()
+                if self.evaluator is not None:
+                    self.evaluator.evaluate(result)
                 self._account(stream, *before)
                 if result.over(late=time.perf_counter() > self._until):
                     return result
-                keeper.between(result)
+                checkpointer.between(result)
 
     def _account(self, stream: Stream, seconds: float, waited: float, repeated: int) -> None:
         """What was spent so far, given what had been when the stream was opened."""
         result = self._result
-        if result.passes == 1 or not self._course.kept:
+        if result.passes == 1 or not self._course.cached:
             result.bytes_read += self._store.layout.bytes_per_pass
         result.reads_repeated = retries() - repeated
         result.seconds, result.waited = seconds + self._teller.pace.seconds, waited + stream.waited
@@ -138,7 +144,7 @@ class Trainer:
         for rows in self._result.row_states.values():
             rows.close()
 
-    def one_pass(self, stream: Stream, keeper: Keeper) -> None:
+    def one_pass(self, stream: Stream, checkpointer: Checkpointer) -> None:
         result = self._result
         active = result.active()
         rows = 0
@@ -147,11 +153,11 @@ class Trainer:
             result.index += 1
             rows += len(loaded.chunk.codes)
             self._teller.rows(rows, self._store.layout.rows)
-            keeper.between(result)  # after the last visit too: to close a pass may take longer than to make it
+            checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
         for k, run in active:
             if isinstance(self._solver, Timely):
-                self._solver.until(run.state, self._until)
+                self._solver.set_deadline(run.state, self._until)
             run.certified(self._solver.finish(run.state))
             self._teller.certificate(k, run)
 
@@ -162,13 +168,15 @@ class Trainer:
         for part in self._features.parts(chunk.X):
             span = slice(part.start, part.stop)
             if isinstance(self._solver, Sharing):
-                self._solver.foresee([run.state for _, run in active], part.X)
+                self._solver.prepare_shared([run.state for _, run in active], part.X)
             for k, run in active:
                 y, s = view_of(run.problem, chunk.codes[span], None if chunk.weight is None else chunk.weight[span])
                 order = order_within(loaded.order, part, keep=len(active) > 1)
                 rows = {name: values[k][span] for name, values in states.items()}
                 start, seed = self._starts[number] + part.start, loaded.visit.seed + part.start
-                self._solver.visit(run.state, Block(part.X, y, s, number, start, order, seed, self._course.kept, rows))
+                self._solver.visit(
+                    run.state, Block(part.X, y, s, number, start, order, seed, self._course.cached, rows)
+                )
         for name, values in states.items():
             self._result.row_states[name].save(number, values)
 

@@ -12,7 +12,7 @@ from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
 from streamsvm.errors import DataError
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice
 
@@ -100,11 +100,11 @@ class Expansion:
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
 
 
-def expansion_on(points: Rows, record: Any, columns: int, inner: Raw | Standardised) -> Expansion:
+def expansion_on(points: Rows, record: Any, columns: int, inner: Raw | Standardized) -> Expansion:
     """The expansion on points that are given as the kernel sees them, through ``inner``."""
     name = next(name for name in KERNELS if KERNELS[name] is type(record))
     parameters = {key: float(value) for key, value in record._asdict().items()}
-    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardised) else (None, None)
+    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     return Expansion(name, parameters, points._replace(bias=0.0), columns, shift, scale)
 
 

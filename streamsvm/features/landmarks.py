@@ -43,7 +43,7 @@ def hashes(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
 
 @dataclass(slots=True)
 class Smallest:
-    """The ``size`` rows with the smallest keys among all that were offered, in any order and any portions."""
+    """The ``size`` rows with the smallest keys among all that were offered, in any order and any row_batches."""
 
     size: int
     keys: NDArray[Any] = field(default_factory=lambda: np.empty(0))

@@ -13,7 +13,7 @@ from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import expansion_of
 from streamsvm.features.nystrom import Projection
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Dense
 
@@ -44,7 +44,7 @@ def read_map(directory: Path, sha256: str) -> Projection:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     expansion = expansion_of(header, tensors)
     scaled = expansion.shift is not None and expansion.scale is not None
-    inner = Standardised(expansion.shift, expansion.scale, 0.0) if scaled else Raw(0.0)  # type: ignore[arg-type]
+    inner = Standardized(expansion.shift, expansion.scale, 0.0) if scaled else Raw(0.0)  # type: ignore[arg-type]
     assert isinstance(expansion.points, Dense)
     kernel = KERNELS[expansion.kernel](**expansion.parameters)
     return Projection(kernel, inner, points_of(expansion.points.values), tensors["W"])

@@ -18,7 +18,7 @@ from streamsvm.compute.blocks.operators import TILE, Factored
 from streamsvm.compute.kernel_values.gram import Points, kernel_block, symmetric_gram
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
 from streamsvm.types import KernelSolution, LinearSolution, Part
 
@@ -33,7 +33,7 @@ class Projection:
     """The landmarks, in the space the kernel sees, the way there from stored rows, and W."""
 
     kernel: Any
-    inner: Raw | Standardised
+    inner: Raw | Standardized
     points: Points
     W: Float32
     """(m, r)."""
@@ -59,7 +59,7 @@ class Projection:
         return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
 
 
-def projection_of(points: Points, kernel: Any, inner: Raw | Standardised, cutoff: float = CUT) -> Projection:
+def projection_of(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float = CUT) -> Projection:
     """Factorise the landmarks' Gram matrix, but for eigenvalues below ``cutoff`` times the largest.
 
     Raises DataError when it has no positive eigenvalue.
@@ -117,7 +117,7 @@ class Nystrom:
         return self.projection.expansion
 
     def parts(self, X: Rows) -> Iterator[Part]:
-        """The block as features; valid until the next is asked for. Standardises the block in place."""
+        """The block as features; valid until the next is asked for. Standardizes the block in place."""
         X = self.projection.inner.apply(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))

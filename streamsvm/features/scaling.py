@@ -31,7 +31,7 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Standardised:
+class Standardized:
     """x_j -> (x_j - shift_j) scale_j, float32 (d,). Blocks are changed in place: they are the reader's buffers."""
 
     shift: Float32
@@ -56,16 +56,16 @@ class Standardised:
         return LinearSolution(np.append(raw, constant), 1.0)
 
 
-def scaling_of(store: Store, *, standardize: bool, bias: float) -> Raw | Standardised:
+def scaling_of(store: Store, *, standardize: bool, bias: float) -> Raw | Standardized:
     """The map a job asks for; the statistics are read only if they are needed."""
     if not standardize:
         return Raw(bias)
-    return standardise(store.statistics(), store.layout.rows, sparse=not store.layout.dense, bias=bias)
+    return standardized(store.statistics(), store.layout.rows, sparse=not store.layout.dense, bias=bias)
 
 
-def standardise(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardised:
+def standardized(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardized:
     """Zero mean (dense only: a shift would fill a sparse block) and unit variance; constant columns are not scaled."""
     deviation = np.sqrt(statistics.M2 / rows)
     scale = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 1.0)
     shift = np.zeros_like(statistics.mean) if sparse else statistics.mean
-    return Standardised(shift.astype(np.float32), scale.astype(np.float32), bias)
+    return Standardized(shift.astype(np.float32), scale.astype(np.float32), bias)

@@ -33,7 +33,7 @@ class MemoryPlan:
     terms: tuple[Term, ...]
     limit: int
     resident: bool
-    kept: bool
+    cached: bool
     """Whether the blocks themselves stay in memory once they are read."""
     retain: bool
     """Whether the store may stay in the page cache between passes."""

@@ -33,7 +33,7 @@ NOTHING = Sums(0.0, 0.0, 0.0, 0.0)
 
 
 @saved_as("evaluation.dual_point")
-class Witness(NamedTuple):
+class DualPoint(NamedTuple):
     """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
 
     w: Float64
@@ -42,7 +42,7 @@ class Witness(NamedTuple):
 
 
 @saved_as("evaluation.point")
-class Found(NamedTuple):
+class PointEvaluation(NamedTuple):
     """What a pass says of its point."""
 
     primal: float
@@ -85,14 +85,14 @@ class Evaluation:
         self.v = self.v + other.v
         self.sums = self.sums.plus(other.sums)
 
-    def close(self, problem: Problem, w: Float64) -> Found:
+    def close(self, problem: Problem, w: Float64) -> PointEvaluation:
         """The values at w, all blocks counted."""
         half, square, gradient = 0.5 * float(w @ w), float(self.v @ self.v), w - self.v
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
         scale = best_scale(problem.loss, linear, quadratic, square)
         dual = dual_at(scale, linear, quadratic, square)
-        return Found(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
+        return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
 
 
 def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) -> tuple[Float64, tuple[float, ...]]:
@@ -100,18 +100,18 @@ def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) ->
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
     if isinstance(X, operators.Factored):
         f = operators.margins(X, w)
-        slopes, bends = np.empty(len(f)), np.empty(len(f))
-        sums = slopes_pass(block.y, block.s, f, cost, slopes, bends)
+        slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
+        sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
         v += operators.adjoint(X, slopes, problem.columns)
         return f, sums
     f = np.empty(len(block.y))
     return f, look_pass(block.labelled, w, cost, f, v)
 
 
-def slopes_at(problem: Problem, witness: Witness, block: Block) -> Float64:
+def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
     """The dual variables of a block's rows."""
-    f = operators.margins(block.X, witness.w)
-    slopes, bends = np.empty(len(f)), np.empty(len(f))
-    cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, witness.mu))
-    slopes_pass(block.y, block.s, f, cost, slopes, bends)
-    return witness.t * slopes * block.y
+    f = operators.margins(block.X, dual_point.w)
+    slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
+    cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, dual_point.mu))
+    slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
+    return dual_point.t * slopes * block.y

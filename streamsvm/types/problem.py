@@ -17,7 +17,7 @@ class Loss(Protocol):
 
     def value(self, m: float) -> float: ...
     def slope(self, m: float) -> float: ...
-    def bend(self, m: float) -> float:
+    def second_derivative(self, m: float) -> float:
         """The generalised second derivative l''(m)."""
         ...
 
@@ -77,7 +77,7 @@ class Block:
     """A permutation of the rows. A solver may rearrange it."""
     seed: int
     """For further draws within this visit; a function of the plan alone."""
-    kept: bool = False
+    cached: bool = False
     """Whether all blocks stay in memory, so that coming back costs no reading."""
     rows: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per-row state of the solver, by the names it declared; changed in place."""

@@ -115,7 +115,7 @@ class Solver(Protocol[S]):
 class Sharing(Protocol):
     """A solver for which several problems at the same rows have work in common."""
 
-    def foresee(self, states: list[Any], X: Any) -> None:
+    def prepare_shared(self, states: list[Any], X: Any) -> None:
         """Called with rows before the problems visit them one after the other. Changes the states."""
         ...
 
@@ -127,11 +127,11 @@ class Selective(Protocol):
     What is known of other groups saves work and never changes what the joined pass comes to.
     """
 
-    def bound(self, state: Any) -> Any:
+    def sample_bound(self, state: Any) -> Any:
         """What the rows visited so far say about all others of this pass."""
         ...
 
-    def spare(self, state: Any, bound: Any) -> None:
+    def set_bound(self, state: Any, bound: Any) -> None:
         """Begin a pass over some rows knowing the ``bound`` of others. Changes the state."""
         ...
 
@@ -140,6 +140,6 @@ class Selective(Protocol):
 class Timely(Protocol):
     """A solver whose ``finish`` may take long, and can come to its end before its time."""
 
-    def until(self, state: Any, moment: float) -> None:
+    def set_deadline(self, state: Any, moment: float) -> None:
         """Called before ``finish``: it is not to go on after ``moment``, by ``time.perf_counter``. Changes the state."""
         ...

@@ -21,7 +21,7 @@ from distributed import Client
 
 from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.remote import run
-from streamsvm.engine.executor import Here
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
 from streamsvm.jobs.apply.predict import PredictJob, predict
@@ -60,7 +60,7 @@ def model(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("solver", ["newton", "dcd"])
 def test_fit_finds_the_bits_of_this_process_alone(store: Path, tmp_path: Path, client: Client, solver: str) -> None:
     job = job_of(store, tmp_path / "a", solver, tolerance=1e-2)
-    alone = fit(job, executor=Here())
+    alone = fit(job, executor=SerialExecutor())
     with using(client) as executor:
         spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
     np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
@@ -76,7 +76,7 @@ BATCH: dict[str, dict[str, Any]] = {
 
 def test_one_two_or_four_workers_find_the_same_bits(store: Path, tmp_path: Path, processes: Processes) -> None:
     jobs = {kind: job_of(store, tmp_path / kind, **{"solver": kind} | more) for kind, more in BATCH.items()}
-    alone = {kind: fit(job, executor=Here()).model.weights for kind, job in jobs.items()}
+    alone = {kind: fit(job, executor=SerialExecutor()).model.weights for kind, job in jobs.items()}
     processes.start_scheduler()
     with Client(processes.address, set_as_default=False) as client:
         for executor, workers in growing(client, processes):
@@ -99,7 +99,7 @@ def growing(client: Client, processes: Processes) -> Iterator[tuple[Any, int]]:
 
 def test_held_out_rows_are_looked_at_by_the_workers(store: Path, tmp_path: Path, client: Client) -> None:
     job = job_of(store, tmp_path / "a", "dcd", validation=0.2, patience=2, tolerance=1e-12, max_passes=9)
-    alone = fit(job, executor=Here())
+    alone = fit(job, executor=SerialExecutor())
     with using(client) as executor:
         spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
     np.testing.assert_array_equal(spread.model.weights, alone.model.weights)

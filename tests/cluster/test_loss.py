@@ -15,7 +15,7 @@ from distributed import Client
 
 from streamsvm.cluster import using
 from streamsvm.cluster.watch import workers_of
-from streamsvm.engine.executor import Here, Joins, Task
+from streamsvm.engine.executor import Joins, SerialExecutor, Task
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit.plan import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -30,7 +30,7 @@ def job_of(store: Path, model: Path, **more: Any) -> FitJob:
 
 @pytest.fixture(scope="module")
 def alone(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return fit(job_of(store, tmp_path_factory.mktemp("alone") / "m"), executor=Here())
+    return fit(job_of(store, tmp_path_factory.mktemp("alone") / "m"), executor=SerialExecutor())
 
 
 def test_a_worker_that_is_killed_leaves_no_trace(store: Path, tmp_path: Path, processes: Processes, alone: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_resumably(
     assert time.monotonic() - began < 60
     assert caught.value.exit_code == 69
     assert "--resume" in caught.value.hint
-    again = fit(replace(job, resume=True), executor=Here())
+    again = fit(replace(job, resume=True), executor=SerialExecutor())
     np.testing.assert_array_equal(again.model.weights, alone.model.weights)
 
 

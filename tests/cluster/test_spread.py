@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.executor import Here, Joins, Task, executor_for, unheard
-from streamsvm.engine.partition import dealt, folded, neighbours
+from streamsvm.engine.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
+from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
 from streamsvm.engine.state_files import GroupRows, Sidecar, Versions
-from streamsvm.engine.state_transfer import Zeros, bytes_of, packed, unpacked
+from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.fit.plan import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -27,7 +27,7 @@ from streamsvm.types import Layout, RowState
 from tests.cluster.conftest import rows_of
 
 
-class Fails(Here):
+class Fails(SerialExecutor):
     """Loses the cluster in one of its rounds."""
 
     def __init__(self, after: int) -> None:
@@ -56,7 +56,7 @@ def layout_of(chunks: list[int]) -> Layout:
 @given(st.lists(st.integers(1, 9999), min_size=1, max_size=40), st.integers(1, 50))
 def test_groups_have_every_chunk_once(chunks: list[int], count: int) -> None:
     layout = layout_of(chunks)
-    for groups in (neighbours(layout, count), neighbours(layout), dealt(layout, count)):
+    for groups in (contiguous(layout, count), contiguous(layout), round_robin(layout, count)):
         assert sorted(c for g in groups for c in g.chunks) == list(range(len(chunks)))
         assert all(g.chunks for g in groups)
         assert [g.number for g in groups] == list(range(len(groups)))
@@ -81,15 +81,15 @@ def test_joining_keeps_the_order_and_holds_few(count: int) -> None:
         held -= 1
         return one + other
 
-    assert folded(parts(), count, join) == tuple(range(count))
+    assert tree_reduce(parts(), count, join) == tuple(range(count))
     assert most <= count.bit_length() + 1
 
 
 def test_a_packed_state_is_small_and_nobody_elses() -> None:
     state = {"w": np.zeros((50, 50)), "v": np.arange(100.0), "n": 3, "parts": [np.ones(3)]}
-    sent = packed(state)
+    sent = serialize(state)
     assert sent["w"] == Zeros((50, 50), "<f8")
-    got = unpacked(sent)
+    got = clone(sent)
     np.testing.assert_array_equal(got["w"], state["w"])
     got["v"][:] = 0.0
     assert state["v"][7] == sent["v"][7] == 7.0
@@ -98,7 +98,7 @@ def test_a_packed_state_is_small_and_nobody_elses() -> None:
 def test_an_array_in_several_places_of_a_state_is_copied_and_counted_once() -> None:
     shared = np.arange(100.0)
     state = {"parts": [(shared, 1), (shared, 2)], "own": np.arange(3.0)}
-    got = unpacked(packed(state))
+    got = clone(serialize(state))
     assert got["parts"][0][0] is got["parts"][1][0]
     assert got["parts"][0][0] is not shared
     assert bytes_of(got) == 800 + 24
@@ -119,7 +119,9 @@ def test_one_group_is_the_run_without_a_cluster_to_the_last_bit(
     monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
     alone = fit(job_of(store, tmp_path / "alone", **KINDS[kind])).model
     for groups in (1, 5):
-        spread = fit(job_of(store, tmp_path / f"{groups}", groups=groups, **KINDS[kind]), executor=Here()).model
+        spread = fit(
+            job_of(store, tmp_path / f"{groups}", groups=groups, **KINDS[kind]), executor=SerialExecutor()
+        ).model
         if groups == 1:
             np.testing.assert_array_equal(spread.weights, alone.weights)
         X = Dense(rows_of(6_000)[0])
@@ -128,7 +130,9 @@ def test_one_group_is_the_run_without_a_cluster_to_the_last_bit(
 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "sgd", "assg", "blended"])
 def test_every_solver_that_joins_certifies(store: Path, tmp_path: Path, solver: str) -> None:
-    result = fit(job_of(store, tmp_path / "m", solver, tolerance=0.05, groups=3, max_passes=60), executor=Here())
+    result = fit(
+        job_of(store, tmp_path / "m", solver, tolerance=0.05, groups=3, max_passes=60), executor=SerialExecutor()
+    )
     certificate = result.training.runs[0].certificate
     assert certificate is not None
     assert certificate.exact
@@ -139,7 +143,7 @@ def test_every_solver_that_joins_certifies(store: Path, tmp_path: Path, solver: 
 def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp_path: Path, groups: int) -> None:
     """P and D recomputed from the model and the variables on disk, in plain numpy."""
     job = job_of(store, tmp_path / "m", "dcd", groups=groups, dual=str(tmp_path / "a.npy"), tolerance=1e-2)
-    result = fit(job, executor=Here())
+    result = fit(job, executor=SerialExecutor())
     X, codes = rows_of(6_000)
     Z = np.hstack([X.astype(np.float64), np.ones((len(X), 1))]) * (2.0 * codes - 1.0)[:, None]
     a, C, certificate = np.load(tmp_path / "a.npy"), 0.05, result.training.runs[0].certificate
@@ -157,11 +161,11 @@ def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp
 def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path, solver: str, passes: int) -> None:
     """Killed in round 3, resumed: the same bits as without; what is on disk between the rounds and all."""
     job = job_of(store, tmp_path / "m", solver, groups=2, tolerance=1e-9, max_passes=passes, options=SMALL[solver])
-    whole = fit(replace(job, model=str(tmp_path / "whole")), executor=Here())
+    whole = fit(replace(job, model=str(tmp_path / "whole")), executor=SerialExecutor())
     with pytest.raises(ClusterError, match="gone") as caught:
         fit(job, executor=Fails(4))
     assert "--resume" in caught.value.hint
-    again = fit(replace(job, resume=True), executor=Here())
+    again = fit(replace(job, resume=True), executor=SerialExecutor())
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
     assert again.training.passes == whole.training.passes == passes
 
@@ -172,7 +176,7 @@ HELD = {"validation": 0.2, "patience": 3, "tolerance": 1e-12, "max_passes": 30, 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "sgd"])
 def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: Path, solver: str) -> None:
     job = replace(job_of(store, tmp_path / "m", solver, groups=3), **HELD)
-    said = fit(job, executor=Here()).model.provenance["validation"]
+    said = fit(job, executor=SerialExecutor()).model.provenance["validation"]
     _, held = opened(job)
     X, codes = rows_of(6_000)
     starts = np.cumsum([0, *open_store(store).layout.chunks])
@@ -188,7 +192,7 @@ def test_one_group_judges_as_the_run_without_a_cluster(
     monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
     job = replace(job_of(store, tmp_path / "a", "newton", groups=1), **HELD)
     alone = fit(job)
-    spread = fit(replace(job, model=str(tmp_path / "b")), executor=Here())
+    spread = fit(replace(job, model=str(tmp_path / "b")), executor=SerialExecutor())
     np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
     assert spread.model.provenance["validation"] == alone.model.provenance["validation"]
     assert spread.training.status == alone.training.status
@@ -197,19 +201,19 @@ def test_one_group_judges_as_the_run_without_a_cluster(
 @pytest.mark.parametrize("after", [3, 4, 5, 6])
 def test_a_cluster_lost_between_pass_and_look_is_gone_on_from(store: Path, tmp_path: Path, after: int) -> None:
     job = replace(job_of(store, tmp_path / "m", "dcd", groups=2), **HELD)
-    whole = fit(replace(job, model=str(tmp_path / "whole")), executor=Here())
+    whole = fit(replace(job, model=str(tmp_path / "whole")), executor=SerialExecutor())
     with pytest.raises(ClusterError, match="gone") as caught:
         fit(job, executor=Fails(after))
     assert "--resume" in caught.value.hint
-    again = fit(replace(job, resume=True), executor=Here())
+    again = fit(replace(job, resume=True), executor=SerialExecutor())
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
     assert again.model.provenance["validation"] == whole.model.provenance["validation"]
 
 
-class Twice(Here):
+class Twice(SerialExecutor):
     """Does every task twice, as a cluster may that takes a worker for lost."""
 
-    def map(self, task: Task, parts: Any, shared: Any = (), tell: Any = unheard) -> Any:
+    def map(self, task: Task, parts: Any, shared: Any = (), tell: Any = ignore_progress) -> Any:
         for part in parts:
             task.function(part, *shared)
             yield task.function(part, *shared)
@@ -224,28 +228,28 @@ class Twice(Here):
 @pytest.mark.parametrize("solver", ["dcd", "newton", "blended"])
 def test_a_task_that_runs_twice_counts_once(store: Path, tmp_path: Path, solver: str) -> None:
     more: dict[str, Any] = {"groups": 3, "tolerance": 1e-9, "max_passes": 5, "options": SMALL.get(solver, {})}
-    once = fit(job_of(store, tmp_path / "once", solver, **more), executor=Here())
+    once = fit(job_of(store, tmp_path / "once", solver, **more), executor=SerialExecutor())
     twice = fit(job_of(store, tmp_path / "twice", solver, **more), executor=Twice())
     certificates = [found.training.runs[0].certificate for found in (once, twice)]
     assert len({(c.primal, c.dual) for c in certificates if c is not None}) == 1
     np.testing.assert_array_equal(twice.model.weights, once.model.weights)
 
 
-class Strangers(Here):
+class Strangers(SerialExecutor):
     """Does every task where nothing is known of any other, as on a worker each."""
 
-    def map(self, task: Task, parts: Any, shared: Any = (), tell: Any = unheard) -> Any:
+    def map(self, task: Task, parts: Any, shared: Any = (), tell: Any = ignore_progress) -> Any:
         return (task.function(part, *pickle.loads(pickle.dumps(shared))) for part in parts)
 
 
 def test_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp_path: Path) -> None:
     job = job_of(store, tmp_path / "a", "newton", groups=6, tolerance=1e-9, max_passes=4, options={"sample": 500})
-    together = fit(job, executor=Here()).model.weights
+    together = fit(job, executor=SerialExecutor()).model.weights
     apart = fit(replace(job, model=str(tmp_path / "b")), executor=Strangers()).model.weights
     np.testing.assert_array_equal(apart, together)
 
 
-class Counts(Here):
+class Counts(SerialExecutor):
     """Bytes that a cluster would send to the driver and from it."""
 
     def __init__(self) -> None:
@@ -278,7 +282,7 @@ def test_no_more_than_the_model_goes_back_and_forth(store: Path, tmp_path: Path)
 def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
     layout = layout_of([10, 20])
     car = Sidecar(tmp_path, RowState("alpha", "float64"), 1)
-    rows, group = GroupRows(car, layout, dealt(layout, 2)), dealt(layout, 2)[1]
+    rows, group = GroupRows(car, layout, round_robin(layout, 2)), round_robin(layout, 2)[1]
     for version in (1, 2, 3):
         for _ in range(2):
             values = car.load(group, version - 1) + version
@@ -289,7 +293,7 @@ def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
-    car, group = Sidecar(tmp_path, RowState("alpha", "float64"), 1), dealt(layout_of([10]), 1)[0]
+    car, group = Sidecar(tmp_path, RowState("alpha", "float64"), 1), round_robin(layout_of([10]), 1)[0]
     car.save(group, 1, np.ones((1, 10)), ())
     raw = bytearray(car.path(group, 1).read_bytes())
     raw[5] ^= 1

@@ -13,7 +13,7 @@ import pytest
 from streamsvm import model as models
 from streamsvm.compute.kernel_values import expansion
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit import kernel_machine
 from streamsvm.jobs.fit.plan import FitJob, make_plan
@@ -151,8 +151,8 @@ def test_problems_share_kernel_values(
 
     monkeypatch.setattr(expansion, "kernel_block", counted)
     monkeypatch.setattr(kernel_cache, "WEIGHING", 0)  # the rows are narrow
-    for foresee in (solver.foresee, lambda *_: None):
-        monkeypatch.setattr(solver, "foresee", foresee)
+    for prepare_shared in (solver.prepare_shared, lambda *_: None):
+        monkeypatch.setattr(solver, "prepare_shared", prepare_shared)
         evaluated.clear()
         result = fit(job_of(case, store(3), max_passes=5))
         counts.append(sum(evaluated))
@@ -180,7 +180,7 @@ def test_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
 def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(case, store(), standardize=False), opened)
-    trainer = Trainer(opened, plan.solver, plan.problems, plan.features, Course(), lambda event: None)
+    trainer = Trainer(opened, plan.solver, plan.problems, plan.features, RunSettings(), lambda event: None)
     state = trainer.train(Stop(max_passes=2)).runs[0].state
     encoder = Encoder()
     tree = encoder.encode(deepcopy(state))

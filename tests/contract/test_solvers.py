@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.trainer import Course, Trainer, view_of
+from streamsvm.engine.trainer import RunSettings, Trainer, view_of
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.plan import FitJob, make_plan
@@ -95,7 +95,7 @@ def trained(
 ) -> tuple[Training, list[dict[str, Any]], Any]:
     events: list[dict[str, Any]] = []
     plan = make_plan(job_of(case, tolerance, **more), store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(depth=depth), events.append)
+    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=depth), events.append)
     result = trainer.train(Stop(passes))
     return result, [e for e in events if e["event"] == "pass"], plan.solver
 
@@ -156,7 +156,7 @@ def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
     store, plan = store_of(), make_plan(job_of(case, 1e-12), store_of())
     warm = 2.0 * np.random.default_rng(9).normal(size=COLUMNS + 1)
     problems, events = [replace(p, warm=warm) for p in plan.problems], []
-    trainer = Trainer(store, plan.solver, problems, plan.features, Course(depth=0), events.append)
+    trainer = Trainer(store, plan.solver, problems, plan.features, RunSettings(depth=0), events.append)
     result, best = trainer.train(Stop(20)), optimum(case.loss, False)
     passes = [event for event in events if event["event"] == "pass"]
     assert passes[0]["exact"]
@@ -219,7 +219,7 @@ def test_merge_of_one_state_is_identity(case: Case) -> None:
     """In the middle of a pass, after two complete ones."""
     store = store_of(weighted=True)
     plan = make_plan(job_of(case, 1e-12), store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(depth=0), lambda _: None)
+    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
     trainer.train(Stop(3))
     state = trainer._result.runs[0].state
     before = deepcopy(state)
@@ -245,7 +245,7 @@ def assert_equal_states(one: Any, other: Any) -> None:
 
 @each_case
 def test_two_workers_have_a_valid_certificate(case: Case, optimum: Any) -> None:
-    """Chunks dealt to two copies of a state, joined at the end of every pass."""
+    """Chunks round_robin to two copies of a state, joined at the end of every pass."""
     plan = make_plan(job_of(case, 1e-12), store_of())
     solver, problem = plan.solver, plan.problems[0]
     try:

@@ -106,7 +106,7 @@ def fit_job(store: Path, model: Path, **settings: Any) -> FitJob:
     return FitJob(str(store), str(model), **{**given, **settings})
 
 
-def placed(monkeypatch: Any, *, kept: bool = False, resident: bool = True) -> None:
+def placed(monkeypatch: Any, *, cached: bool = False, resident: bool = True) -> None:
     """Have blocks read in every pass and per-row state where it is wanted, although there is memory for everything."""
     from dataclasses import replace
 
@@ -114,7 +114,7 @@ def placed(monkeypatch: Any, *, kept: bool = False, resident: bool = True) -> No
 
     def planned(job: FitJob, store: Any) -> Any:
         plan = plan_of(job, store)
-        return replace(plan, memory=replace(plan.memory, kept=kept, resident=resident))
+        return replace(plan, memory=replace(plan.memory, cached=cached, resident=resident))
 
     monkeypatch.setattr(resume, "make_plan", planned)
 

@@ -184,9 +184,9 @@ def replaced(store: Path, source: Path) -> None:
     ingest(ingest_job(source, store=store, overwrite=True))
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["read", "kept"])
-def test_a_store_that_is_replaced_ends_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
-    placed(monkeypatch, kept=kept)
+@pytest.mark.parametrize("cached", [False, True], ids=["read", "cached"])
+def test_a_store_that_is_replaced_ends_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool) -> None:
+    placed(monkeypatch, cached=cached)
     store, other = ingested(tmp_path), tmp_path / "other"
     other.mkdir()
     write_table(other, rows=600, columns=7)

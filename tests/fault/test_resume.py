@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.checkpoint import checkpoint_file
-from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, Generations
+from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.checkpoint.signals import current
 from streamsvm.engine.trainer import Trainer
@@ -294,22 +294,22 @@ def test_what_is_not_data_is_not_kept() -> None:
 
 
 def test_generations_alternate(tmp_path: Path) -> None:
-    generations = Generations(tmp_path)
+    checkpoints = CheckpointDirectory(tmp_path)
     for number in range(1, 6):
-        generations.write({}, number)
-        assert [saved.content() for saved in Generations(tmp_path).read()] == list(
+        checkpoints.write({}, number)
+        assert [saved.content() for saved in CheckpointDirectory(tmp_path).read()] == list(
             range(number, max(0, number - 2), -1)
         )
 
 
 def test_reading_a_checkpoint_holds_its_arrays_once(tmp_path):
-    """Both generations are verified and the newer one is made anew, and never are there two copies of the arrays."""
+    """Both checkpoints are verified and the newer one is made anew, and never are there two copies of the arrays."""
     arrays = [np.arange(500_000, dtype=np.float64) + k for k in range(8)]
-    generations = Generations(tmp_path)
+    checkpoints = CheckpointDirectory(tmp_path)
     for _ in range(2):
-        generations.write({}, {"runs": arrays, "rows": {}})
+        checkpoints.write({}, {"runs": arrays, "rows": {}})
     tracemalloc.start()
-    newest, before = Generations(tmp_path).read()
+    newest, before = CheckpointDirectory(tmp_path).read()
     content, rows = newest.content(), before.content("rows")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -9,7 +9,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.errors import DataError
 from streamsvm.features.nystrom import CUT, Nystrom, part_rows, projection_of
-from streamsvm.features.scaling import Raw, standardise
+from streamsvm.features.scaling import Raw, standardized
 from streamsvm.kernels import RBF, Laplacian, Polynomial, Sigmoid
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Dense
@@ -86,7 +86,7 @@ def test_parts_cover_the_block_and_the_factored_form_is_the_same(X):
 def test_the_model_of_a_solution_has_its_margins(X):
     """Through standardisation, projection and back: f(x) from stored rows alone."""
     statistics = Statistics(X.mean(0, np.float64), X.var(0, dtype=np.float64) * N, X.min(0), X.max(0))
-    inner = standardise(statistics, N, sparse=False, bias=0.0)
+    inner = standardized(statistics, N, sparse=False, bias=0.0)
     Z = inner.apply(Dense(X[:M].copy()))
     projection = projection_of(points_of(Z.values), RBF(0.1), inner)
     features = Nystrom(projection, 0.7, factored=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_svmlight_file
 
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.rows import CSR
 from streamsvm.store.views.memory import MemoryStore
@@ -33,7 +33,7 @@ def a9a(data_file: Callable[[str], Path]) -> MemoryStore:
 def certified(store: MemoryStore, solver: str, loss: str, tolerance: float, **options: Any) -> Certificate:
     job = FitJob("a9a", "model", solver=solver, options=options, loss=loss, lambda_=LAMBDA, tolerance=tolerance)
     plan = make_plan(job, store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(), lambda _: None)
+    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), lambda _: None)
     certificate = trainer.train(Stop(300)).runs[0].certificate
     assert certificate is not None
     assert certificate.exact

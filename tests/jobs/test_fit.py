@@ -88,7 +88,7 @@ def objective(given: Given, w: Any, C: float, *, positive: int = 1, factors: Any
 # -- what is left behind ----------------------------------------------------------------------------------------------
 
 
-def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, kept: bool) -> None:
+def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cached: bool) -> None:
     told: list[dict[str, Any]] = []
     result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm"), solver="dcd", tolerance=1e-4), told.append)
     assert result.run == tmp_path / "m.ssvm.run"
@@ -128,14 +128,14 @@ def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None
     assert saved.classes == ("-1", "1")
 
 
-def test_the_certificate_is_of_the_model_that_is_saved(place: Path, tmp_path: Path, kept: bool) -> None:
+def test_the_certificate_is_of_the_model_that_is_saved(place: Path, tmp_path: Path, cached: bool) -> None:
     result = fitted(place / "two", tmp_path, C=0.3, tolerance=1e-3)
     w = models.load(tmp_path / "m.ssvm").weights[0]
     assert certificate(result).primal == pytest.approx(objective(rows_of(), w, 0.3), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["two", "csr", "weighted"])
-def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, tmp_path: Path, kept: bool) -> None:
+def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, tmp_path: Path, cached: bool) -> None:
     result = fitted(place / name, tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"), loss="hinge")
     alpha, given = np.load(tmp_path / "dual.npy", allow_pickle=False), rows_of()
     assert alpha.shape == (ROWS,)
@@ -147,7 +147,7 @@ def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, t
     assert certificate(result).dual == pytest.approx(alpha.sum() - 0.5 * v @ v, rel=1e-9)
 
 
-def test_dual_variables_of_every_class(place: Path, tmp_path: Path, kept: bool) -> None:
+def test_dual_variables_of_every_class(place: Path, tmp_path: Path, cached: bool) -> None:
     result = fitted(place / "three", tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"))
     alpha, given = np.load(tmp_path / "dual.npy"), rows_of(3)
     assert alpha.shape == (3, ROWS)
@@ -168,7 +168,9 @@ def test_dual_variables_of_a_solver_that_has_none_are_refused_at_once(place: Pat
 
 
 @pytest.mark.parametrize("passes", [1, 2, 5])
-def test_the_last_pass_allowed_gives_an_exact_certificate(place: Path, tmp_path: Path, passes: int, kept: bool) -> None:
+def test_the_last_pass_allowed_gives_an_exact_certificate(
+    place: Path, tmp_path: Path, passes: int, cached: bool
+) -> None:
     result = fitted(place / "two", tmp_path, tolerance=1e-12, max_passes=passes)
     assert result.training.passes == passes
     assert certificate(result).exact
@@ -341,7 +343,7 @@ def chunk_files(store: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("form", ["dense", "csr"])
 @pytest.mark.parametrize("at", ["first", "middle", "last"])
 def test_no_byte_of_a_chunk_can_change_unseen(
-    form: str, at: str, fragile: dict[str, Path], tmp_path: Path, kept: bool
+    form: str, at: str, fragile: dict[str, Path], tmp_path: Path, cached: bool
 ) -> None:
     """One bit of one byte of every file of every array: the fit stops, says which chunk, and leaves no model."""
     store = fragile[form]

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from streamsvm.jobs.apply.metrics import Evaluation, Ranking, Tally, sort_keys
+from streamsvm.jobs.apply.metrics import Evaluation, MetricAccumulator, Ranking, sort_keys
 
 
-def tallied(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> Evaluation:
-    tally = Tally(classes)
+def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> Evaluation:
+    accumulator = MetricAccumulator(classes)
     binary = decision.shape[1] == 1
     predicted = (decision[:, 0] > 0).astype(np.int32) if binary else np.argmax(decision, axis=1).astype(np.int32)
     parts = (np.array_split(a, pieces) for a in (truth.astype(np.int32), predicted, decision))
     for part in zip(*parts, strict=True):
-        tally.add(*part)
-    return tally.result()
+        accumulator.add(*part)
+    return accumulator.result()
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
@@ -27,7 +27,7 @@ def test_two_classes(pieces: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     truth = (rng.random(5000) < 0.2).astype(int)
     f = rng.standard_normal((5000, 1)) + truth[:, None] - 0.4
-    found, said, signs = tallied(truth, f, ("a", "b"), pieces), (f[:, 0] > 0).astype(int), 2 * truth - 1
+    found, said, signs = accumulate(truth, f, ("a", "b"), pieces), (f[:, 0] > 0).astype(int), 2 * truth - 1
     assert found.accuracy == pytest.approx(reference.accuracy_score(truth, said))
     assert found.balanced_accuracy == pytest.approx(reference.balanced_accuracy_score(truth, said))
     assert found.F1 == pytest.approx(reference.f1_score(truth, said))
@@ -45,24 +45,24 @@ def test_many_classes() -> None:
     rng = np.random.default_rng(3)
     truth, f = rng.integers(0, 4, 3000), rng.standard_normal((3000, 4))
     f[np.arange(3000), truth] += 1
-    found, said = tallied(truth, f, tuple("abcd"), 5), np.argmax(f, axis=1)
+    found, said = accumulate(truth, f, tuple("abcd"), 5), np.argmax(f, axis=1)
     assert found.F1_macro == pytest.approx(reference.f1_score(truth, said, average="macro"))
     assert found.balanced_accuracy == pytest.approx(reference.balanced_accuracy_score(truth, said))
     assert (found.F1, found.AUC, found.hinge) == (None, None, None)
 
 
 def test_labels_the_model_does_not_know_are_errors() -> None:
-    tally = Tally(("a", "b"))
-    tally.truths.append("c")
-    tally.add(np.array([0, 1, 2], np.int32), np.array([0, 1, 1], np.int32), np.array([[-1.0], [1.0], [1.0]]))
-    found = tally.result()
+    accumulator = MetricAccumulator(("a", "b"))
+    accumulator.truths.append("c")
+    accumulator.add(np.array([0, 1, 2], np.int32), np.array([0, 1, 1], np.int32), np.array([[-1.0], [1.0], [1.0]]))
+    found = accumulator.result()
     assert found.accuracy == pytest.approx(2 / 3)
     assert found.confusion == ((1, 0), (0, 1), (0, 1))
     assert found.truths == ("a", "b", "c")
 
 
 def test_one_class_has_no_ranking() -> None:
-    found = tallied(np.ones(5), np.ones((5, 1)), ("a", "b"), 1)
+    found = accumulate(np.ones(5), np.ones((5, 1)), ("a", "b"), 1)
     assert found.AUC is None
     assert found.accuracy == found.balanced_accuracy == 1.0
 

@@ -42,7 +42,7 @@ def rows(plan: Plan) -> int:
 def test_the_model_takes_what_memory_leaves_it(solver: str) -> None:
     ample = planned(4096 * MIB, solver=solver)
     assert "short" not in ample.why
-    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.kept else 0)
+    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     sizes = [rows(ample)]
     for less in (20 * MIB, 60 * MIB, 90 * MIB):
         plan = planned(needs - less, solver=solver)
@@ -71,7 +71,7 @@ def test_a_sample_that_was_asked_for_is_not_changed() -> None:
 
 def test_a_resumed_run_keeps_its_sample() -> None:
     ample = planned(4096 * MIB)
-    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.kept else 0)
+    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     job = FitJob("memory", "model", memory=needs - 40 * MIB)
     first = make_plan(job, store())
     saved = resume.Saved(1, resume.identity_of(job, store(), first), None, {}, Path())

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.engine.executor import Here
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, ExistsError, UsageError
 from streamsvm.jobs.fit.plan import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -59,7 +59,7 @@ def test_the_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, spa
     settings = {"solver": "newton", "tolerance": 1e-5}
     found = tune(TuneJob(path, str(tmp_path / "t"), C=(0.03,), folds=FOLDS, **settings)).best
     seen = folding.cut_finer(open_store(path), FOLDS, 1)
-    fold = np.repeat(folding.dealt(seen.layout, FOLDS, 0), seen.layout.chunks)
+    fold = np.repeat(folding.round_robin(seen.layout, FOLDS, 0), seen.layout.chunks)
     for k, error in enumerate(found.errors):
         rest = write(tmp_path / f"{k}.zarr", X[fold != k], codes[fold != k], sparse=sparse)
         model = fit(FitJob(rest, str(tmp_path / f"{k}.ssvm"), C=0.03, **settings)).model
@@ -163,6 +163,6 @@ def test_the_picture_is_a_png(store, tmp_path):
 
 def test_cells_on_workers_score_the_same(store, tmp_path):
     whole = tune(job(store, tmp_path / "whole"))
-    spread = tune(job(store, tmp_path / "spread"), executor=Here())
+    spread = tune(job(store, tmp_path / "spread"), executor=SerialExecutor())
     assert spread.scores == whole.scores
     assert not list((tmp_path / "spread").glob(".cell-*"))

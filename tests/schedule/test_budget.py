@@ -98,7 +98,7 @@ def test_rows_kept_in_memory_are_one_block_with_all_that_belongs_to_it(fixed_bas
     orders = 4 * (depth + 2)  # one a slot, and the one that is as they lie
     assert scratch > 0
     least = 2 * store.layout.bytes_per_pass + 50_000 * (orders + 4 + 4 + scratch)
-    assert plan.memory.kept
+    assert plan.memory.cached
     assert {term.name: term.nbytes for term in plan.memory.terms}["all rows"] >= least
 
 
@@ -131,8 +131,8 @@ def test_less_memory_gives_up_kept_rows_first_and_row_state_second(fixed_base: N
     seen = []
     for limit in range(100 * MIB, 160 * MIB, MIB // 4):
         memory = planned(store, limit).memory
-        if memory.total <= memory.limit and (memory.kept, memory.resident) not in seen:
-            seen.append((memory.kept, memory.resident))
+        if memory.total <= memory.limit and (memory.cached, memory.resident) not in seen:
+            seen.append((memory.cached, memory.resident))
     assert seen == [(False, False), (False, True), (True, True)]
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.trainer import Course, Trainer, view_of
+from streamsvm.engine.trainer import RunSettings, Trainer, view_of
 from streamsvm.engine.training import Training
-from streamsvm.features.scaling import Raw, standardise
+from streamsvm.features.scaling import Raw, standardized
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd.solver import DCD
@@ -76,7 +76,7 @@ def trained(
     store: Any, problems: list[Problem], passes: int, *, solver: DCD | None = None, features: Any = None, **course: Any
 ) -> tuple[Training, Events]:
     events = Events()
-    settings = Course(**({"depth": 0} | course))
+    settings = RunSettings(**({"depth": 0} | course))
     trainer = Trainer(store, solver or DCD(), problems, features or Raw(problems[0].bias), settings, events)
     return trainer.train(Stop(passes)), events
 
@@ -85,7 +85,7 @@ def solved(given: Case, passes: int = 2000, **more: Any) -> tuple[Any, Any, Cert
     """w, alpha and the certificate at the end."""
     kept = more.pop("kept", True)
     store = stored(given, sparse=more.pop("sparse", False), chunks=more.pop("chunks", 1 if kept else 4))
-    result, _ = trained(store, [given.problem], passes, kept=kept, **more)
+    result, _ = trained(store, [given.problem], passes, cached=kept, **more)
     return read(result)
 
 
@@ -224,7 +224,7 @@ def test_objective_is_scikit_learns(loss: Any, sparse: bool, weighted: bool, fac
 def test_shrinking_within_a_visit_does_not_change_the_optimum(loss: Any, sweeps: int) -> None:
     """With one sweep a visit nothing is ever left out; with more, rows held at a bound are."""
     given = case(loss, tolerance=1e-8)
-    values = [solved(given, solver=DCD(n), kept=False)[2].dual for n in (1, sweeps)]
+    values = [solved(given, solver=DCD(n), cached=False)[2].dual for n in (1, sweeps)]
     assert values[1] == pytest.approx(values[0], rel=2e-8)
 
 
@@ -238,7 +238,7 @@ def test_more_sweeps_of_a_block_gain_more(loss: Any) -> None:
 def test_by_default_blocks_that_are_read_again_are_swept_three_times() -> None:
     given = case(Hinge())
     for kept, sweeps in ((True, 1), (False, 3)):
-        found = [trained(stored(given), [given.problem], 4, solver=DCD(n), kept=kept)[0] for n in (0, sweeps)]
+        found = [trained(stored(given), [given.problem], 4, solver=DCD(n), cached=kept)[0] for n in (0, sweeps)]
         np.testing.assert_array_equal(found[0].runs[0].state.w, found[1].runs[0].state.w)
 
 
@@ -279,7 +279,7 @@ def test_the_exact_certificate_is_what_anyone_would_compute(
     loss: Any, sparse: bool, passes: int, bias: float, factors: Any
 ) -> None:
     given = case(loss, weighted=True, bias=bias, factors=factors, tolerance=1e-14)
-    w, alpha, certificate = solved(given, passes, sparse=sparse, kept=False)
+    w, alpha, certificate = solved(given, passes, sparse=sparse, cached=False)
     assert certificate.exact
     assert certificate.primal == pytest.approx(primal(given, w), rel=1e-9)
     assert certificate.dual == pytest.approx(dual(given, alpha), rel=1e-9)
@@ -342,7 +342,7 @@ def test_standardising_on_the_fly_is_standardising_beforehand(loss: Any, sparse:
     raw.values[:, 5] = 3.0  # constant: not scaled
     store = stored(raw, sparse=sparse)
     statistics = store.statistics()
-    features = standardise(statistics, len(raw.values), sparse=sparse, bias=1.0)
+    features = standardized(statistics, len(raw.values), sparse=sparse, bias=1.0)
     np.testing.assert_allclose(statistics.mean, raw.values.mean(0, dtype=np.float64), rtol=1e-6, atol=1e-9)
     deviation = raw.values.astype(np.float64).std(0)
     np.testing.assert_allclose(features.scale[:5], 1.0 / deviation[:5], rtol=1e-6)
@@ -422,7 +422,7 @@ def test_a_store_kept_in_memory_is_one_chunk_with_the_same_optimum(sparse: bool)
     given = case(SquaredHinge(), tolerance=1e-8)
     store = stored(given, sparse=sparse, chunks=5)
     resident = Resident(store, Raw(1.0).apply)
-    kept, _ = trained(resident, [given.problem], 2000, kept=True)
+    kept, _ = trained(resident, [given.problem], 2000, cached=True)
     streamed, _ = trained(store, [given.problem], 2000)
     assert read(kept)[2].gap <= 1e-8
     assert read(kept)[2].dual == pytest.approx(read(streamed)[2].dual, rel=2e-8)

@@ -13,9 +13,9 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.kernel import iterations as walks
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
-from streamsvm.solvers.kernel.iterations import Walk
-from streamsvm.solvers.kernel.kernel_cache import BATCH, Columns
-from streamsvm.solvers.kernel.sampled_iterations import SampledWalk
+from streamsvm.solvers.kernel.iterations import Iterations
+from streamsvm.solvers.kernel.kernel_cache import BATCH, KernelCache
+from streamsvm.solvers.kernel.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.working_set import Form, Pool, refresh
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
@@ -39,7 +39,7 @@ def pool_of(n: int = 200) -> tuple[Pool, Form, Any]:
 @each_method
 def test_every_iteration_keeps_its_promises(method: Any) -> None:
     pool, form, K = pool_of()
-    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), method.variant)
+    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), method.variant)
     before = walk.f
     for _ in range(200):
         gap = walk.gap()
@@ -57,7 +57,7 @@ def test_all_that_partan_carries_is_summed_anew_together(monkeypatch: pytest.Mon
     """Only f, summed anew, does not fit b'Ka and f(b), from which the small differences of a step are made."""
     monkeypatch.setattr(walks, "RESUM", 8)
     pool, form, K = pool_of()
-    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), "partan")
+    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "partan")
     for _ in range(23):
         walk.gap()
         walk.advance()
@@ -73,7 +73,7 @@ def test_all_that_partan_carries_is_summed_anew_together(monkeypatch: pytest.Mon
 @each_method
 def test_sampled_iterations_keep_them_too(method: Any) -> None:
     pool, form, K = pool_of()
-    walk = SampledWalk(pool, form, method.variant)
+    walk = SampledIterations(pool, form, method.variant)
     draw = np.random.default_rng(0)
     before = walk.f
     for _ in range(150):
@@ -95,7 +95,7 @@ def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
     pool, form, _ = pool_of()
     pool.x[:] = 1.0 / pool.size
     refresh(pool, form)
-    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), variant)
+    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), variant)
     sizes = []
     for _ in range(2000):
         walk.gap()
@@ -106,7 +106,7 @@ def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
 
 def test_the_open_step() -> None:
     pool, form, _ = pool_of()
-    walk = Walk(pool.x.copy(), -pool.v, Columns(pool, form, 50), "fw", open_step=True)
+    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "fw", open_step=True)
     for _ in range(3):
         walk.gap()
         walk.advance()
@@ -185,7 +185,7 @@ def test_columns_are_those_of_the_matrix(capacity: int, sparse: bool) -> None:
     pool, form, K = pool_of()
     if sparse:
         pool.X = csr_of(pool.X.values)  # type: ignore[union-attr]
-    columns, g = Columns(pool, form, capacity), -pool.v
+    columns, g = KernelCache(pool, form, capacity), -pool.v
     for i in (3, 9, 3, 77):
         np.testing.assert_allclose(columns.column(i, g), K[i], atol=1e-5)
     np.testing.assert_allclose(columns.diagonal, K.diagonal(), atol=1e-5)

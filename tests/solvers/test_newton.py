@@ -11,14 +11,14 @@ import pytest
 from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients
 from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
-from streamsvm.solvers.newton.row_sample import Sketch, sample_rows
+from streamsvm.solvers.newton.row_sample import PrioritySampler, sample_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.point_evaluation import Evaluation
@@ -100,16 +100,16 @@ def test_leverages_and_squares(sparse: bool) -> None:
 # -- the sample --------------------------------------------------------------------------------------------------------
 
 
-def sketched(limit: int, scores: Any, order: list[int], salt: int = 1, w: Any = None) -> Sketch:
-    sketch = Sketch(limit, salt)
-    offer(sketch, scores, order, np.zeros(COLUMNS + 1) if w is None else w)
-    return sketch
+def sketched(limit: int, scores: Any, order: list[int], salt: int = 1, w: Any = None) -> PrioritySampler:
+    sampler = PrioritySampler(limit, salt)
+    offer(sampler, scores, order, np.zeros(COLUMNS + 1) if w is None else w)
+    return sampler
 
 
-def offer(sketch: Sketch, scores: Any, order: list[int], w: Any) -> None:
+def offer(sampler: PrioritySampler, scores: Any, order: list[int], w: Any) -> None:
     for k in order:
         block = in_order(0)[k]
-        sketch.add(block, margins(block.X, w), scores[block.start : block.start + 100])
+        sampler.add(block, margins(block.X, w), scores[block.start : block.start + 100])
 
 
 def test_sample_does_not_depend_on_how_rows_arrive() -> None:
@@ -128,7 +128,7 @@ def test_sample_does_not_depend_on_how_rows_arrive() -> None:
 
 def test_what_one_group_shows_spares_another_rows_and_no_sample_anything() -> None:
     scores = np.random.default_rng(1).random(ROWS)
-    whole, left, right = sketched(40, scores, [0, 1, 2]).sample(), sketched(40, scores, [1]), Sketch(40, 1)
+    whole, left, right = sketched(40, scores, [0, 1, 2]).sample(), sketched(40, scores, [1]), PrioritySampler(40, 1)
     right.threshold = left.bound()
     offer(right, scores, [0, 2], np.zeros(COLUMNS + 1))
     assert right.held < sketched(40, scores, [0, 2]).held
@@ -162,14 +162,14 @@ def test_every_row_is_in_a_sample_that_is_large_enough() -> None:
 def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
     _, state = certificates(Newton(), problem_of(SquaredHinge()), 1)
     assert state.whole
-    first = state.guide.model.sample
+    first = state.trust_region.model.sample
     solver = Newton()
     for block in in_order(1):
         solver.visit(state, block)
-    assert state.sketch.held == 0
+    assert state.sampler.held == 0
     found = solver.finish(state)
     assert found.gap < 1e-3
-    assert state.guide.model.sample is first
+    assert state.trust_region.model.sample is first
 
 
 @pytest.mark.parametrize("limit", [ROWS // 3, 2 * ROWS // 3])
@@ -178,11 +178,11 @@ def test_a_sample_is_drawn_anew_in_every_pass(limit: int) -> None:
     solver = Newton(limit)
     _, state = certificates(solver, problem_of(SquaredHinge()), 1)
     assert not state.whole
-    first = state.guide.model.sample.row
+    first = state.trust_region.model.sample.row
     for block in in_order(1):
         solver.visit(state, block)
     solver.finish(state)
-    second = state.guide.model.sample.row
+    second = state.trust_region.model.sample.row
     assert len(first) == len(second) == limit
     assert not np.array_equal(first, second)
 
@@ -205,9 +205,9 @@ def test_rows_are_sampled_where_all_are_too_many_or_too_large() -> None:
 def test_sample_of_a_factored_block_is_its_features() -> None:
     rng = np.random.default_rng(3)
     K, W = rng.random((20, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
-    sketch, ones = Sketch(20), np.ones(20, np.float32)
-    sketch.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), ones, ones)
-    sample = sketch.sample()
+    sampler, ones = PrioritySampler(20), np.ones(20, np.float32)
+    sampler.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), ones, ones)
+    sample = sampler.sample()
     assert sample is not None
     np.testing.assert_allclose(sample.X.values, K @ W, rtol=1e-6)
 
@@ -218,10 +218,10 @@ def test_sample_of_a_factored_block_is_its_features() -> None:
 def test_conjugate_gradients_solve_what_cholesky_solves() -> None:
     rng = np.random.default_rng(4)
     X = Dense(rng.normal(size=(60, 9)).astype(np.float32), 1.0)
-    bends, right = rng.random(60) * (rng.random(60) < 0.7), rng.normal(size=10)
+    second_derivatives, right = rng.random(60) * (rng.random(60) < 0.7), rng.normal(size=10)
     full = np.hstack([X.values.astype(np.float64), np.ones((60, 1))])
-    exact = np.linalg.solve(np.eye(10) + full.T @ (bends[:, None] * full), right)
-    found = conjugate_gradients(X, bends, np.ones(10), right, 9)
+    exact = np.linalg.solve(np.eye(10) + full.T @ (second_derivatives[:, None] * full), right)
+    found = conjugate_gradients(X, second_derivatives, np.ones(10), right, 9)
     assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
 
 
@@ -230,14 +230,14 @@ def test_a_hessian_follows_the_rows_that_bend(columns: int) -> None:
     rng = np.random.default_rng(5)
     X = Dense(rng.normal(size=(400, columns)).astype(np.float32), 1.0)
     full = np.hstack([X.values.astype(np.float64), np.ones((400, 1))])
-    diagonal, bends = np.linspace(1.0, 2.0, columns + 1), 3.0 * rng.random(400)
+    diagonal, second_derivatives = np.linspace(1.0, 2.0, columns + 1), 3.0 * rng.random(400)
     hessian = Hessian(X, columns, diagonal)
     for turn in range(12):
         moved = rng.random(400) < (1.0 if turn == 6 else 0.1)
-        bends = np.where(moved, (rng.random(400) < 0.5) * 3.0 * rng.random(400), bends)
+        second_derivatives = np.where(moved, (rng.random(400) < 0.5) * 3.0 * rng.random(400), second_derivatives)
         gradient = rng.normal(size=columns + 1)
-        exact = np.linalg.solve(np.diag(diagonal) + full.T @ (bends[:, None] * full), -gradient)
-        np.testing.assert_allclose(hessian.step(bends, gradient), exact, atol=1e-4 * np.abs(exact).max())
+        exact = np.linalg.solve(np.diag(diagonal) + full.T @ (second_derivatives[:, None] * full), -gradient)
+        np.testing.assert_allclose(hessian.step(second_derivatives, gradient), exact, atol=1e-4 * np.abs(exact).max())
 
 
 def test_a_hessian_that_rounding_made_indefinite_still_leads_down() -> None:
@@ -338,7 +338,9 @@ def test_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
     store = rare_columns()
     job = FitJob("memory", "model", solver="newton", options={"sample": 3000}, loss=loss, lambda_=lam)
     plan = make_plan(job, store)
-    result = Trainer(store, plan.solver, plan.problems, plan.features, Course(depth=0), lambda _: None).train(Stop(40))
+    result = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None).train(
+        Stop(40)
+    )
     certificate = result.runs[0].certificate
     assert certificate is not None
     assert certificate.gap <= 1e-3

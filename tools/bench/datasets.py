@@ -29,7 +29,7 @@ class Data(NamedTuple):
 
 
 def covtype(directory: Path, *, test: bool = False) -> Data:
-    """80 % of the rows (464,809 x 54) standardised, or the others on the same scale; class 2 against the rest."""
+    """80 % of the rows (464,809 x 54) standardized, or the others on the same scale; class 2 against the rest."""
     from pyarrow import csv
 
     table = csv.read_csv(unpacked("covtype.csv.gz", directory))

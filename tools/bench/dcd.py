@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from datasets import Data, load, primal, stored
 from harness import Row, arguments, scratch, show
 
-from streamsvm.engine.trainer import Trainer, Unkept
+from streamsvm.engine.trainer import NoCheckpoint, Trainer
 from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
@@ -120,7 +120,7 @@ def _passes(trainer: Trainer, passes: int) -> None:
     """Not ``train``: its last pass is an evaluation, not a sweep."""
     with Stream(trainer._store, visits(trainer._store.layout, 0, True), depth=2) as stream:
         for _ in range(passes):
-            trainer.one_pass(stream, Unkept())
+            trainer.one_pass(stream, NoCheckpoint())
 
 
 # -- the others --------------------------------------------------------------------------------------------------------

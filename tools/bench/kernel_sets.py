@@ -72,7 +72,7 @@ def _digits(part: str) -> tuple[Any, Any]:
 
 
 def _kdd99(_name: str, _directory: Path) -> tuple[Any, Any, Any, Any]:
-    """``normal.`` against attacks: 100,000 rows drawn, names one-hot, columns standardised; the official test file."""
+    """``normal.`` against attacks: 100,000 rows drawn, names one-hot, columns standardized; the official test file."""
     tables = [_table("kddcup.data_10_percent.gz"), _table("corrected.gz")]
     tables[0] = tables[0].take(np.random.default_rng(0).permutation(len(tables[0]))[:KDD_ROWS])
     columns = []
@@ -96,7 +96,7 @@ def _table(name: str) -> Any:
 
 
 def _covtype(_name: str, directory: Path) -> tuple[Any, Any, Any, Any]:
-    """Class 2 against the rest, standardised: 80 % of the rows and the others."""
+    """Class 2 against the rest, standardized: 80 % of the rows and the others."""
     data, test = datasets.covtype(directory), datasets.covtype(directory, test=True)
     return data.X, data.y, test.X, test.y
 

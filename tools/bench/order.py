@@ -10,7 +10,7 @@ from typing import Any
 from datasets import load, stored
 from harness import arguments, scratch, show
 
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.features.scaling import Raw
 from streamsvm.losses import LOSSES
 from streamsvm.solvers.dcd.solver import DCD
@@ -20,7 +20,7 @@ from streamsvm.types import Problem, Stop, Store
 
 def trained(store: Store, problem: Problem, sweeps: int, passes: int) -> dict[str, Any]:
     """Passes taken, the gap reached and the dual value."""
-    trainer = Trainer(store, DCD(sweeps), [problem], Raw(1.0), Course(), lambda event: None)
+    trainer = Trainer(store, DCD(sweeps), [problem], Raw(1.0), RunSettings(), lambda event: None)
     result = trainer.train(Stop(max_passes=passes))
     found = result.runs[0].certificate
     assert found is not None

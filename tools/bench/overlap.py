@@ -13,7 +13,7 @@ import numpy as np
 from harness import arguments, evict, interleaved, scratch, show
 from reader import SUFFIX
 
-from streamsvm.engine.trainer import Course, Trainer, Unkept
+from streamsvm.engine.trainer import NoCheckpoint, RunSettings, Trainer
 from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.rows import Dense
@@ -45,7 +45,7 @@ class Contest:
         self._store, self.memory = store, InMemory(store)
         job = FitJob(store.name, "unused", solver="dcd", options={"sweeps": sweeps}, lambda_=1e-4, tolerance=1e-12)
         plan = make_plan(job, store)
-        self._trainer = Trainer(store, plan.solver, plan.problems, plan.features, Course(), silent)
+        self._trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), silent)
         self._trainer.train(Stop(passes))
         self._start = copy.deepcopy(self._trainer._result)
 
@@ -56,14 +56,14 @@ class Contest:
 
     def epoch(self) -> None:
         with Stream(self._store, visits(self._store.layout, 0, True), depth=2) as stream:
-            self._trainer.one_pass(stream, Unkept())
+            self._trainer.one_pass(stream, NoCheckpoint())
 
     def read(self) -> None:
         with Stream(self._store, epoch_visits(self._store.layout, 0, 0, True), depth=2) as stream:
             assert sum(len(loaded.chunk.codes) for loaded in stream) == self._store.layout.rows
 
     def compute(self) -> None:
-        self._trainer.one_pass(self.memory, Unkept())  # type: ignore[arg-type]
+        self._trainer.one_pass(self.memory, NoCheckpoint())  # type: ignore[arg-type]
 
 
 def main() -> None:

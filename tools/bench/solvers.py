@@ -18,7 +18,7 @@ import numpy as np
 from datasets import Data, load, primal
 from harness import Row, arguments, scratch, show
 
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.plan import FitJob, make_plan
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.stochastic.assg import SWEEPS
@@ -79,7 +79,7 @@ def trainer_of(task: Task, who: str, tolerance: float, report: Any, seed: int = 
     solver, options = SOLVERS[who]
     job = FitJob("memory", "unused", solver=solver, options=options, loss=task.loss, C=task.C, tolerance=tolerance)
     plan = make_plan(job, task.store)
-    return Trainer(task.store, plan.solver, plan.problems, plan.features, Course(seed, depth=0), report)
+    return Trainer(task.store, plan.solver, plan.problems, plan.features, RunSettings(seed, depth=0), report)
 
 
 def sampled(who: str, task: Task) -> int:

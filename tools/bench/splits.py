@@ -57,7 +57,7 @@ def mnist(name: str, _: Path) -> Split:
 
 
 def covtype(name: str, directory: Path) -> Split:
-    """Standardised by the training rows."""
+    """Standardized by the training rows."""
     from pyarrow import csv
 
     table = csv.read_csv(unpacked("covtype.csv.gz", directory))

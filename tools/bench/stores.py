@@ -15,7 +15,7 @@ from streamsvm.jobs.ingest.synth import SynthJob, synth
 from streamsvm.store import open_store
 
 SCALED = ("flights", "flights0", "kdd99")
-"""Sets a fit standardises; covtype is standardised as it is stored."""
+"""Sets a fit standardizes; covtype is standardized as it is stored."""
 FLIGHTS: dict[str, Any] = {"label": "delay", "categorical": ("origin", "destination"), "calendar": ("date",)}
 KDD99: dict[str, Any] = {"label": "last", "header": False, "categorical": ("*",), "positive": "normal."}
 

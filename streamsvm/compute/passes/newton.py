@@ -3,7 +3,7 @@
 With f_i = w.x_i, m_i = y_i f_i and C_i = C s_i, for a smooth loss h (the problem's own, or a rounded one of it):
 
     slopes_i = -C_i h'(m_i) y_i         so that grad = w - X' slopes
-    bends_i  =  C_i h''(m_i)            so that the Hessian is I + X' diag(bends) X
+    bends_i  =  C_i h''(m_i)            so that the Hessian is I + X' diag(second_derivatives) X
 
 and a_i = -C_i h'(m_i) is a feasible dual point of the problem's own loss l (``compute.passes.certificate``).
 """
@@ -53,23 +53,23 @@ def look_pass(given: Labelled, w: Float64, cost: RowLoss, f: Float64, v: Float64
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def slopes_pass(
-    y: Float32, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, bends: Float64
+    y: Float32, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, second_derivatives: Float64
 ) -> tuple[float, float, float, float]:
-    """Given: y, s, f, C, l = loss, h = smooth. Changed: slopes, bends (n,).
+    """Given: y, s, f, C, l = loss, h = smooth. Changed: slopes, second_derivatives (n,).
 
     Returned: sum C_i l(m_i), sum C_i h(m_i), and linear, quadratic of the dual as ``certify_pass`` has them.
     """
     C, loss, smooth = cost
     losses, smoothed, linear, quadratic = 0.0, 0.0, 0.0, 0.0
     for i in range(y.size):
-        slopes[i], bends[i] = 0.0, 0.0
+        slopes[i], second_derivatives[i] = 0.0, 0.0
         C_i = C * np.float64(s[i])
         if C_i <= 0.0:
             continue
         m = y[i] * f[i]
         losses += C_i * loss.value(m)
         smoothed += C_i * smooth.value(m)
-        bends[i] = C_i * smooth.bend(m)
+        second_derivatives[i] = C_i * smooth.second_derivative(m)
         a = -C_i * smooth.slope(m)
         if a > 0.0:
             first, second = dual_terms(loss, a, C_i)
@@ -94,7 +94,7 @@ def trial_pass(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
-    """scores_i *= s_i times 1, 1/5, 1/25 or FAR: whether h bends within ``width``, 2, 4 times it of m_i, or does not.
+    """scores_i *= s_i times 1, 1/5, 1/25 or FAR: whether h second_derivatives within ``width``, 2, 4 times it of m_i, or does not.
 
     Given: y, s, f, h = smooth, width. Changed: scores (n,). A row of weight 0 has no score.
     """

@@ -1,4 +1,4 @@
-"""A checkpoint as a file: safetensors arrays and a JSON header, sealed; two generations of it in one directory.
+"""A checkpoint as a file: safetensors arrays and a JSON header, sealed; two checkpoints of it in one directory.
 
 A generation is written beside the other one, so that there is always one that is whole, and the newest whole one wins.
 The arrays are streamed to disk as they lie in memory: saving a state costs no second copy of it.
@@ -148,7 +148,7 @@ def _unusable(path: Path, why: str) -> DataError:
 
 
 @dataclass(slots=True)
-class Generations:
+class CheckpointDirectory:
     """The checkpoints of a run in ``directory``."""
 
     directory: Path

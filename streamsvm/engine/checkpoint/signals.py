@@ -42,7 +42,7 @@ class Interruption:
         self.saving = False
         self.standing = "There is no earlier one"
         """What to tell about the last checkpoint if there is no time for another."""
-        self.ear: socket.socket | None = None
+        self.wakeup_socket: socket.socket | None = None
         """Where the numbers of signals are sent; None: nobody listens."""
         self.deferred = False
         """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
@@ -68,10 +68,10 @@ def listening() -> Iterator[None]:
         yield
         return
     current.__init__()  # type: ignore[misc]
-    heard, current.ear = socket.socketpair()
-    current.ear.setblocking(False)
+    heard, current.wakeup_socket = socket.socketpair()
+    current.wakeup_socket.setblocking(False)
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
-    wakeup = signal.set_wakeup_fd(current.ear.fileno(), warn_on_full_buffer=False)
+    wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
     try:
         yield
@@ -79,14 +79,14 @@ def listening() -> Iterator[None]:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        current.ear.close()
-        current.ear = None
+        current.wakeup_socket.close()
+        current.wakeup_socket = None
 
 
 @contextmanager
 def expiring(seconds: float) -> Iterator[None]:
     """Ask a job to stop after so many seconds, as a signal would."""
-    if current.ear is None or not math.isfinite(seconds):
+    if current.wakeup_socket is None or not math.isfinite(seconds):
         yield
         return
     timer = threading.Timer(seconds, _expire)
@@ -119,10 +119,10 @@ def _handle(number: int, _: Any) -> None:
 
 def _expire() -> None:
     """Runs in the thread of the timer."""
-    ear = current.ear
-    if ear is not None and not current.name:  # a second number would end the process at once
+    wakeup_socket = current.wakeup_socket
+    if wakeup_socket is not None and not current.name:  # a second number would end the process at once
         with suppress(OSError):  # the job has ended just now
-            ear.send(bytes([EXPIRED]))
+            wakeup_socket.send(bytes([EXPIRED]))
 
 
 def _note(number: int) -> None:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from streamsvm import durable
 from streamsvm import model as models
-from streamsvm.engine.executor import Executor, Joins, Task, unheard
-from streamsvm.engine.partition import neighbours
-from streamsvm.jobs.apply.metrics import Tally
-from streamsvm.jobs.apply.row_batches import Portions, portions
+from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
+from streamsvm.engine.partition import contiguous
+from streamsvm.jobs.apply.metrics import MetricAccumulator
+from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store
@@ -48,9 +48,9 @@ class Written(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The tally of some slices and what else was met."""
+    """The accumulator of some slices and what else was met."""
 
-    tally: Tally
+    accumulator: MetricAccumulator
     rows: int
     notices: list[str]
 
@@ -58,7 +58,7 @@ class Counts(NamedTuple):
 def slices_of(data: Sequence[str]) -> list[Slice]:
     """A store in groups of chunks, files one by one."""
     if Path(data[0]).is_dir():
-        return [Slice(group.number, group.chunks) for group in neighbours(open_store(data[0]).layout)]
+        return [Slice(group.number, group.chunks) for group in contiguous(open_store(data[0]).layout)]
     return [Slice(k, (), str(Path(path).resolve())) for k, path in enumerate(data)]
 
 
@@ -68,10 +68,10 @@ def work_of(job: Any, asked: SourceOptions, directory: Path | None = None) -> Ap
     return ApplyWork(str(Path(job.model).resolve()), data, asked, job, directory)
 
 
-def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, Portions]:
+def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
     """The model and the rows of a slice."""
     model = models.load(Path(work.model))
-    rows = portions(model, work.data if part.file is None else (part.file,), work.asked)
+    rows = row_batches(model, work.data if part.file is None else (part.file,), work.asked)
     if part.file is None:
         rows.chunks = part.chunks
     return model, rows
@@ -101,21 +101,21 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
 
 
 def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
-    """The tally of all slices."""
+    """The accumulator of all slices."""
     task = Task("evaluate", tally_slice, needs)
-    found: Counts = executor.reduce(task, parts, Joins(_join), (executor.share(work),), unheard)
+    found: Counts = executor.reduce(task, parts, Joins(_join), (executor.share(work),), ignore_progress)
     return found
 
 
 def tally_slice(part: Slice, work: ApplyWork) -> Counts:
     """The task of evaluate. Raises DataError E-LABEL for rows without labels."""
-    from streamsvm.jobs.apply.evaluate import tallied
+    from streamsvm.jobs.apply.evaluate import accumulate
 
     model, rows = rows_of(part, work)
-    tally = tallied(model, rows, lambda done: None)
-    return Counts(tally, int(tally.confusion.sum()), rows.notices)
+    accumulator = accumulate(model, rows, lambda done: None)
+    return Counts(accumulator, int(accumulator.confusion.sum()), rows.notices)
 
 
 def _join(one: Counts, other: Counts) -> Counts:
     notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
-    return Counts(one.tally.joined(other.tally), one.rows + other.rows, notices)
+    return Counts(one.accumulator.joined(other.accumulator), one.rows + other.rows, notices)

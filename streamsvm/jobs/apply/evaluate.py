@@ -11,11 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
 from streamsvm.engine.executor import Executor, executor_for, task_limit
-from streamsvm.engine.progress import Pace
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics import Evaluation, Tally
-from streamsvm.jobs.apply.row_batches import Portions, asked_of, portions
+from streamsvm.jobs.apply.metrics import Evaluation, MetricAccumulator
+from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
 from streamsvm.model import Model
 from streamsvm.types import Report, silent
 
@@ -60,9 +60,9 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
-    model, pace = models.load(Path(job.model)), Pace()
+    model, pace = models.load(Path(job.model)), Stopwatch()
     asked = asked_of(job)
-    rows = portions(model, job.data, asked)
+    rows = row_batches(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
 
@@ -70,26 +70,26 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": pace.seconds, **more})
 
     if executor is None:
-        tally = tallied(model, rows, tell)
+        accumulator = accumulate(model, rows, tell)
     else:
         found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
-        tally, rows.notices = found.tally, found.notices
-    tell(int(tally.confusion.sum()), done=True)
-    return EvaluateResult(tally.result(), pace.seconds, tuple(rows.notices))
+        accumulator, rows.notices = found.accumulator, found.notices
+    tell(int(accumulator.confusion.sum()), done=True)
+    return EvaluateResult(accumulator.result(), pace.seconds, tuple(rows.notices))
 
 
-def tallied(model: Model, rows: Portions, tell: Callable[[int], None]) -> Tally:
+def accumulate(model: Model, rows: RowBatches, tell: Callable[[int], None]) -> MetricAccumulator:
     """Count all rows. Raises DataError E-LABEL for rows without labels."""
-    tally = Tally(model.classes)
-    tally.truths = rows.truths
-    pace, done = Pace(), 0
+    accumulator = MetricAccumulator(model.classes)
+    accumulator.truths = rows.truths
+    pace, done = Stopwatch(), 0
     for portion in rows:
         if portion.truth is None:
             hint = "say where they are: --label COLUMN"
             raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
         decision = model.decision(portion.X)
-        tally.add(portion.truth, model.codes(decision), decision)
+        accumulator.add(portion.truth, model.codes(decision), decision)
         done += len(decision)
         if pace.due():
             tell(done)
-    return tally
+    return accumulator

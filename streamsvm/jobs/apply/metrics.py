@@ -50,7 +50,7 @@ def sort_keys(values: Float64) -> Int64:
     return (ordered >> np.uint32(32 - KEY_BITS)).astype(np.int64)
 
 
-class Tally:
+class MetricAccumulator:
     """The confusion table, the losses and the ranking of a model's predictions.
 
     ``truths`` are the model's classes and, after them, labels the model does not know: always errors.
@@ -80,15 +80,15 @@ class Tally:
         self._ranking = self._ranking or Ranking()
         self._ranking.add(f[known], positive[known])
 
-    def joined(self, other: Tally) -> Tally:
+    def joined(self, other: MetricAccumulator) -> MetricAccumulator:
         """The rows of both. Neither changes."""
-        both = Tally(self.classes)
+        both = MetricAccumulator(self.classes)
         both.count_in(self)
         both.count_in(other)
         return both
 
-    def count_in(self, other: Tally) -> None:
-        """Count the rows of another tally of the same model."""
+    def count_in(self, other: MetricAccumulator) -> None:
+        """Count the rows of another accumulator of the same model."""
         self.truths += [name for name in other.truths if name not in self.truths]
         self.confusion = np.pad(self.confusion, ((0, len(self.truths) - len(self.confusion)), (0, 0)))
         places = [self.truths.index(name) for name in other.truths[: len(other.confusion)]]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.jobs.apply.row_batches import Portions
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model
 
 
@@ -23,7 +23,7 @@ class Mistakes(NamedTuple):
         return (self.wrong / max(self.rows, 1)).tolist()
 
 
-def mistakes(rows: Portions, model: Model, models: int) -> Mistakes:
+def mistakes(rows: RowBatches, model: Model, models: int) -> Mistakes:
     """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
     wrong, count = np.zeros(models, np.int64), 0
     for portion in rows:

@@ -18,10 +18,10 @@ from threadpoolctl import threadpool_limits
 from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.engine.executor import Executor, executor_for, task_limit
-from streamsvm.engine.progress import Pace
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
-from streamsvm.jobs.apply.row_batches import Portions, asked_of, portions
+from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.rows import row_count
@@ -92,7 +92,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
 def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
     model = models.load(Path(job.model))
     asked = asked_of(job)
-    rows = portions(model, job.data, asked)
+    rows = row_batches(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
     counted = _Counted(rows, model, report)
@@ -111,9 +111,9 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
 class _Counted:
     """Decision values (n, k) of block after block, counted and reported."""
 
-    def __init__(self, rows: Portions, model: Model, report: Report) -> None:
+    def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
         self._portions, self._model, self._report = rows, model, report
-        self.rows, self.pace = 0, Pace()
+        self.rows, self.pace = 0, Stopwatch()
 
     def __iter__(self) -> Iterator[Any]:
         for portion in self._portions:

@@ -29,7 +29,7 @@ SOURCE_BYTES = 96 * MIB
 """What parsing a source may hold: text, pyarrow and its batches (measured: 20 to 70 MiB)."""
 
 
-class Portion(NamedTuple):
+class RowBatch(NamedTuple):
     """Some rows, and which class each is in truth: indices into the caller's list of truths, None when unlabelled."""
 
     X: Rows
@@ -37,7 +37,7 @@ class Portion(NamedTuple):
 
 
 @dataclass(slots=True)
-class Portions:
+class RowBatches:
     """Iterates over rows. ``truths`` grows when labels turn up that are no class of the model."""
 
     model: Model
@@ -51,7 +51,7 @@ class Portions:
     chunks: tuple[int, ...] | None = None
     """Of the store, those that are wanted; None: all."""
 
-    def __iter__(self) -> Iterator[Portion]:
+    def __iter__(self) -> Iterator[RowBatch]:
         return self._of_store() if self._source is None else self._of_source(self._source)
 
     def check_memory(self, memory: int | None, per_row: int) -> int:
@@ -63,11 +63,11 @@ class Portions:
             *self.terms,
             Term("results", per_row * rows, f"{per_row} bytes a row of a block"),
         ]
-        plan = MemoryPlan(tuple(terms), budget.memory_limit(memory), resident=True, kept=False, retain=True)
+        plan = MemoryPlan(tuple(terms), budget.memory_limit(memory), resident=True, cached=False, retain=True)
         plan.check("")
         return plan.total
 
-    def _of_store(self) -> Iterator[Portion]:
+    def _of_store(self) -> Iterator[RowBatch]:
         layout = self._store.layout
         codes = np.array([self._truth(name) for name in layout.classes], np.int32)
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
@@ -75,14 +75,14 @@ class Portions:
         visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if v.chunk in wanted)
         with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:
-                yield Portion(loaded.chunk.X, codes[loaded.chunk.codes])
+                yield RowBatch(loaded.chunk.X, codes[loaded.chunk.codes])
 
-    def _of_source(self, source: Source) -> Iterator[Portion]:
+    def _of_source(self, source: Source) -> Iterator[RowBatch]:
         rows = 0
         for batch in source.batches():
             rows += row_count(batch.X)
             self._check_width(batch.X)
-            yield Portion(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None)
+            yield RowBatch(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None)
         counted = sum(file.rows for file in source.sources)
         if rows != counted:
             raise DataError(f"{rows} rows were read of {counted}", code="E-ROWS", hint="run it again")
@@ -134,7 +134,7 @@ def held_terms(held: float | str | None, layout: Layout, models: int) -> list[Te
     return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
 
 
-def portions(model: Model, data: Sequence[str], asked: SourceOptions) -> Portions:
+def row_batches(model: Model, data: Sequence[str], asked: SourceOptions) -> RowBatches:
     """The rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
     if not paths:
@@ -150,7 +150,7 @@ def portions(model: Model, data: Sequence[str], asked: SourceOptions) -> Portion
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise _width_error(str(paths[0]), source.columns, model.columns)
     term = Term("source", SOURCE_BYTES, "text, parser and rows of one batch, at most")
-    return Portions(model, list(model.classes), None, [term], _source=source)
+    return RowBatches(model, list(model.classes), None, [term], _source=source)
 
 
 class Asking(Protocol):
@@ -168,9 +168,9 @@ class Asking(Protocol):
 
 def asked_of(job: Asking) -> SourceOptions:
     """What a job says of its files, and what memory there is for knowing their columns."""
-    room = budget.memory_limit(job.memory) - sum(term.nbytes for term in budget.base_terms())
+    left = budget.memory_limit(job.memory) - sum(term.nbytes for term in budget.base_terms())
     return SourceOptions(
-        format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline, room=max(0, room)
+        format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline, memory_limit=max(0, left)
     )
 
 
@@ -179,25 +179,25 @@ def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
     recorded = model.provenance.get("encoding")
     if recorded:
         changes = {"label": asked.label} if asked.label is not None else {}
-        form = {"allow_no_final_newline": asked.allow_no_final_newline, "room": asked.room}
+        form = {"allow_no_final_newline": asked.allow_no_final_newline, "memory_limit": asked.memory_limit}
         return options_from(recorded, **form, **changes)
     return SourceOptions(
         format=asked.format,
         label=asked.label or "none",
         features=model.columns,
         allow_no_final_newline=asked.allow_no_final_newline,
-        room=asked.room,
+        memory_limit=asked.memory_limit,
     )
 
 
-def _store_portions(model: Model, path: Path) -> Portions:
+def _store_portions(model: Model, path: Path) -> RowBatches:
     store = open_store(path)
     layout = store.layout
     check_names(model.provenance.get("names"), store.facts.get("names"), path)
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise _width_error(f"store '{path}'", layout.columns, model.columns)
     terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
-    found = Portions(model, list(model.classes), layout.rows, terms, _store=store)
+    found = RowBatches(model, list(model.classes), layout.rows, terms, _store=store)
     if layout.columns < model.columns:
         found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
     return found

@@ -21,12 +21,12 @@ from streamsvm import durable
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
-from streamsvm.engine.progress import Pace
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, projection_of
-from streamsvm.features.scaling import Standardised
+from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.embed.distributed import EmbedWork, features_of
 from streamsvm.jobs.embed.feature_writer import JOURNAL, Sink, column_scale
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
@@ -155,7 +155,7 @@ class Builder:
     def _fetch(self, projection: Projection, writer: Any, saved: dict[str, Any], rows: int, executor: Executor) -> None:
         """Have the features made by workers and write them in order."""
         durable.make_directory(self._parts)
-        store, pace, done, of = self.store, Pace(), 0, self.store.layout.rows
+        store, pace, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
         place = writer.directory.resolve()
         work = EmbedWork(
             str(Path(store.name).resolve()), store.digest, self._parts, place, saved["map"], saved["key"], rows
@@ -167,7 +167,7 @@ class Builder:
 
     def _map(self, features: Nystrom, sink: Sink, first: int) -> None:
         """Read the blocks from row ``first`` on and fill the sink's chunks."""
-        layout, pace = self.store.layout, Pace()
+        layout, pace = self.store.layout, Stopwatch()
         starts = np.concatenate([[0], np.cumsum(layout.chunks)])
         visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if starts[v.chunk + 1] > first)
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
@@ -184,7 +184,7 @@ class Builder:
                 if pace.due():
                     self._tell(int(starts[loaded.visit.chunk + 1]), pace)
 
-    def _tell(self, done: int, pace: Pace) -> None:
+    def _tell(self, done: int, pace: Stopwatch) -> None:
         event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": pace.seconds}
         self.report(event | {"done": False})
 
@@ -224,7 +224,7 @@ FORMAT = 1
 def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, chunk_bytes: int) -> str:
     """sha256 of all that decides an embedding's bytes."""
     inner = request.inner
-    scaling = [inner.shift, inner.scale] if isinstance(inner, Standardised) else []
+    scaling = [inner.shift, inner.scale] if isinstance(inner, Standardized) else []
     arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
     kernel = {"kernel": request.kernel, **{name: float(value) for name, value in request.record._asdict().items()}}
     parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]

@@ -18,7 +18,7 @@ from streamsvm.errors import DataError
 from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
 from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows
 from streamsvm.features.nystrom import Nystrom, Projection, projection_of
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int32, Int64
 from streamsvm.schedule.plan import epoch_visits
@@ -87,12 +87,12 @@ def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
     return sampler.rows()
 
 
-def gather(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> Float32:
+def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
     """Rows by number, rising, as the kernel sees them, (k, columns)."""
     return labelled(store, rows, inner, depth)[0]
 
 
-def labelled(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1) -> tuple[Float32, Int32]:
+def labelled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Int32]:
     """Rows by number, rising, as the kernel sees them, (k, columns), and the class of each."""
     out, codes = np.empty((len(rows), store.layout.columns), np.float32), np.empty(len(rows), np.int32)
     for chunk, here, place in chosen(store, rows, inner, depth):
@@ -101,7 +101,7 @@ def labelled(store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 
 
 
 def chosen(
-    store: Store, rows: Int64, inner: Raw | Standardised, depth: int = 1
+    store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1
 ) -> Iterator[tuple[Chunk, Int64, slice]]:
     """The chunks that hold rows of these rising numbers, as the kernel sees them: which of theirs, and which of ``rows``.
 
@@ -124,7 +124,7 @@ def _read(store: Store, chunks: Any, depth: int) -> Iterator[tuple[int, Loaded]]
             yield starts[loaded.visit.chunk], loaded
 
 
-def _from_file(path: Path, columns: int, inner: Raw | Standardised) -> Float32:
+def _from_file(path: Path, columns: int, inner: Raw | Standardized) -> Float32:
     """Landmarks somebody chose. Raises MissingError, DataError."""
     values = landmark_file(path)
     if values.ndim != 2 or values.shape[1] != columns or not len(values) or not np.isfinite(values).all():

@@ -14,7 +14,7 @@ from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.nystrom import CUT, part_rows, working_bytes
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
 from streamsvm.types import Layout, Store, Term
 
@@ -36,7 +36,7 @@ class NystromRequest:
     kernel: str
     record: Any
     landmarks: int
-    inner: Raw | Standardised
+    inner: Raw | Standardized
     """From stored rows to what the kernel sees."""
     bias: float = 1.0
     sampling: str = "uniform"
@@ -61,7 +61,7 @@ def wanted(job: Any) -> bool:
     return job.landmarks is not None or job.landmark_file is not None
 
 
-def request_of(job: Any, store: Store, inner: Raw | Standardised) -> NystromRequest | None:
+def request_of(job: Any, store: Store, inner: Raw | Standardized) -> NystromRequest | None:
     """What a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
@@ -82,7 +82,7 @@ def request_of(job: Any, store: Store, inner: Raw | Standardised) -> NystromRequ
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
 
 
-def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardised) -> Any:
+def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Any:
     """The kernel with its width resolved from the store's statistics. Raises UsageError."""
     kind = KERNELS[name]
     unknown = [option for option in options if option not in kind._fields]
@@ -98,13 +98,13 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
     return kind(**settings)
 
 
-def resolved_gamma(rule: str, store: Store, inner: Raw | Standardised, *, city_block: bool) -> float:
+def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
     """The width as a number; the statistics are read only if the rule needs them."""
     try:
         return gamma_of(float(rule), np.zeros(1), np.zeros(1))
     except ValueError:
         pass
-    scaled = isinstance(inner, Standardised)
+    scaled = isinstance(inner, Standardized)
     shift, scale = (inner.shift, inner.scale) if scaled else (None, None)  # type: ignore[union-attr]
     mean, variance = moments_seen(store.statistics(), store.layout.rows, shift, scale)
     return gamma_of(rule, mean, variance, city_block=city_block)

@@ -87,4 +87,4 @@ def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:
     terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
     if job.dtype == "int8":
         terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
-    return MemoryPlan(tuple(terms), budget.memory_limit(job.memory), resident=True, kept=False, retain=True)
+    return MemoryPlan(tuple(terms), budget.memory_limit(job.memory), resident=True, cached=False, retain=True)

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from streamsvm.engine.executor import Executor, Joins, Task, Tell, task_limit
-from streamsvm.engine.partition import Group, dealt, neighbours
-from streamsvm.engine.progress import Teller
-from streamsvm.engine.state_files import GroupRows, Home, Sidecar, Versions
-from streamsvm.engine.state_transfer import packed, unpacked
+from streamsvm.engine.executor import Executor, Joins, OnProgress, Task, task_limit
+from streamsvm.engine.partition import Group, contiguous, round_robin
+from streamsvm.engine.progress import ProgressReporter
+from streamsvm.engine.state_files import DriverState, GroupRows, Sidecar, Versions
+from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.engine.task import Closed, Join, Partial, Round, Work, close_round, visit_group
-from streamsvm.engine.trainer import Judge, Keeper, Unkept
+from streamsvm.engine.trainer import Checkpointer, HeldOutEvaluator, NoCheckpoint
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import ClusterError, UsageError
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.plan import FitJob, Plan, choose_solver
 from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
 from streamsvm.solvers import SOLVERS
@@ -39,7 +39,7 @@ TOGETHER_MOST = KEPT_MOST
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DistributedFit:
     """A fit as it is spread: what the tasks need to know, and over which groups."""
 
     work: Work
@@ -52,7 +52,7 @@ class Spread:
         return not self.work.solver.shuffled
 
 
-def spread_job(job: FitJob, executor: Executor) -> FitJob:
+def distributed_job(job: FitJob, executor: Executor) -> FitJob:
     """The job with what the cluster decides: memory of a task, and groups where the result depends on them."""
     groups, memory = job.groups, task_limit(executor, job.memory)
     if groups is None and SOLVERS[choose_solver(job, open_store(job.store).layout)[0]].shuffled:
@@ -60,11 +60,11 @@ def spread_job(job: FitJob, executor: Executor) -> FitJob:
     return replace(job, groups=groups, memory=memory)
 
 
-def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
+def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> DistributedFit:
     """Decide the groups. Raises UsageError for a solver that has nothing to join."""
     solver: Any = plan.solver
     layout = store.layout
-    groups = dealt(layout, job.groups or 2) if solver.shuffled else neighbours(layout, job.groups)
+    groups = round_robin(layout, job.groups or 2) if solver.shuffled else contiguous(layout, job.groups)
     if solver.row_state and solver.shuffled:
         solver = replace(solver, parts=len(groups))
     _check_joins(solver, plan)
@@ -73,9 +73,9 @@ def spread_of(job: FitJob, plan: Plan, store: Store, directory: Path) -> Spread:
         str(Path(store.name).resolve()), store.digest, solver, tuple(plan.problems), plan.features, job.seed,
         depth=1, retain=plan.memory.retain, together=_together(plan, layout, len(groups)), sidecars=sidecars,
         chunks=getattr(store, "chunks", None),
-        home=Home(directory.resolve(), solver.at_home) if getattr(solver, "at_home", ()) else None,
+        driver_state=DriverState(directory.resolve(), solver.driver_fields) if getattr(solver, "driver_fields", ()) else None,
     )  # fmt: skip
-    return Spread(work, groups, layout, plan.memory.total)
+    return DistributedFit(work, groups, layout, plan.memory.total)
 
 
 def _check_joins(solver: Any, plan: Plan) -> None:
@@ -89,18 +89,18 @@ def _check_joins(solver: Any, plan: Plan) -> None:
 
 def _together(plan: Plan, layout: Layout, groups: int) -> bool:
     """Whether a group is small enough to be one block; only then are rows met in random order over all of it."""
-    wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardised)
+    wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardized)
     held = 2 * layout.bytes_per_pass // groups
-    fits = plan.memory.kept or held <= plan.memory.limit - plan.memory.total
+    fits = plan.memory.cached or held <= plan.memory.limit - plan.memory.total
     return wanted and fits and held <= TOGETHER_MOST
 
 
-class SpreadTrainer:
+class DistributedTrainer:
     """Like ``engine.trainer.Trainer``, through an executor."""
 
-    def __init__(self, spread: Spread, executor: Executor, report: Report) -> None:
+    def __init__(self, spread: DistributedFit, executor: Executor, report: Report) -> None:
         self._spread, self._executor, self._report = spread, executor, report
-        self.judge: Judge | None = None
+        self.evaluator: HeldOutEvaluator | None = None
         work = spread.work
         self._solver = work.solver
         self.result = Training([Run(p, self._solver.start(p)) for p in work.problems])
@@ -108,66 +108,68 @@ class SpreadTrainer:
         on_disk: dict[str, Any] = {
             car.state.name: GroupRows(car, spread.layout, spread.groups, self._versions) for car in work.sidecars
         }
-        self.result.row_states = on_disk | ({"home": self._versions} if work.home else {})
+        self.result.row_states = on_disk | ({"home": self._versions} if work.driver_state else {})
         self._task = Task("fit", visit_group, spread.needs)
-        self._teller = Teller(self.result, report)
+        self._teller = ProgressReporter(self.result, report)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def train(self, stop: Stop, keeper: Keeper | None = None) -> Training:
+    def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
         """Round after round until every certificate is exact and small enough, or ``stop`` says so."""
-        result, keeper = self.result, keeper or Unkept()
-        keeper.resume(result)
+        result, checkpointer = self.result, checkpointer or NoCheckpoint()
+        checkpointer.resume(result)
         before, shared = result.seconds, self._executor.share(self._spread.work)
         while True:
-            keeper.around()
-            if self.judge is None or not self.judge.behind(result):
+            checkpointer.around()
+            if self.evaluator is None or not self.evaluator.pending(result):
                 result.begin(stop, self._solver)
-                self._round(shared, keeper)
-            if self.judge is not None:
-                with self._resumable(keeper):
-                    self.judge.look(result)
+                self._round(shared, checkpointer)
+            if self.evaluator is not None:
+                with self._resumable(checkpointer):
+                    self.evaluator.evaluate(result)
             result.seconds = before + self._teller.pace.seconds
             if result.over(late=self._teller.pace.seconds > stop.seconds):
                 return result
-            keeper.between(result)
+            checkpointer.between(result)
 
-    def again(self, solver: Any, problems: list[Problem], before: Training) -> SpreadTrainer:
+    def again(self, solver: Any, problems: list[Problem], before: Training) -> DistributedTrainer:
         """Another one over the same groups; it counts on from what was spent ``before``."""
-        work = replace(self._spread.work, solver=solver, problems=tuple(problems), sidecars=(), home=None)
-        other = SpreadTrainer(replace(self._spread, work=work), self._executor, self._report)
+        work = replace(self._spread.work, solver=solver, problems=tuple(problems), sidecars=(), driver_state=None)
+        other = DistributedTrainer(replace(self._spread, work=work), self._executor, self._report)
         other.result.count_on(before)
         return other
 
-    def _round(self, shared: Any, keeper: Keeper) -> None:
-        result, home = self.result, self._spread.work.home
+    def _round(self, shared: Any, checkpointer: Checkpointer) -> None:
+        result, driver_state = self.result, self._spread.work.driver_state
         active = result.active()
-        states = tuple((k, packed(home.without(run.state) if home else run.state)) for k, run in active)
+        states = tuple(
+            (k, serialize(driver_state.without(run.state) if driver_state else run.state)) for k, run in active
+        )
         begun = Round(result.passes, states, self._versions.version, self._versions.drop(), bounds={})
-        with self._resumable(keeper):
-            closed = self._closed(shared, begun, self._meanwhile(keeper))
+        with self._resumable(checkpointer):
+            closed = self._closed(shared, begun, self._meanwhile(checkpointer))
         self._versions.advance()
         result.passes += 1
         result.bytes_read += self._spread.layout.bytes_per_pass
         result.waited += closed.waited / self._executor.threads
         result.peak = max(result.peak, closed.peak, anonymous_bytes())
         for (k, run), state, certificate in zip(active, closed.states, closed.certificates, strict=True):
-            run.state = unpacked(state)
+            run.state = clone(state)
             run.certified(certificate)
             self._teller.certificate(k, run)
 
     @contextmanager
-    def _resumable(self, keeper: Keeper) -> Iterator[None]:
+    def _resumable(self, checkpointer: Checkpointer) -> Iterator[None]:
         """Save what there is when the cluster is lost, and say what a user of a fit can do besides."""
         try:
             yield
         except ClusterError as error:
-            keeper.save(self.result)
+            checkpointer.save(self.result)
             hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
             raise ClusterError(error.message, hint=hint, code=error.code) from error
 
-    def _closed(self, shared: Any, begun: Round, tell: Tell) -> Closed:
+    def _closed(self, shared: Any, begun: Round, tell: OnProgress) -> Closed:
         """One pass over all groups. Nothing on the driver has changed if it fails."""
         groups, work, given = self._spread.groups, self._spread.work, self._executor.share(begun)
         if self._spread.batch:
@@ -179,11 +181,11 @@ class SpreadTrainer:
         seconds, waited = sum(p.seconds for p in parts), sum(p.waited for p in parts)
         return close_round(Partial(0, len(parts), joined, seconds, waited, max(p.peak for p in parts)), work, begun)
 
-    def _meanwhile(self, keeper: Keeper) -> Tell:
+    def _meanwhile(self, checkpointer: Checkpointer) -> OnProgress:
         """What is done while workers work: what is asked from outside is heard, and progress told."""
 
         def tell(done: int) -> None:
-            keeper.between(self.result)
+            checkpointer.between(self.result)
             self._teller.rows(sum(g.rows for g in self._spread.groups[:done]), self._spread.layout.rows)
 
         return tell

@@ -1,6 +1,6 @@
 """The dual variables behind a certificate, as a file: with them anyone can recompute the bound (tools/audit.py).
 
-Coordinate methods have them as state of their rows. Newton's method knows a point whose slopes they are (a ``Witness``):
+Coordinate methods have them as state of their rows. Newton's method knows a point whose slopes they are (a ``DualPoint``):
 another reading of the store writes a_i = t C_i (-h'(m_i)).
 """
 
@@ -20,7 +20,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.solvers.point_evaluation import Witness, slopes_at
+from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
 from streamsvm.types import Block, Store
 
 
@@ -37,10 +37,10 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
         states = training.row_states["alpha"]
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
     solver: Any = plan.solver
-    return _of_witness(store, plan.features, training.runs[k], solver.witness(training.runs[k].state))
+    return _of_witness(store, plan.features, training.runs[k], solver.dual_point(training.runs[k].state))
 
 
-def _of_witness(store: Store, features: Any, run: Run, witness: Witness) -> Iterator[Float64]:
+def _of_witness(store: Store, features: Any, run: Run, dual_point: DualPoint) -> Iterator[Float64]:
     """a_i = t C_i (-h'(m_i)) of every row, held-out ones 0."""
     layout, problem = store.layout, run.problem
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
@@ -51,4 +51,6 @@ def _of_witness(store: Store, features: Any, run: Run, witness: Witness) -> Iter
                 continue
             for part in features.parts(chunk.X):
                 at = slice(part.start, part.stop)
-                yield slopes_at(problem, witness, Block(part.X, y[at], s[at], visit.chunk, 0, order[at], 0, False, {}))
+                yield slopes_at(
+                    problem, dual_point, Block(part.X, y[at], s[at], visit.chunk, 0, order[at], 0, False, {})
+                )

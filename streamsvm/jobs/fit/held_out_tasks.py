@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engine.executor import Executor, Task
-from streamsvm.engine.partition import Group, neighbours
+from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.task import known_part
 from streamsvm.jobs.apply.mistakes import Mistakes, mistakes
-from streamsvm.jobs.apply.row_batches import Portions
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model
 
 
@@ -25,11 +25,11 @@ class HeldOut:
     chunks: tuple[int, ...] | None
 
 
-class SpreadMistakes:
+class DistributedMistakes:
     """``mistakes`` through an executor: the same counts. Raises ClusterError and what the tasks raise."""
 
     def __init__(self, store: Any, executor: Executor) -> None:
-        self._executor, self._groups = executor, neighbours(store.layout)
+        self._executor, self._groups = executor, contiguous(store.layout)
         self._where = HeldOut(str(Path(store.name).resolve()), store.digest, getattr(store, "chunks", None))
 
     def __call__(self, model: Model, models: int) -> Mistakes:
@@ -42,5 +42,5 @@ def mistakes_in(group: Group, given: tuple[HeldOut, Model, int]) -> Mistakes:
     """The task. Raises DataError, StorageError."""
     where, model, models = given
     store = known_part(where.store, where.digest, where.chunks)
-    rows = Portions(model, list(model.classes), group.rows, [], _store=store, chunks=group.chunks)
+    rows = RowBatches(model, list(model.classes), group.rows, [], _store=store, chunks=group.chunks)
     return mistakes(rows, model, models)

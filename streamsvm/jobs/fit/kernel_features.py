@@ -59,5 +59,5 @@ def _of_embedding(job: FitJob, store: Any, plan: Plan) -> tuple[Store, Plan]:
     if seal is None:
         return store, plan
     if job.standardize:
-        raise UsageError("an embedding is not standardised again", hint="leave out --standardize, or give it to embed")
+        raise UsageError("an embedding is not standardized again", hint="leave out --standardize, or give it to embed")
     return store, replace(plan, features=Embedded(read_map(store.root, seal), job.bias))

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
 from streamsvm.features.expansion import Expansion
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
@@ -38,7 +38,7 @@ def solver_for(job: Any) -> tuple[str, str]:
     return "decomposition", f"exact kernel, {job.loss}"
 
 
-def kernel_of(job: Any, name: str, store: Store, inner: Raw | Standardised) -> Any:
+def kernel_of(job: Any, name: str, store: Store, inner: Raw | Standardized) -> Any:
     """The kernel's record for a solver that wants one, else None. Raises UsageError when the two do not go together."""
     if name not in SOLVERS:
         if chosen(job):
@@ -94,7 +94,7 @@ def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSol
         known = np.concatenate([known, s.numbers[fresh]])
     points = take(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
     parameters = {field: float(value) for field, value in kernel._asdict().items()}
-    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardised) else (None, None)
+    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     points = points._replace(bias=0.0)
     return weights, Expansion(name_of(kernel), parameters, points, columns, shift, scale)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import CUT
-from streamsvm.features.scaling import Raw, Standardised, scaling_of
+from streamsvm.features.scaling import Raw, Standardized, scaling_of
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
@@ -143,7 +143,7 @@ class Plan:
             "limit": self.memory.limit,
             "fits": self.memory.total <= self.memory.limit,
             "row_state": "memory" if self.memory.resident else "file beside the run",
-            "blocks": "kept in memory" if self.memory.kept else "read in every pass",
+            "blocks": "kept in memory" if self.memory.cached else "read in every pass",
             "features": None if self.request is None else self.request.describe(),
             "embedding": None if self.embedding is None else self.embedding.facts(),
         }
@@ -208,7 +208,7 @@ def proving(solver: Solver[Any], name: str) -> Solver[Any]:
     """The solver, set to keep the dual variables it proves its bound with. Raises UsageError where it has none."""
     if any(state.name == "alpha" for state in solver.row_state):
         return solver
-    if hasattr(solver, "witness"):
+    if hasattr(solver, "dual_point"):
         return replace(solver, polish=False)  # type: ignore[type-var]
     raise UsageError(f"solver '{name}' has no dual variables to write", hint="--dual goes with --solver dcd or newton")
 
@@ -236,6 +236,6 @@ def solver_for(name: str, loss: str) -> Any:
     return kind
 
 
-def features_of(job: FitJob, store: Store) -> Raw | Standardised:
+def features_of(job: FitJob, store: Store) -> Raw | Standardized:
     """The map from stored rows to what the solver sees."""
     return scaling_of(store, standardize=job.standardize, bias=job.bias)

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streamsvm.engine.checkpoint.checkpoint_file import Generations, Saved
+from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.signals import Interruption, current
-from streamsvm.engine.store_guard import Watch
+from streamsvm.engine.store_guard import StoreGuard
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, UsageError, quote
 from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
@@ -52,7 +52,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
         "settings": settings_of(job),
         "store": store.digest,
         "solver": plan.solver_name,
-        "blocks": KEPT_IN_MEMORY if plan.memory.kept else "read in every pass",
+        "blocks": KEPT_IN_MEMORY if plan.memory.cached else "read in every pass",
         "embedding": None if plan.embedding is None else plan.embedding.where,
         "warm start": warm_digest(plan.problems),
         SAMPLE: getattr(plan.solver, SAMPLE, None),
@@ -73,17 +73,17 @@ def plan_again(job: FitJob, store: Store, saved: list[Saved]) -> Plan:
     plan = make_plan(replace(job, embedding=then.get("embedding") or job.embedding, options=options), store)
     memory, keep = plan.memory, budget.keep_term(store.layout)
     kept = then.get("blocks") == KEPT_IN_MEMORY and keep is not None
-    if kept != memory.kept and keep is not None:
+    if kept != memory.cached and keep is not None:
         terms = tuple(term for term in memory.terms if term.name != keep.name)
-        plan = replace(plan, memory=replace(memory, kept=kept, terms=(*terms, keep) if kept else terms))
+        plan = replace(plan, memory=replace(memory, cached=kept, terms=(*terms, keep) if kept else terms))
     known = {name: value for name, value in then.items() if name != FEATURES}
     refuse_other(known, identity_of(job, store, plan))
     return plan
 
 
-def keeper_for(
-    job: FitJob, store: Store, plan: Plan, generations: Generations, *, saved: list[Saved], report: Report
-) -> CheckpointKeeper:
+def checkpointer_for(
+    job: FitJob, store: Store, plan: Plan, checkpoints: CheckpointDirectory, *, saved: list[Saved], report: Report
+) -> RunCheckpointer:
     """What makes the checkpoints of a fit. Raises ConfigError when the features are not those of the checkpoint."""
     identity = {**identity_of(job, store, plan), FEATURES: features_digest(plan)}
     if saved:
@@ -91,8 +91,8 @@ def keeper_for(
     current.standing = "There is no earlier one"
     command = f"streamsvm fit {job.store} {job.model} ... --resume"
     deadline = time.monotonic() + job.time_limit if job.at_limit == STOP else float("inf")
-    every, watch = job.checkpoint_every, Watch(store)
-    return CheckpointKeeper(generations, identity, watch, current, every, command, report, deadline, saved)
+    every, guard = job.checkpoint_every, StoreGuard(store)
+    return RunCheckpointer(checkpoints, identity, guard, current, every, command, report, deadline, saved)
 
 
 def features_digest(plan: Plan) -> str | None:
@@ -129,12 +129,12 @@ def _flat(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class CheckpointKeeper:
-    """Saves a training every so often and when it is asked to stop; see ``training.Keeper``."""
+class RunCheckpointer:
+    """Saves a training every so often and when it is asked to stop; see ``training.Checkpointer``."""
 
-    generations: Generations
+    checkpoints: CheckpointDirectory
     identity: dict[str, Any]
-    watch: Watch
+    guard: StoreGuard
     asked: Interruption
     every: float
     command: str
@@ -161,7 +161,7 @@ class CheckpointKeeper:
             for name, rows in training.row_states.items():
                 rows.restore(content["rows"].get(name), before.get(name))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            where = self.generations.directory
+            where = self.checkpoints.directory
             hint = "start again without --resume"
             raise DataError(
                 f"{where} is no usable checkpoint: {quote(error)}", code="E-CHECKPOINT", hint=hint
@@ -177,7 +177,7 @@ class CheckpointKeeper:
             self.save(training)
 
     def around(self) -> None:
-        self.watch.check()
+        self.guard.check()
 
     def save(self, training: Training) -> None:
         """Write a checkpoint now. Raises StorageError."""
@@ -186,7 +186,7 @@ class CheckpointKeeper:
         content["status"] = training.status.value
         content["runs"] = [(run.state, run.certificate, run.done) for run in training.runs]
         content["rows"] = {name: rows.keep() for name, rows in training.row_states.items()}
-        self.generations.write(self.identity, content)
+        self.checkpoints.write(self.identity, content)
         self._at = time.monotonic()
         self._cost = self._at - began
         self.asked.standing = self._standing(training)

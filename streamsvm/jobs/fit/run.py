@@ -16,19 +16,19 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
 from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.checkpoint.checkpoint_file import Generations, Saved
+from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.executor import Executor, executor_for
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.engine.training import Training
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit.c_path import models_by_C, path_names
-from streamsvm.jobs.fit.distributed import SpreadTrainer, spread_job, spread_of
+from streamsvm.jobs.fit.distributed import DistributedTrainer, distributed_fit, distributed_job
 from streamsvm.jobs.fit.dual_file import save_dual
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.kernel_machine import machine_of
 from streamsvm.jobs.fit.plan import FitJob, Plan
-from streamsvm.jobs.fit.validation import Judge, best_cost, fold, judge_of, opened, verdict
+from streamsvm.jobs.fit.validation import HeldOutEvaluator, best_cost, evaluator_for, fold, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.scratch import sweep_beside
@@ -57,20 +57,20 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
     go on.
     """
     with executor_for(job, executor) as found:
-        return _planned(job if found is None else spread_job(job, found), report, found)
+        return _planned(job if found is None else distributed_job(job, found), report, found)
 
 
 def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
     (store, held), target = opened(job), Path(job.model)
-    generations = Generations(target.with_name(target.name + ".run") / "checkpoint")
-    saved = generations.read() if job.resume else []
+    checkpoints = CheckpointDirectory(target.with_name(target.name + ".run") / "checkpoint")
+    saved = checkpoints.read() if job.resume else []
     plan = resume.plan_again(job, store, saved)
     plan.memory.check(plan.remedy)
     for path in {*path_names(target, plan.costs).values(), *([target] if job.validation is not None else [])}:
         durable.claim(path, overwrite=job.overwrite)
-    with locked(target), generations.open(keep=bool(saved)):
+    with locked(target), checkpoints.open(keep=bool(saved)):
         sweep_beside(target)
-        return _fit(job, (store, held), plan, report, generations, saved, executor)
+        return _fit(job, (store, held), plan, report, checkpoints, saved, executor)
 
 
 def _fit(  # noqa: PLR0917  what ``_planned`` found out
@@ -78,19 +78,19 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
     stores: tuple[Any, Any],
     plan: Plan,
     report: Report,
-    generations: Generations,
+    checkpoints: CheckpointDirectory,
     saved: list[Saved],
     executor: Executor | None,
 ) -> FitResult:
-    target, run, (store, held) = Path(job.model), generations.directory.parent, stores
+    target, run, (store, held) = Path(job.model), checkpoints.directory.parent, stores
     with ExitStack() as stack:
         tell = stack.enter_context(_recorded(report, run / "events.jsonl"))
         tell({"event": "plan", **plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
         seen, plan = with_features(job, store, plan, run, tell, executor)
-        keeper = resume.keeper_for(job, store, plan, generations, saved=saved, report=tell)
-        judge = judge_of(job, plan, held, tell, executor)
-        plan, training = stack.enter_context(_trained(job, seen, plan, keeper, tell, executor, judge))
+        checkpointer = resume.checkpointer_for(job, store, plan, checkpoints, saved=saved, report=tell)
+        evaluator = evaluator_for(job, plan, held, tell, executor)
+        plan, training = stack.enter_context(_trained(job, seen, plan, checkpointer, tell, executor, evaluator))
         provenance = _provenance(job, store, training)
         weights, expansion = _function(plan, training)
         models = models_by_C(Model(weights, plan.class_names, provenance, expansion), plan.problems)
@@ -102,7 +102,7 @@ def _fit(  # noqa: PLR0917  what ``_planned`` found out
             model.save(path_names(run / "model.ssvm", plan.costs)[C])
         for C, model in models.items():  # last of all: where the model is, the run is over
             model.save(paths[C])
-        if judge is not None and len(models) > 1:
+        if evaluator is not None and len(models) > 1:
             models[best].save(target)
         tell({"event": "done", "model": ", ".join(map(str, paths.values())), **summary(training, plan)})
     notice = store.facts.get("notice")
@@ -114,33 +114,33 @@ def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
     job: FitJob,
     store: Store,
     plan: Plan,
-    keeper: resume.CheckpointKeeper,
+    checkpointer: resume.RunCheckpointer,
     report: Report,
     executor: Executor | None,
-    judge: Judge | None,
+    evaluator: HeldOutEvaluator | None,
 ) -> Iterator[tuple[Plan, Training]]:
     """The end of the training, with the per-row state still open, and the plan as it ended."""
-    directory = keeper.generations.directory
+    directory = checkpointer.checkpoints.directory
     if executor is None:
-        trainer: Trainer | SpreadTrainer = _trainer(job, store, plan, directory, report)
+        trainer: Trainer | DistributedTrainer = _trainer(job, store, plan, directory, report)
     else:
-        trainer = SpreadTrainer(spread_of(job, plan, store, directory), executor, report)
+        trainer = DistributedTrainer(distributed_fit(job, plan, store, directory), executor, report)
     with closing(trainer):
         limits = (math.inf, job.time_limit)
         limit, stopped = limits if job.at_limit == resume.STOP else limits[::-1]
-        trainer.judge = judge
+        trainer.evaluator = evaluator
         with signals.deferred(), signals.expiring(stopped):
-            training = trainer.train(Stop(job.max_passes, limit), keeper)
-            if judge is not None:
-                plan, training = judge.chosen(plan, training, trainer)
+            training = trainer.train(Stop(job.max_passes, limit), checkpointer)
+            if evaluator is not None:
+                plan, training = evaluator.chosen(plan, training, trainer)
         yield plan, training
 
 
 def _trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> Trainer:
     memory, features = plan.memory, plan.features
-    if memory.kept and isinstance(features, Raw | Standardised):
+    if memory.cached and isinstance(features, Raw | Standardized):
         store, features = Resident(store, features.apply), Raw(job.bias)
-    course = Course(job.seed, job.prefetch, memory.retain, memory.kept, directory, memory.resident)
+    course = RunSettings(job.seed, job.prefetch, memory.retain, memory.cached, directory, memory.resident)
     return Trainer(store, plan.solver, plan.problems, features, course, report)
 
 

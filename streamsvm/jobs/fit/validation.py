@@ -19,10 +19,10 @@ from streamsvm.engine.trainer import Trainer
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.mistakes import Mistakes, mistakes
-from streamsvm.jobs.apply.row_batches import Portions, portions
+from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
 from streamsvm.jobs.embed import kernel_request
-from streamsvm.jobs.fit.distributed import SpreadTrainer
-from streamsvm.jobs.fit.held_out_tasks import SpreadMistakes
+from streamsvm.jobs.fit.distributed import DistributedTrainer
+from streamsvm.jobs.fit.held_out_tasks import DistributedMistakes
 from streamsvm.jobs.fit.plan import FitJob, Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64
@@ -80,7 +80,7 @@ def census_of(store: Any, chunks: list[int]) -> tuple[int, ...]:
 
 
 @dataclass(slots=True)
-class Judge:
+class HeldOutEvaluator:
     """Looks at a training after each pass. What it remembers is in ``Training.held``, by the text of each C."""
 
     plan: Plan
@@ -94,7 +94,7 @@ class Judge:
         problems = self.plan.problems
         self._groups = {C: [k for k, p in enumerate(problems) if p.C == C] for C in self.plan.costs}
 
-    def look(self, training: Training) -> None:
+    def evaluate(self, training: Training) -> None:
         """Compare the weights each problem would answer with now; end those whose error has not fallen for long."""
         open_now = {C: ks for C, ks in self._groups.items() if not training.held.get(repr(C), {}).get("over")}
         found = {C: [self._weights(training, k) for k in ks] for C, ks in open_now.items()}
@@ -112,7 +112,7 @@ class Judge:
             best = {"best": known["error"], "best_pass": known["pass"]}
             self.report({"event": "validation", "pass": training.passes, "C": C, "error": error, **best})
 
-    def behind(self, training: Training) -> bool:
+    def pending(self, training: Training) -> bool:
         """Whether the last pass has not been looked at: a cluster may be lost in between."""
         return max((known["looked"] for known in training.held.values()), default=0) < training.passes
 
@@ -131,7 +131,7 @@ class Judge:
         model = Model(np.array(folded), plan.class_names, {}, plan.features.expansion)
         return self.count(model, len(groups)).shares
 
-    def chosen(self, plan: Plan, training: Training, trainer: Trainer | SpreadTrainer) -> tuple[Plan, Training]:
+    def chosen(self, plan: Plan, training: Training, trainer: Trainer | DistributedTrainer) -> tuple[Plan, Training]:
         """The training with the best weights in place of the last ones, certified by one pass more if they differ."""
         held = training.held
         if all(known["final"] for known in held.values()):
@@ -149,7 +149,9 @@ class Judge:
         return replace(plan, solver=Appraisal()), appraised
 
 
-def judge_of(job: FitJob, plan: Plan, held: Any, report: Report, executor: Executor | None) -> Judge | None:
+def evaluator_for(
+    job: FitJob, plan: Plan, held: Any, report: Report, executor: Executor | None
+) -> HeldOutEvaluator | None:
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
@@ -161,19 +163,21 @@ def judge_of(job: FitJob, plan: Plan, held: Any, report: Report, executor: Execu
     if held is None:
         rows = rows_of_store(job, plan)
     else:
-        rows = Portions(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
+        rows = RowBatches(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
     if executor is None:
-        return Judge(plan, partial(mistakes, rows), job.patience, report)
-    return Judge(plan, SpreadMistakes(held or open_store(str(job.validation)), executor), job.patience, report)
+        return HeldOutEvaluator(plan, partial(mistakes, rows), job.patience, report)
+    return HeldOutEvaluator(
+        plan, DistributedMistakes(held or open_store(str(job.validation)), executor), job.patience, report
+    )
 
 
-def rows_of_store(job: FitJob, plan: Plan) -> Portions:
+def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
     """The rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
     path = Path(str(job.validation))
     if path.exists() and not (path.is_dir() and foreign_format(path) is None):
         raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
     names = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts.get("names")
-    return portions(replace(_shape(plan), provenance={"names": names}), (str(path),), SourceOptions())
+    return row_batches(replace(_shape(plan), provenance={"names": names}), (str(path),), SourceOptions())
 
 
 def _shape(plan: Plan) -> Model:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.features.scaling import Raw, Standardised
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.row_batches import check_names
 from streamsvm.model import LINEAR, Model, load
 from streamsvm.rows import Float64
@@ -22,7 +22,7 @@ from streamsvm.types import Problem, Term
 
 
 def warm_started(
-    path: str | None, store: Any, features: Raw | Standardised, problems: list[Problem], names: tuple[str, ...]
+    path: str | None, store: Any, features: Raw | Standardized, problems: list[Problem], names: tuple[str, ...]
 ) -> list[Problem]:
     """The problems, each with the weights it starts from. Raises MissingError, DataError, UsageError."""
     if path is None:
@@ -55,10 +55,10 @@ def check(model: Model, path: str, store: Any, names: tuple[str, ...]) -> None:
         )
 
 
-def unfolded(row: Float64, features: Raw | Standardised, path: str) -> Float64:
+def unfolded(row: Float64, features: Raw | Standardized, path: str) -> Float64:
     """The inverse of ``features.fold``: weights (columns + 1,) of the constant feature's value ``bias``."""
-    scale = features.scale.astype(np.float64) if isinstance(features, Standardised) else 1.0
-    shift = features.shift.astype(np.float64) if isinstance(features, Standardised) else np.zeros(len(row) - 1)
+    scale = features.scale.astype(np.float64) if isinstance(features, Standardized) else 1.0
+    shift = features.shift.astype(np.float64) if isinstance(features, Standardized) else np.zeros(len(row) - 1)
     constant = float(row[-1] + row[:-1] @ shift)
     if features.bias == 0.0 and constant != 0.0:
         raise UsageError(f"{path} has a bias, this fit has none", hint="fit with a bias, or leave out --warm-start")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streamsvm.engine.progress import Pace
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.rows import row_count
@@ -14,7 +14,7 @@ from streamsvm.types import Batch, Report
 
 
 @dataclass(slots=True)
-class Tally:
+class IngestCounts:
     """Rows written so far and their labels."""
 
     coder: Labels
@@ -24,7 +24,7 @@ class Tally:
     """Rows of each class."""
     labels: dict[int, set[str]] = field(default_factory=dict)
     """Those of each file, by its position; as long as there are no more than two."""
-    pace: Pace = field(default_factory=Pace)
+    pace: Stopwatch = field(default_factory=Stopwatch)
 
     def store(self, batch: Batch, file: int, stores: Stores, columns: int | None) -> None:
         """Append a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""

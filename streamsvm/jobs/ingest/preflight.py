@@ -29,7 +29,7 @@ def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuf
         *([Term("shuffle", HELD * stores, "a run or a bucket of rows")] if shuffle else []),
     )
     limit = budget.memory_limit(stated)
-    plan = budget.MemoryPlan(terms, limit, resident=True, kept=False, retain=True)
+    plan = budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True)
     plan.check(", or smaller chunks: --chunk-bytes")
     return limit - plan.total + SOURCE_BYTES
 

@@ -15,7 +15,7 @@ import msgspec
 from streamsvm.engine.checkpoint.signals import current, deferred
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.ingest.counts import Tally
+from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, source_for
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
@@ -145,10 +145,10 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     """
     job = replace(job, sources=expand(job.sources))
     stores = len(job.targets())
-    room = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
+    memory_limit = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
     form = {"store_format": job.store_format, "compression": job.compression}
     with executor_for(job, executor) as found, all_locked(job.targets()), parts_beside(job.store, found) as parts:
-        options = replace(job.options(), room=room)
+        options = replace(job.options(), memory_limit=memory_limit)
         source = source_for(job, options, found, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
@@ -170,7 +170,7 @@ def _made_with(job: IngestJob) -> dict[str, Any]:
 
 
 def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
-    tally, total = Tally(label_coder(job.positive, job.label_threshold)), sum(map(size_of, job.sources))
+    counts, total = IngestCounts(label_coder(job.positive, job.label_threshold)), sum(map(size_of, job.sources))
     columns = source.columns  # asked before the thread begins, which may learn more at any time
     with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
         first = next(batches, None)
@@ -184,12 +184,12 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
         for file, batch in chain((first,), batches):
             if current.name:
                 raise current.error("ingest is stopped")
-            tally.store(batch, file, stores, columns)
-            tally.tell(report, sum(f.read for f in source.sources), total)
-        remarks = _commit(job, source, tally, stores, rejects.count) + _rejected(job, rejects)
+            counts.store(batch, file, stores, columns)
+            counts.tell(report, sum(f.read for f in source.sources), total)
+        remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
         on_failure.pop_all()
-    tally.tell(report, sum(f.read for f in source.sources), total, last=True)
-    return _result(job, source, tally, sparse, remarks)
+    counts.tell(report, sum(f.read for f in source.sources), total, last=True)
+    return _result(job, source, counts, sparse, remarks)
 
 
 def _with_file(source: Source) -> Iterator[tuple[int, Batch]]:
@@ -212,10 +212,10 @@ def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> 
     return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
 
 
-def _commit(job: IngestJob, source: Source, tally: Tally, stores: Stores, rejected: int) -> list[str]:
+def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
     """Returns what there is to say of the rows."""
-    check_rows(tally.rows, job.expect_rows)
-    check_codings({source.sources[file].name: found for file, found in tally.labels.items()})
+    check_rows(counts.rows, job.expect_rows)
+    check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
     columns = source.columns
     assert columns is not None
     encoding = source.encoding()
@@ -230,7 +230,7 @@ def _commit(job: IngestJob, source: Source, tally: Tally, stores: Stores, reject
         "shuffled": job.shuffle,
         "rejected": rejected,
     }
-    manifest = stores.commit(tally.coder.table(), columns, facts)
+    manifest = stores.commit(counts.coder.table(), columns, facts)
     return [*said(source.notices), *drift_remark(manifest)]
 
 
@@ -243,18 +243,18 @@ def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
     return [f"{rejects.count} lines could not be read and were left out: see {path}"]
 
 
-def _result(job: IngestJob, source: Source, tally: Tally, sparse: bool, remarks: list[str]) -> IngestResult:
+def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, remarks: list[str]) -> IngestResult:
     assert source.columns is not None
     return IngestResult(
         store=job.store,
         test_store=job.test_path() if job.test_fraction else None,
-        rows=tally.rows - tally.test_rows,
-        test_rows=tally.test_rows,
+        rows=counts.rows - counts.test_rows,
+        test_rows=counts.test_rows,
         columns=source.columns,
         sparse=sparse,
-        classes=tally.coder.table(),
-        counts=tuple(tally.counts),
+        classes=counts.coder.table(),
+        counts=tuple(counts.counts),
         bytes_read=sum(f.read for f in source.sources),
-        seconds=tally.pace.seconds,
+        seconds=counts.pace.seconds,
         notices=tuple(remarks),
     )

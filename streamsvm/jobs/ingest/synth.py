@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.progress import Pace
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
@@ -83,7 +83,7 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
             writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=job.overwrite))
             undo.callback(writers[-1].abort)
         targets = list(zip(writers, ends.values(), strict=True))
-        done, pace = 0, Pace()
+        done, pace = 0, Stopwatch()
         for batch in generator.batches():
             if not done:
                 require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import model as models
-from streamsvm.engine.progress import Pace
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.warnings import label_drift
 from streamsvm.schedule.plan import epoch_visits
@@ -96,7 +96,7 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)
-    pace, repeated = Pace(), retries()
+    pace, repeated = Stopwatch(), retries()
     buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
     for chunk, count in enumerate(layout.chunks):
         try:

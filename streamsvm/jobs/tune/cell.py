@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.engine.trainer import Course, Trainer
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.kernel_features import with_features
@@ -72,7 +72,7 @@ def scored(job: TuneJob, stores: tuple[Any, Store], cell: Cell, report: Report) 
     """The errors of a cell for every C."""
     store, seen = stores
     _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
-    fold = folding.dealt(seen.layout, job.folds, job.seed)
+    fold = folding.round_robin(seen.layout, job.folds, job.seed)
     trials = [folding.trial(plan.problems, C, seen.layout, fold, k) for C in job.C for k in range(job.folds)]
     ends: list[_Ended] = []
     for start in range(0, len(trials), cell.together):
@@ -98,7 +98,7 @@ class _Ended(NamedTuple):
 def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
     """Train on all but a fold and count errors on it, for several trials at once."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
-    course = Course(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
+    course = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
     with closing(Trainer(store, plan.solver, problems, plan.features, course, report)) as trainer:
         training = trainer.train(Stop(job.max_passes))
     each = len(plan.problems)

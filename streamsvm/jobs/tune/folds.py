@@ -2,7 +2,7 @@
 
 A fold is a mask over chunks, so that one reading serves all folds and all values of C: a problem is simply not shown the
 chunks of its own fold, and when all are solved, one reading more shows each only those. A store of few chunks is cut
-finer, in memory. Chunks are dealt to the folds at random; rows of one chunk stay together, which is what one wants of
+finer, in memory. Chunks are round_robin to the folds at random; rows of one chunk stay together, which is what one wants of
 rows that were measured together, and makes no difference when they lie in random order.
 """
 
@@ -56,7 +56,7 @@ def cut_finer(store: Store, folds: int, depth: int) -> Store:
     return finer.commit(layout.classes, layout.columns)
 
 
-def dealt(layout: Layout, folds: int, seed: int) -> Int32:
+def round_robin(layout: Layout, folds: int, seed: int) -> Int32:
     """The fold of each chunk, as many chunks in each but for one. Raises UsageError."""
     chunks = len(layout.chunks)
     if not 2 <= folds <= chunks:

@@ -123,10 +123,10 @@ class DCD:
             cocoa.count(state.joint, state.problem, block)
 
     def _warm(self, state: DCDState, warming: Evaluation, block: Block) -> None:
-        p, slopes, bends = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
+        p, slopes, second_derivatives = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
         smooth = rounded(p.loss)
         f = warming.add(p, smooth, block, state.w)
-        slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, bends)
+        slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, second_derivatives)
         block.rows["alpha"][:] = slopes * block.y
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
@@ -138,7 +138,7 @@ class DCD:
         if state.samples == 0:
             state.mean[:] = 0.0
         p, alpha, active = state.problem, block.rows["alpha"], block.order
-        for sweep in range(self.sweeps or (1 if block.kept else 3)):
+        for sweep in range(self.sweeps or (1 if block.cached else 3)):
             if sweep:
                 shuffle(active, len(active), block.seed + sweep)
             left, losses = self._sweep(state, block, active)

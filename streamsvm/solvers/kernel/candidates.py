@@ -18,10 +18,10 @@ Choose = Callable[[Int64, Float64, int], Any]
 
 @saved_as("kernel.candidates")
 @dataclass(slots=True)
-class Offers:
-    """``room``: rows that are taken in the end."""
+class Candidates:
+    """``capacity``: rows that are taken in the end."""
 
-    room: int
+    capacity: int
     parts: list[Pool] = field(default_factory=list)
 
     @property
@@ -30,16 +30,16 @@ class Offers:
 
     def add(self, rows: Pool, among: Any, choose: Choose) -> None:
         """Offer the rows of a block whose places are ``among``, or those that are chosen from them."""
-        if len(among) > self.room:
-            among = np.sort(among[choose(rows.index[among], rows.v[among], self.room)])
+        if len(among) > self.capacity:
+            among = np.sort(among[choose(rows.index[among], rows.v[among], self.capacity)])
         self.parts.append(select(rows, among))
-        if self.size > 2 * self.room:
+        if self.size > 2 * self.capacity:
             self.taken(choose)
 
     def taken(self, choose: Choose) -> Pool:
         """What is taken of all that was offered; the rest is forgotten."""
         every = unite(self.parts)
-        if every.size > self.room:
-            every = select(every, np.sort(choose(every.index, every.v, self.room)))
+        if every.size > self.capacity:
+            every = select(every, np.sort(choose(every.index, every.v, self.capacity)))
         self.parts = [every]
         return every

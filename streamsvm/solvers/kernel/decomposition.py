@@ -3,7 +3,7 @@
     min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
-rows that moved since the last one and offers the block's worst violators to the pool, which is then optimised in memory
+rows that moved since the last one and candidates the block's worst violators to the pool, which is then optimised in memory
 (``levels.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
 moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
 the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
@@ -88,7 +88,7 @@ class Decomposition:
         rate = 1.0 if problem.rows <= CROWD * room else room / problem.rows
         return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
 
-    def foresee(self, states: list[DecompositionState], X: Rows) -> None:
+    def prepare_shared(self, states: list[DecompositionState], X: Rows) -> None:
         """Evaluate the kernel once for all problems in which rows moved that are not all there are."""
         known = [(s, s.moved) for s in states if s.moved is not None and s.pool and s.pool.size < s.problem.rows]
         moved = [rows for _, rows in known]
@@ -158,8 +158,8 @@ class Decomposition:
 
     def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
         """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
-        if state.problem.rows <= state.room:
-            state.offers.append(select(rows, np.arange(rows.size)))
+        if state.problem.rows <= state.capacity:
+            state.candidates.append(select(rows, np.arange(rows.size)))
             return
         violating = depth(rows, state.intercept) > SHALLOW * state.reach
         state.crowd += int(violating.sum())
@@ -167,10 +167,10 @@ class Decomposition:
             draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
             chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST))
         else:
-            chosen = worst(rows, state.room)
-        state.offers.append(select(rows, chosen))
-        if sum(o.size for o in state.offers) > 2 * state.room:
-            state.offers = [self._trimmed(state, unite(state.offers), state.room)]
+            chosen = worst(rows, state.capacity)
+        state.candidates.append(select(rows, chosen))
+        if sum(o.size for o in state.candidates) > 2 * state.capacity:
+            state.candidates = [self._trimmed(state, unite(state.candidates), state.capacity)]
 
     def _trimmed(self, state: DecompositionState, rows: Pool, count: int) -> Pool:
         if rows.size <= count:
@@ -180,7 +180,7 @@ class Decomposition:
         drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST]
         return select(rows, np.union1d(drawn, worst(rows, WORST)))
 
-    def until(self, state: DecompositionState, moment: float) -> None:
+    def set_deadline(self, state: DecompositionState, moment: float) -> None:
         state.until = moment
 
     def finish(self, state: DecompositionState) -> Certificate:
@@ -229,10 +229,10 @@ class Decomposition:
         return True
 
     def _optimise(self, state: DecompositionState, violation: float) -> None:
-        """Make the pool of the offers and of rows held before, solve it, note what moved."""
+        """Make the pool of the candidates and of rows held before, solve it, note what moved."""
         pool = in_order(self._pool_of(state))
-        state.room = min(2 * state.room, self.pool)
-        state.rate = 1.0 if state.crowd <= CROWD * state.room else state.room / state.crowd
+        state.capacity = min(2 * state.capacity, self.pool)
+        state.rate = 1.0 if state.crowd <= CROWD * state.capacity else state.capacity / state.crowd
         old = pool.x.copy()
         rounds = ROUNDS if pool.size == state.problem.rows else MOST_ROUNDS
         improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=rounds, until=state.until)
@@ -244,14 +244,14 @@ class Decomposition:
 
     def _pool_of(self, state: DecompositionState) -> Pool:
         """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
-        offered, last = unite(state.offers), state.pool
-        if last is None or state.problem.rows <= state.room:
-            return self._trimmed(state, offered, state.room)
+        offered, last = unite(state.candidates), state.pool
+        if last is None or state.problem.rows <= state.capacity:
+            return self._trimmed(state, offered, state.capacity)
         free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
-        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * state.room)]
+        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * state.capacity)]
         kept = select(last, np.sort(drawn))
         fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
-        return unite([kept, self._trimmed(state, fresh, state.room - kept.size)])
+        return unite([kept, self._trimmed(state, fresh, state.capacity - kept.size)])
 
     def certify(self, state: DecompositionState) -> None:
         state.collecting = True

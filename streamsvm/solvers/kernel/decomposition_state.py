@@ -23,7 +23,7 @@ class DecompositionState:
 
     problem: Problem
     form: Form
-    room: int
+    capacity: int
     """Rows the next pool may have."""
     pool: Pool | None = None
     moved: Pool | None = None
@@ -36,7 +36,7 @@ class DecompositionState:
     carried: int = 0
     carrying: int = 0
     """How many there are in truth: in the pass under way, in the last one."""
-    offers: list[Pool] = field(default_factory=list)
+    candidates: list[Pool] = field(default_factory=list)
     rate: float = 1.0
     """The share of violators that is offered."""
     crowd: int = 0
@@ -64,13 +64,13 @@ class DecompositionState:
 
     def close(self) -> None:
         """Forget the sums of a pass and what was collected in it."""
-        self.collecting, self.offers, self.met, self.carried = False, [], [], 0
+        self.collecting, self.candidates, self.met, self.carried = False, [], [], 0
         self.dual = self.square = self.short_square = 0.0
         self.losses[:], self.top, self.bottom, self.crowd = 0.0, -np.inf, np.inf, 0
 
     def join(self, other: DecompositionState) -> None:
         """Add what another worker found on other rows, at the same x."""
-        self.offers += other.offers
+        self.candidates += other.candidates
         self.met += other.met
         for name in ("carried", "dual", "square", "short_square", "losses", "crowd"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -22,9 +22,9 @@ import numpy as np
 
 from streamsvm.compute.random import lots, smallest
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.kernel.iterations import Walk
-from streamsvm.solvers.kernel.kernel_cache import Columns
-from streamsvm.solvers.kernel.sampled_iterations import SampledWalk
+from streamsvm.solvers.kernel.iterations import Iterations
+from streamsvm.solvers.kernel.kernel_cache import KernelCache
+from streamsvm.solvers.kernel.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.simplex import OnSimplex
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, late
@@ -64,8 +64,8 @@ class FrankWolfe(OnSimplex):
         return method(state, pool, target)
 
     def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        columns = Columns(pool, state.form, max(self.cache // (4 * pool.size), 2))
-        walk = Walk(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
+        columns = KernelCache(pool, state.form, max(self.cache // (4 * pool.size), 2))
+        walk = Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
         for _ in range(self.iterations):
             gap = walk.gap()
             state.watch(walk, gap)
@@ -78,7 +78,7 @@ class FrankWolfe(OnSimplex):
 
     def _randomised(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
-        walk = SampledWalk(pool, state.form, self.variant, self.step == "open", state.iterations)
+        walk = SampledIterations(pool, state.form, self.variant, self.step == "open", state.iterations)
         agreed, gap, begun = 0, np.inf, walk.count
         whole, asked = pool.size >= state.problem.rows, Target(target.epsilon, target.relative)
         for _ in range(self.iterations if whole else min(self.iterations, DRAWS * pool.size // self.sample + 1)):

@@ -22,7 +22,7 @@ from streamsvm.compute.passes.simplex import (
     toward_value,
 )
 from streamsvm.rows import Float64
-from streamsvm.solvers.kernel.kernel_cache import Columns
+from streamsvm.solvers.kernel.kernel_cache import KernelCache
 from streamsvm.tags import saved_as
 
 RESUM = 256
@@ -31,12 +31,12 @@ RESUM = 256
 
 @saved_as("simplex.iterations")
 @dataclass(slots=True)
-class Walk:
+class Iterations:
     """a, g = Ka, f. ``before`` and ``g_before`` are PARTAN's: the iterate before a and its gradient."""
 
     a: Float64
     g: Float64
-    columns: Columns
+    columns: KernelCache
     variant: str
     open_step: bool = False
     count: int = 0

@@ -15,12 +15,12 @@ from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
 BATCH = 8
-"""Columns computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
+"""KernelCache computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
 
 
 @saved_as("kernel.columns")
 @dataclass(slots=True)
-class Columns:
+class KernelCache:
     """Column i is z_i z (k(., x_i) + constant) + ridge_i e_i, float32 (m,). The least recently used one goes first."""
 
     pool: Pool

@@ -33,7 +33,7 @@ FRESH = 128
 
 @saved_as("simplex.sampled_iterations")
 @dataclass(slots=True)
-class SampledWalk:
+class SampledIterations:
     """``members``: the pool's rows that have or had weight, with a and PARTAN's iterate before it, in the same order."""
 
     pool: Pool

@@ -31,7 +31,7 @@ from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.compute.random import lots, smallest
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Float64, Int64, Rows
-from streamsvm.solvers.kernel.candidates import Offers
+from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import bytes_for, short_values, shortened
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
@@ -88,9 +88,9 @@ class OnSimplex(ABC):
 
     def start(self, problem: Problem) -> SimplexState:
         form = Form(problem.kernel, problem.columns, problem.bias**2)
-        return SimplexState(problem, form, Offers(int(min(self.pool, self.first))))
+        return SimplexState(problem, form, Candidates(int(min(self.pool, self.first))))
 
-    def foresee(self, states: list[SimplexState], X: Rows) -> None:
+    def prepare_shared(self, states: list[SimplexState], X: Rows) -> None:
         """Evaluate the kernel once for all problems that are about to visit the same rows."""
         known = [(state, state.support) for state in states if state.support is not None]
         supports = [support for _, support in known]
@@ -104,7 +104,7 @@ class OnSimplex(ABC):
         self._measure(state, block, rows, f)
         if not state.certifying and state.short is None:
             fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
-            state.offers.add(rows, fresh, partial(self.choose, state))
+            state.candidates.add(rows, fresh, partial(self.choose, state))
 
     def _derive(self, state: SimplexState, block: Block) -> tuple[Pool, Float64]:
         """The block's rows with a and g, and their decision values at a."""
@@ -147,7 +147,7 @@ class OnSimplex(ABC):
         """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
         return smallest(lots(index, 0) if state.support is None else -v, count)
 
-    def until(self, state: SimplexState, moment: float) -> None:
+    def set_deadline(self, state: SimplexState, moment: float) -> None:
         state.until = moment
 
     def finish(self, state: SimplexState) -> Certificate:
@@ -158,7 +158,7 @@ class OnSimplex(ABC):
             self._work(state)
         elif state.short is None and self._shorten(state):
             certificate = replace(certificate, exact=False)
-        state.certifying, state.offers.parts = False, []
+        state.certifying, state.candidates.parts = False, []
         state.square = state.ridge = state.short_square = state.losses[0] = 0.0
         state.lowest = np.inf
         return certificate
@@ -193,7 +193,7 @@ class OnSimplex(ABC):
 
     def _work(self, state: SimplexState) -> None:
         """Make the pool of the support and of what was offered, improve it, keep what has weight."""
-        fresh = state.offers.taken(partial(self.choose, state))
+        fresh = state.candidates.taken(partial(self.choose, state))
         pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
         if state.support is None:
             self.begin(state, pool)
@@ -204,7 +204,7 @@ class OnSimplex(ABC):
             state.seen, state.f = self.improve(state, pool, target)
             state.stopped = 0.0 < STALLED * before <= state.f
         state.support = select(pool, np.flatnonzero(pool.x > 0.0))
-        state.offers.room = min(2 * state.offers.room, self.pool)
+        state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
         state.note(state.seen, state.f, state.support.size)
 
     def _target(self, state: SimplexState, pool: Pool) -> Target:
@@ -238,7 +238,7 @@ class OnSimplex(ABC):
         """Add up what each worker found; their rows are disjoint and their a is the same."""
         first = states[0]
         for other in states[1:]:
-            first.offers.parts += other.offers.parts
+            first.candidates.parts += other.candidates.parts
             first.square += other.square
             first.ridge += other.ridge
             first.short_square += other.short_square

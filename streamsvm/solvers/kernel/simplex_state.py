@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from streamsvm.rows import Float64
-from streamsvm.solvers.kernel.candidates import Offers
+from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
@@ -58,7 +58,7 @@ class SimplexState:
 
     problem: Problem
     form: Form
-    offers: Offers
+    candidates: Candidates
     support: Pool | None = None
     square: float = 0.0
     """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""

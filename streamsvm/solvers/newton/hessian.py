@@ -1,4 +1,4 @@
-"""Newton steps where the Hessian is diag(diagonal) + X' diag(bends) X, at one point after another of the same rows X.
+"""Newton steps where the Hessian is diag(diagonal) + X' diag(second_derivatives) X, at one point after another of the same rows X.
 
 Losses bend by pieces: from point to point most rows bend as before, and only those that do not are brought into the
 matrix, or taken out of it. Where it would be too large, conjugate gradients meet it in products only.
@@ -34,11 +34,11 @@ class Hessian:
         self._gram: Any = None
         self._moved = 0.0
 
-    def step(self, bends: Float64, gradient: Float64) -> Float64:
+    def step(self, second_derivatives: Float64, gradient: Float64) -> Float64:
         """-Hessian^-1 gradient (p,), where rows bend so (n,)."""
         if not self._explicit:
-            return conjugate_gradients(self._X, bends, self._diagonal, -gradient, self._columns)
-        self._update(bends)
+            return conjugate_gradients(self._X, second_derivatives, self._diagonal, -gradient, self._columns)
+        self._update(second_derivatives)
         try:
             factor = scipy.linalg.cho_factor(self._matrix(), overwrite_a=True)
             step: Float64 = scipy.linalg.cho_solve(factor, -gradient)
@@ -47,19 +47,19 @@ class Hessian:
             step = vectors @ ((vectors.T @ -gradient) / np.maximum(values, 1.0))
         return step
 
-    def _update(self, bends: Float64) -> None:
-        """``_gram`` is X' diag(bends) X from here on."""
-        change = bends - self._bends if self._gram is not None else bends
+    def _update(self, second_derivatives: Float64) -> None:
+        """``_gram`` is X' diag(second_derivatives) X from here on."""
+        change = second_derivatives - self._bends if self._gram is not None else second_derivatives
         moved = self._moved + float(np.abs(change).sum())
-        anew = self._gram is None or moved > STALE * float(bends.sum())
-        if anew or np.count_nonzero(change) >= np.count_nonzero(bends):
+        anew = self._gram is None or moved > STALE * float(second_derivatives.sum())
+        if anew or np.count_nonzero(change) >= np.count_nonzero(second_derivatives):
             self._gram, self._moved = None, 0.0  # before, to make room
-            self._gram = operators.gram(self._X, bends, self._columns)
+            self._gram = operators.gram(self._X, second_derivatives, self._columns)
         else:
             self._gram += operators.gram(self._X, np.maximum(change, 0.0), self._columns)
             self._gram -= operators.gram(self._X, np.maximum(-change, 0.0), self._columns)
             self._moved = moved
-        self._bends = bends
+        self._bends = second_derivatives
 
     def _matrix(self) -> Float64:
         """A copy that may be overwritten, with columns in sequence as the factorisation takes them: it is symmetric."""
@@ -78,10 +78,12 @@ def matrix_bytes(components: int) -> int:
     return 16 * components * components + operators.gram_bytes(components)
 
 
-def conjugate_gradients(X: Rows, bends: Float64, diagonal: Float64, right: Float64, columns: int) -> Float64:
-    """Solves (diag(diagonal) + X' diag(bends) X) x = right, to a hundredth, scaled by the matrix's own diagonal."""
-    chosen = bends > 0.0
-    rows, weights = row_where(X, chosen), bends[chosen]
+def conjugate_gradients(
+    X: Rows, second_derivatives: Float64, diagonal: Float64, right: Float64, columns: int
+) -> Float64:
+    """Solves (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own diagonal."""
+    chosen = second_derivatives > 0.0
+    rows, weights = row_where(X, chosen), second_derivatives[chosen]
     scale = 1.0 / (diagonal + squares(rows, weights, columns))
     x, residual = np.zeros_like(right), right.copy()
     z = scale * residual

@@ -16,8 +16,8 @@ from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import Hessian
 from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.newton.surrogate import Look, Model, model_at
-from streamsvm.solvers.point_evaluation import Found
+from streamsvm.solvers.newton.surrogate import Look, Surrogate, model_at
+from streamsvm.solvers.point_evaluation import PointEvaluation
 from streamsvm.types import Problem
 
 ITERATIONS = 40
@@ -37,7 +37,7 @@ TRIED = 6
 class Descent:
     """Of one model, whose brake is set."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Surrogate) -> None:
         self._model = model
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.brake)
 
@@ -47,7 +47,7 @@ class Descent:
         for _ in range(ITERATIONS):
             here = model.look(smooth, w)
             value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
-            step = self._hessian.step(here.bends, gradient)
+            step = self._hessian.step(here.second_derivatives, gradient)
             promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
             if promise <= (CRUDE if crude else DECREMENT * tolerance) * abs(value) and (
                 crude or norm <= SHARP * tolerance * abs(value)
@@ -75,13 +75,13 @@ class Descent:
         return w, mu
 
 
-def smoothing_of(model: Model, smooth: Any, w: Float64) -> float:
+def smoothing_of(model: Surrogate, smooth: Any, w: Float64) -> float:
     """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
     found = model.look(smooth, w)
     return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
 
-def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: Found, w: Float64) -> float:
+def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: PointEvaluation, w: Float64) -> float:
     """The dual value when the sample's a_i are solved for, all others being what they are at w."""
     model = model_at(problem, sample, sample.s.astype(np.float64), w)
     before = model.look(smooth, w)
@@ -91,7 +91,7 @@ def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: Found, w
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 
 
-def _length(model: Model, smooth: Any, here: Look, w: Float64, step: Float64) -> float:
+def _length(model: Surrogate, smooth: Any, here: Look, w: Float64, step: Float64) -> float:
     """The first of LENGTHS after which the model rises again; 0 where none lowers it."""
     y, C = model.sample.y, model.problem.C
     df = operators.margins(model.sample.X, step)

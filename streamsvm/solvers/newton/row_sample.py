@@ -104,7 +104,7 @@ class _Part(NamedTuple):
 
 @saved_as("newton.sampler")
 @dataclass(slots=True)
-class Sketch:
+class PrioritySampler:
     """``threshold``: keys from here on are out, and count for the probabilities only."""
 
     limit: int
@@ -138,7 +138,7 @@ class Sketch:
         if self.held > SPARE * self.limit:
             self._throw_out()
 
-    def merge(self, other: Sketch) -> None:
+    def merge(self, other: PrioritySampler) -> None:
         self.threshold = min(self.threshold, other.threshold)
         self.parts = self.parts + other.parts
         self.held += other.held

@@ -30,10 +30,10 @@ from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.inner_solver import polished_dual
-from streamsvm.solvers.newton.row_sample import Sample, Sketch, least_rows, sample_rows, usual_rows
+from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample, least_rows, sample_rows, usual_rows
 from streamsvm.solvers.newton.surrogate import model_at
-from streamsvm.solvers.newton.trust_region import Guide, first_brake, first_mu
-from streamsvm.solvers.point_evaluation import Evaluation, Found, Witness
+from streamsvm.solvers.newton.trust_region import TrustRegion, first_brake, first_mu
+from streamsvm.solvers.point_evaluation import DualPoint, Evaluation, PointEvaluation
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
@@ -52,11 +52,11 @@ class NewtonState:
     point: Float64
     mu: float
     evaluation: Evaluation
-    sketch: Sketch
+    sampler: PrioritySampler
     squares: Float64
     """sum_i s_i x_ij^2 (columns + 1,)."""
     best: Float64
-    guide: Guide | None = None
+    trust_region: TrustRegion | None = None
     """What led to ``point``."""
     whole: bool = False
     """Whether its model is made of all rows; they are not gathered again, but their margins are."""
@@ -65,7 +65,7 @@ class NewtonState:
     primal: float = np.inf
     dual: float = -np.inf
     passes: int = 0
-    witness: Witness | None = None
+    dual_point: DualPoint | None = None
     """Of ``dual``, as long as that was not polished."""
 
     @property
@@ -81,8 +81,8 @@ class Newton:
     """None: as many as ``sample_rows`` says."""
     narrowing: float = 0.24
     polish: bool = True
-    """Whether the dual point may be bettered in memory; without, it stays a function of some weights: its witness."""
-    at_home: ClassVar[tuple[str, ...]] = ("guide", "witness")
+    """Whether the dual point may be bettered in memory; without, it stays a function of some weights: its dual_point."""
+    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
@@ -117,23 +117,23 @@ class Newton:
         if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
             raise UsageError("solver 'newton' knows the hinge with margin 1 only", hint="use --solver dcd")
         p, point = problem.columns + 1, problem.first_weights()
-        sketch = Sketch(sample_rows(self.sample, problem))
-        return NewtonState(problem, point, first_mu(problem), Evaluation(p), sketch, np.zeros(p), point.copy())
+        sampler = PrioritySampler(sample_rows(self.sample, problem))
+        return NewtonState(problem, point, first_mu(problem), Evaluation(p), sampler, np.zeros(p), point.copy())
 
     def visit(self, state: NewtonState, block: Block) -> None:
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         if state.whole:
             state.margins.append((block.start, f))
         else:
-            state.sketch.add(block, f, self._scores(state, block, f))
+            state.sampler.add(block, f, self._scores(state, block, f))
 
-    def bound(self, state: NewtonState) -> float:
+    def sample_bound(self, state: NewtonState) -> float:
         """Of the sample's keys."""
-        return state.sketch.bound()
+        return state.sampler.bound()
 
-    def spare(self, state: NewtonState, bound: float) -> None:
+    def set_bound(self, state: NewtonState, bound: float) -> None:
         """Rows of keys beyond the bound are not even taken up."""
-        state.sketch.threshold = min(state.sketch.threshold, bound)
+        state.sampler.threshold = min(state.sampler.threshold, bound)
 
     def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
         problem, factored = state.problem, isinstance(block.X, operators.Factored)
@@ -157,43 +157,43 @@ class Newton:
         if found.primal < state.primal:
             state.primal, state.best = found.primal, state.point
         if found.dual > state.dual:
-            state.dual, state.witness = found.dual, Witness(state.point, state.mu, found.scale)
-        facts = {"mu": state.mu, "brake": state.guide.brake if state.guide else 0.0}
+            state.dual, state.dual_point = found.dual, DualPoint(state.point, state.mu, found.scale)
+        facts = {"mu": state.mu, "brake": state.trust_region.brake if state.trust_region else 0.0}
         if not self._done(state):
             self._advance(state, found)
         state.evaluation.clear()
-        state.sketch.clear()
+        state.sampler.clear()
         state.margins = []
         return Certificate(state.primal, state.dual, facts=facts)
 
     def _done(self, state: NewtonState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
 
-    def _advance(self, state: NewtonState, found: Found) -> None:
+    def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
         """Judge the model that led here, make a better one, and go where it says."""
-        if state.guide is not None and not state.guide.judge(found):
-            self._go(state, state.guide)
+        if state.trust_region is not None and not state.trust_region.judge(found):
+            self._go(state, state.trust_region)
             return
         sample = self._sample(state)
         if sample is None:
             return
-        state.guide = self._guide(state, found, sample)
+        state.trust_region = self._guide(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
         if self.polish and near and not sample.complete:
             state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
             if self._done(state):
                 return
-        self._go(state, state.guide)
+        self._go(state, state.trust_region)
 
     def _sample(self, state: NewtonState) -> Sample | None:
         """Of the rows of this pass, or the one of all rows there was before."""
-        if state.whole and state.guide is not None:
-            return state.guide.model.sample.seen_again(state.margins)
-        sample = state.sketch.sample()
+        if state.whole and state.trust_region is not None:
+            return state.trust_region.model.sample.seen_again(state.margins)
+        sample = state.sampler.sample()
         state.whole = sample is not None and sample.complete
         return sample
 
-    def _guide(self, state: NewtonState, found: Found, sample: Sample) -> Guide:
+    def _guide(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
         """A model around the point that was just looked at."""
         problem, w, factor = state.problem, state.point, sample.s / sample.probability
         model = model_at(problem, sample, factor, w)
@@ -201,14 +201,14 @@ class Newton:
             state.squares = squares(sample.X, factor, problem.columns)
         if state.passes > 1 or problem.warm is not None:
             model.shift = model.pull(model.look(state.smooth, w)) - found.v
-        brake = state.guide.brake if state.guide else first_brake(sample, len(w))
-        return Guide(model, state.mu, found.value, brake)
+        brake = state.trust_region.brake if state.trust_region else first_brake(sample, len(w))
+        return TrustRegion(model, state.mu, found.value, brake)
 
-    def _go(self, state: NewtonState, guide: Guide) -> None:
+    def _go(self, state: NewtonState, trust_region: TrustRegion) -> None:
         if state.passes == 1 and state.problem.warm is None:
-            state.point, state.mu = guide.begin(state.primal)
+            state.point, state.mu = trust_region.begin(state.primal)
         else:
-            state.point, state.mu = guide.lead(state.primal, self.narrowing, state.squares)
+            state.point, state.mu = trust_region.lead(state.primal, self.narrowing, state.squares)
 
     def certify(self, state: NewtonState) -> None:
         """Every pass is an exact evaluation."""
@@ -218,7 +218,7 @@ class Newton:
         first = states[0]
         for other in states[1:]:
             first.evaluation.merge(other.evaluation)
-            first.sketch.merge(other.sketch)
+            first.sampler.merge(other.sampler)
             first.margins = first.margins + other.margins
             if first.passes == 0:
                 first.squares = first.squares + other.squares
@@ -228,10 +228,10 @@ class Newton:
         """Where the model led; not evaluated yet."""
         return state.point.copy()
 
-    def witness(self, state: NewtonState) -> Witness:
+    def dual_point(self, state: NewtonState) -> DualPoint:
         """Where the dual point of the certificate is read off; there is one after a pass without polish."""
-        assert state.witness is not None
-        return state.witness
+        assert state.dual_point is not None
+        return state.dual_point
 
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)

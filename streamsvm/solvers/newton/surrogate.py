@@ -34,13 +34,13 @@ class Look(NamedTuple):
 
     sums: Sums
     slopes: Float64
-    bends: Float64
+    second_derivatives: Float64
     f: Float64
 
 
 @saved_as("newton.model")
 @dataclass(slots=True)
-class Model:
+class Surrogate:
     """See above; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""
 
     problem: Problem
@@ -53,18 +53,20 @@ class Model:
 
     def look(self, smooth: Any, w: Float64) -> Look:
         problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
-        slopes, bends = np.empty(len(f)), np.empty(len(f))
-        sums = slopes_pass(self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, bends)
-        return Look(Sums(*sums), slopes, bends, f)
+        slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
+        sums = slopes_pass(
+            self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, second_derivatives
+        )
+        return Look(Sums(*sums), slopes, second_derivatives, f)
 
     def pull(self, look: Look) -> Float64:
         """V (p,) = X' slopes."""
         return operators.adjoint(self.sample.X, look.slopes, self.problem.columns)
 
-    def thinned(self, step: int) -> Model:
+    def thinned(self, step: int) -> Surrogate:
         """Every ``step``-th row, standing for that many."""
         sample, factor = self.sample.every(step), step * self.factor[::step]
-        return Model(self.problem, sample, factor, self.center, self.shift, self.brake, self.offset[::step])
+        return Surrogate(self.problem, sample, factor, self.center, self.shift, self.brake, self.offset[::step])
 
     def outer(self, w: Float64) -> float:
         """What of M(w) is not a sum over rows."""
@@ -79,7 +81,7 @@ class Model:
         return w + self.shift + self.brake * (w - self.center) - self.pull(look)
 
 
-def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Model:
+def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
     """Without shift and brake; the sample is of a pass at ``center``."""
     zero = np.zeros_like(center)
-    return Model(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))
+    return Surrogate(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))

@@ -17,8 +17,8 @@ from streamsvm.losses import Hinge, rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.inner_solver import Descent
 from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.newton.surrogate import Model
-from streamsvm.solvers.point_evaluation import Found
+from streamsvm.solvers.newton.surrogate import Surrogate
+from streamsvm.solvers.point_evaluation import PointEvaluation
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
@@ -40,10 +40,10 @@ NEGLIGIBLE = 1e-5
 
 @saved_as("newton.trust_region")
 @dataclass(slots=True)
-class Guide:
+class TrustRegion:
     """A model, what it was made at, and what it promised of the point it led to."""
 
-    model: Model
+    model: Surrogate
     mu: float
     """At its centre."""
     value: float
@@ -54,7 +54,7 @@ class Guide:
     promised: float = 0.0
     """Decrease from there."""
 
-    def judge(self, found: Found) -> bool:
+    def judge(self, found: PointEvaluation) -> bool:
         """Whether the step was worth taking; sets the brake by what it was worth."""
         if self.promised <= NEGLIGIBLE * abs(found.value) or self.model.sample.complete:
             return True  # of all rows nothing was estimated: a model that is off by rounding is better made anew

@@ -40,10 +40,10 @@ from streamsvm.compute.passes.steps import Batches, Objective
 from streamsvm.compute.random import shuffle
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
-    Evidence,
+    AveragedCertificate,
+    averaged_certificate_for,
     certificate_of,
     evaluate,
-    evidence_for,
     merged,
     take_pass,
 )
@@ -72,7 +72,7 @@ class ASSGState:
     total: Float64
     """Sum of ``samples`` values of w in the stage under way."""
     v: Float64
-    evidence: Evidence
+    averaged: AveragedCertificate
     samples: float = 0.0
     linear: float = 0.0
     quadratic: float = 0.0
@@ -113,11 +113,11 @@ class ASSG:
 
     def start(self, problem: Problem) -> ASSGState:
         zero = np.zeros(problem.columns + 1)
-        return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), evidence_for(problem))
+        return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
 
     def visit(self, state: ASSGState, block: Block) -> None:
-        evaluate(state.evidence, block)
-        if state.evidence.ending:
+        evaluate(state.averaged, block)
+        if state.averaged.ending:
             return
         if state.length == 0.0:
             self._begin(state, block)
@@ -201,28 +201,28 @@ class ASSG:
     # -- the end of a pass ---------------------------------------------------------------------------------------------
 
     def finish(self, state: ASSGState) -> Certificate:
-        evidence, C = state.evidence, state.problem.C
-        if evidence.ending:
-            return certificate_of(evidence, evidence.primal)
-        evidence.passes += 1
-        take_pass(evidence, C * state.v, C * state.linear, C * state.quadratic)
-        certificate = certificate_of(evidence, 0.5 * float(state.w @ state.w) + C * state.losses)
+        averaged, C = state.averaged, state.problem.C
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
+        take_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
+        certificate = certificate_of(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
         half_done = state.left < 0.5 * state.length and state.samples > 0.0
-        evidence.candidate[:] = state.total / state.samples if half_done else state.centre
+        averaged.candidate[:] = state.total / state.samples if half_done else state.centre
         state.v[:] = 0.0
         state.linear = state.quadratic = state.losses = 0.0
         return certificate
 
     def certify(self, state: ASSGState) -> None:
-        state.evidence.certifying = state.evidence.ending = True
+        state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[ASSGState]) -> ASSGState:
         values = {name: sum(getattr(s, name) for s in states) / len(states) for name in STAGE}
         values |= {name: sum(getattr(s, name) for s in states) for name in SUMS}
-        return replace(states[0], evidence=merged([s.evidence for s in states]), **values)
+        return replace(states[0], averaged=merged([s.averaged for s in states]), **values)
 
     def candidate(self, state: ASSGState) -> Float64:
-        return state.evidence.candidate.copy()
+        return state.averaged.candidate.copy()
 
     def solution(self, state: ASSGState) -> LinearSolution:
-        return LinearSolution(state.evidence.best.copy(), state.problem.bias)
+        return LinearSolution(state.averaged.best.copy(), state.problem.bias)

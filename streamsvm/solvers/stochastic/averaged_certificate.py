@@ -40,7 +40,7 @@ RAMP = 0.1
 
 @saved_as("averaged.certificate")
 @dataclass(slots=True)
-class Evidence:
+class AveragedCertificate:
     """Arrays (columns + 1,) float64; sums are those of the pass under way."""
 
     problem: Problem
@@ -62,10 +62,10 @@ class Evidence:
     """Whether this pass does nothing else."""
 
 
-def evidence_for(problem: Problem) -> Evidence:
+def averaged_certificate_for(problem: Problem) -> AveragedCertificate:
     """Nothing but w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
     zero = np.zeros(problem.columns + 1)
-    return Evidence(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
+    return AveragedCertificate(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
 
 
 def share_of(passes: int) -> float:
@@ -73,11 +73,11 @@ def share_of(passes: int) -> float:
     return (DECAY + 1) / (passes + DECAY)
 
 
-def evaluate(evidence: Evidence, block: Block) -> None:
+def evaluate(averaged: AveragedCertificate, block: Block) -> None:
     """Add a block's exact losses of the candidate, if that is what the pass is for."""
-    if evidence.certifying:
-        p = evidence.problem
-        evidence.losses += loss_sum(block.X, block.y, block.s, evidence.candidate, p.C, p.loss)
+    if averaged.certifying:
+        p = averaged.problem
+        averaged.losses += loss_sum(block.X, block.y, block.s, averaged.candidate, p.C, p.loss)
 
 
 def rounded(loss: Any) -> Any:
@@ -85,60 +85,60 @@ def rounded(loss: Any) -> Any:
     return loss if loss.curvature(1.0) > 0.0 else Huber(RAMP)
 
 
-def evaluate_slopes(evidence: Evidence, block: Block) -> None:
+def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
     """The same, and a dual point from the slopes at the candidate: for passes that do not meet every row once."""
-    if not evidence.certifying:
+    if not averaged.certifying:
         return
-    p = evidence.problem
+    p = averaged.problem
     cost = RowLoss(p.C, p.loss, rounded(p.loss))
-    losses, linear, quadratic = certify_pass(block.labelled, evidence.candidate, cost, evidence.v)
-    evidence.losses += losses
-    evidence.linear += linear
-    evidence.quadratic += quadratic
+    losses, linear, quadratic = certify_pass(block.labelled, averaged.candidate, cost, averaged.v)
+    averaged.losses += losses
+    averaged.linear += linear
+    averaged.quadratic += quadratic
 
 
-def take_slopes(evidence: Evidence) -> None:
+def take_slopes(averaged: AveragedCertificate) -> None:
     """Bound the optimum by what ``evaluate_slopes`` summed, and forget the sums."""
-    raise_dual(evidence, evidence.v, evidence.linear, evidence.quadratic)
-    evidence.v[:] = 0.0
-    evidence.linear = evidence.quadratic = 0.0
+    raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
+    averaged.v[:] = 0.0
+    averaged.linear = averaged.quadratic = 0.0
 
 
-def take_pass(evidence: Evidence, v: Float64, linear: float, quadratic: float) -> None:
+def take_pass(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
     """Bound the optimum by the mean over passes, this one's sums included."""
-    share = share_of(evidence.passes)
-    evidence.v += share * (v - evidence.v)
-    evidence.linear += share * (linear - evidence.linear)
-    evidence.quadratic += share * (quadratic - evidence.quadratic)
-    raise_dual(evidence, evidence.v, evidence.linear, evidence.quadratic)
+    share = share_of(averaged.passes)
+    averaged.v += share * (v - averaged.v)
+    averaged.linear += share * (linear - averaged.linear)
+    averaged.quadratic += share * (quadratic - averaged.quadratic)
+    raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
 
 
-def raise_dual(evidence: Evidence, v: Float64, linear: float, quadratic: float) -> None:
+def raise_dual(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
     """Keep the value of a dual point, best scaled, if it is the largest so far."""
-    value = scaled_dual(evidence.problem.loss, linear, quadratic, float(v @ v))
-    evidence.dual = max(evidence.dual, value)
+    value = scaled_dual(averaged.problem.loss, linear, quadratic, float(v @ v))
+    averaged.dual = max(averaged.dual, value)
 
 
-def certificate_of(evidence: Evidence, estimate: float) -> Certificate:
+def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificate:
     """Close the pass: the exact certificate if there is one, and whether the next pass is to give one.
 
     ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
     """
-    certificate = Certificate(estimate, evidence.dual, exact=False)
-    due = certificate.gap <= TRIAL * evidence.problem.tolerance
-    if evidence.certifying:
-        primal = 0.5 * float(evidence.candidate @ evidence.candidate) + evidence.losses
-        if primal < evidence.primal:
-            evidence.primal = primal
-            evidence.best[:] = evidence.candidate
-        certificate = Certificate(evidence.primal, evidence.dual)
-        evidence.next_trial = evidence.passes * min(DISTANCE, certificate.gap / evidence.problem.tolerance)
-    evidence.losses = 0.0
-    evidence.certifying = due or evidence.passes + 1 >= evidence.next_trial
+    certificate = Certificate(estimate, averaged.dual, exact=False)
+    due = certificate.gap <= TRIAL * averaged.problem.tolerance
+    if averaged.certifying:
+        primal = 0.5 * float(averaged.candidate @ averaged.candidate) + averaged.losses
+        if primal < averaged.primal:
+            averaged.primal = primal
+            averaged.best[:] = averaged.candidate
+        certificate = Certificate(averaged.primal, averaged.dual)
+        averaged.next_trial = averaged.passes * min(DISTANCE, certificate.gap / averaged.problem.tolerance)
+    averaged.losses = 0.0
+    averaged.certifying = due or averaged.passes + 1 >= averaged.next_trial
     return certificate
 
 
-def merged(parts: list[Evidence], *, slopes: bool = False) -> Evidence:
+def merged(parts: list[AveragedCertificate], *, slopes: bool = False) -> AveragedCertificate:
     """One of several copies that each saw some of the rows of a pass: the sums added up, ``slopes``' too if asked."""
     whole = replace(parts[0], losses=sum(part.losses for part in parts))
     if slopes:

@@ -30,10 +30,10 @@ from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.steps import Batches, Objective
 from streamsvm.rows import Float64
 from streamsvm.solvers.stochastic.averaged_certificate import (
-    Evidence,
+    AveragedCertificate,
+    averaged_certificate_for,
     certificate_of,
     evaluate,
-    evidence_for,
     merged,
     raise_dual,
     share_of,
@@ -59,7 +59,7 @@ class PegasosState:
     """What is left in a of the warm start, which is no sum of gradients."""
     total: Float64
     """Sum of ``samples`` values of w."""
-    evidence: Evidence
+    averaged: AveragedCertificate
     t: int = 0
     t_before: int = 0
     offset: float = 0.0
@@ -96,11 +96,11 @@ class Pegasos:
 
     def start(self, problem: Problem) -> PegasosState:
         zero = np.zeros(problem.columns + 1)
-        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), evidence_for(problem))
+        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
 
     def visit(self, state: PegasosState, block: Block) -> None:
-        evaluate(state.evidence, block)
-        if state.evidence.ending:
+        evaluate(state.averaged, block)
+        if state.averaged.ending:
             return
         p, rows = state.problem, len(block.order)
         state.weight += float(block.s.sum(dtype=np.float64))
@@ -150,21 +150,21 @@ class Pegasos:
         state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
 
     def finish(self, state: PegasosState) -> Certificate:
-        evidence, p = state.evidence, state.problem
-        if evidence.ending:
-            return certificate_of(evidence, evidence.primal)
-        evidence.passes += 1
+        averaged, p = state.averaged, state.problem
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
         time, shown = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
         w, quadratic = state.a / time, state.quadratic_before + state.quadratic
-        raise_dual(evidence, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
-        take_pass(evidence, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
-        certificate = certificate_of(evidence, 0.5 * float(w @ w) + p.C * state.losses)
+        raise_dual(averaged, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
+        take_pass(averaged, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
+        certificate = certificate_of(averaged, 0.5 * float(w @ w) + p.C * state.losses)
         self._average(state, w)
         self._reset(state)
         return certificate
 
     def _average(self, state: PegasosState, w: Float64) -> None:
-        candidate, passes = state.evidence.candidate, state.evidence.passes
+        candidate, passes = state.averaged.candidate, state.averaged.passes
         if self.averaging == "none":
             candidate[:] = w
         else:
@@ -180,7 +180,7 @@ class Pegasos:
         state.linear = state.quadratic = state.losses = state.samples = 0.0
 
     def certify(self, state: PegasosState) -> None:
-        state.evidence.certifying = state.evidence.ending = True
+        state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[PegasosState]) -> PegasosState:
         first, others = states[0], states[1:]
@@ -195,7 +195,7 @@ class Pegasos:
             before=before,
             origin=origin,
             total=sum((s.total for s in others), first.total),
-            evidence=merged([s.evidence for s in states]),
+            averaged=merged([s.averaged for s in states]),
             t=first.t_before + sum(s.t - s.t_before for s in states),
             offset=max(s.offset for s in states),
             samples=sum(s.samples for s in states),
@@ -209,10 +209,10 @@ class Pegasos:
         )
 
     def candidate(self, state: PegasosState) -> Float64:
-        return state.evidence.candidate.copy()
+        return state.averaged.candidate.copy()
 
     def solution(self, state: PegasosState) -> LinearSolution:
-        return LinearSolution(state.evidence.best.copy(), state.problem.bias)
+        return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 
 def largest_pull(loss: Any) -> float:

@@ -32,11 +32,11 @@ import numpy as np
 from streamsvm.compute.passes.sgd import sgd_pass
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
-    Evidence,
+    AveragedCertificate,
+    averaged_certificate_for,
     certificate_of,
     evaluate,
     evaluate_slopes,
-    evidence_for,
     merged,
     raise_dual,
     share_of,
@@ -61,7 +61,7 @@ class SGDState:
     """a at the start of the pass."""
     total: Float64
     """Sum of ``samples`` values of w."""
-    evidence: Evidence
+    averaged: AveragedCertificate
     origin: Float64
     """a of the warm start, which is no sum of updates."""
     t: int = 0
@@ -96,12 +96,12 @@ class SGD:
     def start(self, problem: Problem) -> SGDState:
         t = 0 if problem.warm is None else problem.rows
         a = problem.first_weights() * (t / (problem.C * problem.rows))
-        before, total, evidence = a.copy(), np.zeros_like(a), evidence_for(problem)
-        return SGDState(problem, a, before, total, evidence, a.copy(), t, t_before=t, t_origin=t)
+        before, total, averaged = a.copy(), np.zeros_like(a), averaged_certificate_for(problem)
+        return SGDState(problem, a, before, total, averaged, a.copy(), t, t_before=t, t_origin=t)
 
     def visit(self, state: SGDState, block: Block) -> None:
-        (evaluate_slopes if self.variant == "r" else evaluate)(state.evidence, block)
-        if state.evidence.ending:
+        (evaluate_slopes if self.variant == "r" else evaluate)(state.averaged, block)
+        if state.averaged.ending:
             return
         if self.variant == "r":
             rows = len(block.order)
@@ -120,17 +120,17 @@ class SGD:
         state.samples += 1
 
     def finish(self, state: SGDState) -> Certificate:
-        evidence, p, lam = state.evidence, state.problem, state.lam
-        if self.variant == "r" and evidence.certifying:
-            take_slopes(evidence)
-        if evidence.ending:
-            return certificate_of(evidence, evidence.primal)
-        evidence.passes += 1
+        averaged, p, lam = state.averaged, state.problem, state.lam
+        if self.variant == "r" and averaged.certifying:
+            take_slopes(averaged)
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
         w = state.a / (lam * state.t)
         if self.variant != "r":
             self._bound(state)
-        certificate = certificate_of(evidence, 0.5 * float(w @ w) + p.C * state.losses)
-        evidence.candidate += share_of(evidence.passes) * (state.total / state.samples - evidence.candidate)
+        certificate = certificate_of(averaged, 0.5 * float(w @ w) + p.C * state.losses)
+        averaged.candidate += share_of(averaged.passes) * (state.total / state.samples - averaged.candidate)
         self._reset(state)
         return certificate
 
@@ -139,8 +139,8 @@ class SGD:
         p, lam = state.problem, state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.updated_before + state.updated
-        raise_dual(state.evidence, (state.a - state.origin) / all_shown, p.loss.margin * everything / all_shown, 0.0)
-        take_pass(state.evidence, (state.a - state.before) / shown, p.loss.margin * state.updated / shown, 0.0)
+        raise_dual(state.averaged, (state.a - state.origin) / all_shown, p.loss.margin * everything / all_shown, 0.0)
+        take_pass(state.averaged, (state.a - state.before) / shown, p.loss.margin * state.updated / shown, 0.0)
 
     def _reset(self, state: SGDState) -> None:
         state.before[:] = state.a
@@ -151,7 +151,7 @@ class SGD:
         state.samples = 0
 
     def certify(self, state: SGDState) -> None:
-        state.evidence.certifying = state.evidence.ending = True
+        state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[SGDState]) -> SGDState:
         first = states[0]
@@ -160,7 +160,7 @@ class SGD:
             first,
             a=first.a + moved,
             total=sum((s.total for s in states[1:]), first.total),
-            evidence=merged([s.evidence for s in states], slopes=self.variant == "r"),
+            averaged=merged([s.averaged for s in states], slopes=self.variant == "r"),
             t=first.t_before + sum(s.t - s.t_before for s in states),
             samples=sum(s.samples for s in states),
             updated=sum(s.updated for s in states),
@@ -168,7 +168,7 @@ class SGD:
         )
 
     def candidate(self, state: SGDState) -> Float64:
-        return state.evidence.candidate.copy()
+        return state.averaged.candidate.copy()
 
     def solution(self, state: SGDState) -> LinearSolution:
-        return LinearSolution(state.evidence.best.copy(), state.problem.bias)
+        return LinearSolution(state.averaged.best.copy(), state.problem.bias)

@@ -88,7 +88,7 @@ def _derived(q: Measured, smear: Float32) -> tuple[Float32, ...]:
 
 
 def _score(z: dict[str, Float32]) -> Float32:
-    """What the label depends on, g, of the standardised columns."""
+    """What the label depends on, g, of the standardized columns."""
     pt, met, m_ll, m_t2 = (z[name] for name in ("lepton_1_pt", "missing_energy", "m_ll", "m_t2"))
     cos_phi, delta_eta = z["cos_delta_phi"], z["delta_eta"]
     linear = 0.8 * met + 0.6 * m_t2 - 0.5 * m_ll - 0.4 * cos_phi + 0.3 * pt

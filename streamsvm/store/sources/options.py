@@ -16,7 +16,7 @@ DUPLICATES = ("error", "sum", "first", "last")
 MOST_BITS = 26
 COLUMN_BYTES = 6 << 10
 """Of memory for each column of a table: its name, its types, its builder and its values (measured with CSV: 5.8 KiB)."""
-UNSTATED = {"encoding", "room", "rejects"}
+UNSTATED = {"encoding", "memory_limit", "rejects"}
 """Fields nobody states."""
 
 
@@ -36,13 +36,13 @@ def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
         raise UsageError(f"{option} cannot be '{value}'", hint=f"choose from {', '.join(known)}")
 
 
-def check_width(name: str, columns: int, room: int | None) -> None:
+def check_width(name: str, columns: int, memory_limit: int | None) -> None:
     """Raise BudgetError for a table with more columns than there is memory to know them."""
     needed = columns * COLUMN_BYTES
-    if room is not None and needed > room:
+    if memory_limit is not None and needed > memory_limit:
         raise BudgetError(
-            f"{name} has {columns} columns: about {needed >> 20}MiB are needed for them, {room >> 20}MiB are left",
-            hint=f"give {(needed - room >> 20) + 1}MiB more with --memory, or store the table as npy, HDF5 or svmlight",
+            f"{name} has {columns} columns: about {needed >> 20}MiB are needed for them, {memory_limit >> 20}MiB are left",
+            hint=f"give {(needed - memory_limit >> 20) + 1}MiB more with --memory, or store the table as npy, HDF5 or svmlight",
         )
 
 
@@ -101,7 +101,7 @@ class SourceOptions:
     """CSV: values in quotes may hold line feeds."""
     memory: int | None = None
     """Bytes the process may use."""
-    room: int | None = field(default=None, compare=False)
+    memory_limit: int | None = field(default=None, compare=False)
     """Tables: bytes there are for knowing the columns; None asks nothing."""
     rejects: Rejects = field(default_factory=Rejects, compare=False)
     """Where lines that are left out are noted."""

@@ -56,7 +56,7 @@ class CSVSource:
         self._options = options
         self._heads = {path: _head(path) for path in paths}
         self._dialects = {path: dialect_of(str(path), head, options) for path, head in self._heads.items()}
-        check_width(str(paths[0]), len(self._dialects[paths[0]].names), options.room)
+        check_width(str(paths[0]), len(self._dialects[paths[0]].names), options.memory_limit)
         self._recorded = self._schema = self._plan(paths)
         if options.encoding is not None:
             self._dialects = {path: self._without_label(d) for path, d in self._dialects.items()}

@@ -35,9 +35,9 @@ class ParquetSource:
         self._paths = paths
         self._missing = options.missing != "error"
         for path in paths:
-            _check_footer(path, options.room)
+            _check_footer(path, options.memory_limit)
         types = _types(paths[0])
-        check_width(str(paths[0]), len(types), options.room)
+        check_width(str(paths[0]), len(types), options.memory_limit)
         for other in paths[1:]:
             same_columns(types, _types(other), (str(paths[0]), str(other)))
         if options.encoding is not None:
@@ -97,16 +97,16 @@ def _types(path: Path) -> dict[str, pa.DataType]:
         return {field.name: field.type for field in pq.read_schema(path)}
 
 
-def _check_footer(path: Path, room: int | None) -> None:
+def _check_footer(path: Path, memory_limit: int | None) -> None:
     """Raise BudgetError when there is no memory for the footer, which describes each column of each row group."""
     with open(path, "rb") as file:
         file.seek(-min(8, path.stat().st_size), os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
     needed = FOOTER_FACTOR * min(size, path.stat().st_size)
-    if room is not None and needed > room:
+    if memory_limit is not None and needed > memory_limit:
         found = f"the footer of {path} has {size} bytes: about {needed >> 20}MiB are needed to know its columns and row groups"
-        hint = f"write it with larger row groups, or give {(needed - room >> 20) + 1}MiB more with --memory"
-        raise BudgetError(f"{found}, {room >> 20}MiB are left", hint=hint)
+        hint = f"write it with larger row groups, or give {(needed - memory_limit >> 20) + 1}MiB more with --memory"
+        raise BudgetError(f"{found}, {memory_limit >> 20}MiB are left", hint=hint)
 
 
 def _rows(path: Path) -> int:
