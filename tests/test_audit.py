@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.fit.run import FitJob, fit
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from tests.arrays import csr_of, sparse_values

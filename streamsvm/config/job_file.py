@@ -37,21 +37,21 @@ class Step(NamedTuple):
 
 
 STEPS = {
-    "synth": Step("streamsvm.jobs.ingest.synth:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
+    "synth": Step("streamsvm.jobs.ingest.options:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
     "ingest": Step(
-        "streamsvm.jobs.ingest.run:IngestJob",
+        "streamsvm.jobs.ingest.options:IngestJob",
         "streamsvm.jobs.ingest.run:ingest",
         ("sources", "store"),
         "streamsvm.store.sources.options:SourceOptions",
     ),
-    "embed": Step("streamsvm.jobs.embed.run:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
-    "fit": Step("streamsvm.jobs.fit.plan:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
+    "embed": Step("streamsvm.jobs.embed.options:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
+    "fit": Step("streamsvm.jobs.fit.options:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
     "tune": Step("streamsvm.jobs.tune.options:TuneJob", "streamsvm.jobs.tune.run:tune", ("store", "out")),
     "predict": Step(
-        "streamsvm.jobs.apply.predict:PredictJob", "streamsvm.jobs.apply.predict:predict", ("model", "data", "out")
+        "streamsvm.jobs.apply.options:PredictJob", "streamsvm.jobs.apply.predict:predict", ("model", "data", "out")
     ),
     "evaluate": Step(
-        "streamsvm.jobs.apply.evaluate:EvaluateJob", "streamsvm.jobs.apply.evaluate:evaluate", ("model", "data")
+        "streamsvm.jobs.apply.options:EvaluateJob", "streamsvm.jobs.apply.evaluate:evaluate", ("model", "data")
     ),
 }
 

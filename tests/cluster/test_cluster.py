@@ -23,12 +23,15 @@ from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.remote import run
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, UsageError
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.apply.predict import PredictJob, predict
-from streamsvm.jobs.embed.run import EmbedJob, embed
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.schedule.budget import anonymous_bytes

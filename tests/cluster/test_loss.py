@@ -17,7 +17,7 @@ from streamsvm.cluster import using
 from streamsvm.cluster.watch import workers_of
 from streamsvm.engine.executor import Joins, SerialExecutor, Task
 from streamsvm.errors import ClusterError
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from tests.cluster.processes import Processes
 

@@ -17,7 +17,7 @@ from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
 from streamsvm.engine.state_files import GroupRows, Sidecar, Versions
 from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, UsageError
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit.validation import opened
 from streamsvm.model import load

@@ -176,7 +176,8 @@ import itertools, sys
 from pathlib import Path
 import numpy as np
 from streamsvm.compute.passes.dcd import dcd_sweep
-from streamsvm.jobs.fit.run import FitJob, fit
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget

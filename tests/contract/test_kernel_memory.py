@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import anonymous_bytes

@@ -16,7 +16,8 @@ from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit import kernel_machine
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit, summary
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS

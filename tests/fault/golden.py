@@ -10,8 +10,9 @@ import numpy as np
 
 from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit import run as fitting
-from streamsvm.jobs.fit.plan import FitJob
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.solvers import SOLVERS
 from streamsvm.store.write import journal
 

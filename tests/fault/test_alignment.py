@@ -11,9 +11,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from streamsvm.jobs.apply.predict import PredictJob, predict
+from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk
 from tests.fault.golden import fit_job, label_of

@@ -17,9 +17,11 @@ from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
 from streamsvm.engine.trainer import RunSettings, Trainer
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.schedule import plan as schedule
 from streamsvm.store import open_store
@@ -115,7 +117,7 @@ def solution_of(job: FitJob, store: Any) -> bytes:
 OTHER_PROCESS = """
 import json, sys
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 for settings in json.loads(sys.argv[1]):
     fit(FitJob(**settings))
 """
@@ -189,7 +191,7 @@ import numpy as np
 from numba import njit, prange
 from streamsvm.compute.blocks import operators
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from tests.fault.test_determinism import bits_of
 
 @njit(parallel=True)

@@ -17,9 +17,11 @@ import pytest
 
 from streamsvm.config.job_file import check, read_file
 from streamsvm.errors import ConfigError, DataError, StreamSVMError, UsageError
-from streamsvm.jobs.apply.predict import PredictJob, predict
+from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed
 from tests.fault.test_models import Canary
 from tests.fault.test_resume import Stopper

@@ -17,7 +17,7 @@ from streamsvm.engine.checkpoint.signals import current
 from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit import resume
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
 

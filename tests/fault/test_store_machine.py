@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamsvm import durable
 from streamsvm.errors import DataError, ExistsError, MissingError, StreamSVMError
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect.info import verify
 from streamsvm.store import open_store, read_chunk
 

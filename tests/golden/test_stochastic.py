@@ -12,7 +12,8 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 
 from streamsvm.engine.trainer import RunSettings, Trainer
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Stop

@@ -18,8 +18,10 @@ from streamsvm.errors import BudgetError, DataError, ExistsError, StorageError, 
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.jobs.embed import builder as module
-from streamsvm.jobs.embed.run import EmbedJob, embed
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense
@@ -166,7 +168,8 @@ def test_one_writer_at_a_time(dense, tmp_path):
 KILLED = """
 import os, signal, sys, json
 from streamsvm.jobs.embed import feature_writer
-from streamsvm.jobs.embed.run import EmbedJob, embed
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
 job = EmbedJob(**json.loads(sys.argv[1]))
 original, count = feature_writer.Sink._write, [0]
 def write(self, slot):
@@ -202,7 +205,8 @@ EARLY = """
 import os, signal, sys, json
 from streamsvm import durable
 from streamsvm.jobs.embed import builder
-from streamsvm.jobs.embed.run import EmbedJob, embed
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "map":

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 from streamsvm import model as models
 from streamsvm.cli import cli
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.run import FitJob, FitResult, fit
+from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.store import create, open_store

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import held_out
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store

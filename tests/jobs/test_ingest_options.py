@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format.row_layout import in_layout

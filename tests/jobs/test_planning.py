@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from streamsvm.jobs.fit import resume
-from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
 from streamsvm.solvers.newton.row_sample import least_rows, sample_rows

@@ -13,11 +13,13 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.apply.predict import PredictJob, predict
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 
 ROWS = 3000

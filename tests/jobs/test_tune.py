@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, ExistsError, UsageError
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune import run as module

@@ -12,8 +12,10 @@ import pytest
 from streamsvm.engine.checkpoint.signals import current
 from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import InterruptedRun, UsageError
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit.run import FitJob, FitResult, fit
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit.validation import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense

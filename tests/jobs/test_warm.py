@@ -10,8 +10,9 @@ import pytest
 
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.run import FitJob, FitResult, fit
+from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of

@@ -13,7 +13,8 @@ from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients

@@ -19,7 +19,8 @@ import scipy.sparse as sp
 import zarr
 
 from streamsvm.errors import BudgetError, DataError, SecurityError, StreamSVMError, UsageError
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.foreign import Keys

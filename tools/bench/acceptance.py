@@ -14,9 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 from harness import DATA, arguments, scratch, show
 
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit.run import FitJob, fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store, read_chunk
 
 

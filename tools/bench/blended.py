@@ -15,7 +15,7 @@ import numpy as np
 from harness import Row, arguments, scratch, show
 from paper_data import split, stored
 
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 
 COSTS = {"a9a": 1.0, "ijcnn1": 10.0}

@@ -25,9 +25,10 @@ from distributed import Client
 from harness import REPOSITORY, Row, arguments, show
 
 from streamsvm.cluster import using
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.ingest.synth import synth
 
 JOBS: dict[str, dict[str, Any]] = {
     "newton": {"solver": "newton", "standardize": True, "tolerance": 1e-6},

@@ -23,7 +23,8 @@ from datasets import Data, load, primal, stored
 from harness import Row, arguments, scratch, show
 
 from streamsvm.engine.trainer import NoCheckpoint, Trainer
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream

@@ -16,10 +16,12 @@ from nystrom import cpu_of, pieces
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.ingest.synth import synth
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store

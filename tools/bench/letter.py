@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from harness import DATA, Row, arguments, scratch, show, unpacked
 
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit.run import FitJob, fit
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 
 
 def ours(directory: Path, solver: str, loss: str, C: float, tolerance: float) -> list[Row]:

@@ -18,7 +18,8 @@ from harness import Row, arguments, scratch, show
 from stores import SCALED, made
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream

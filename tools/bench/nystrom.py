@@ -32,10 +32,12 @@ from streamsvm.features import nystrom
 from streamsvm.features.nystrom import CUT
 from streamsvm.jobs.embed import builder as embedder
 from streamsvm.jobs.embed.feature_writer import Sink
-from streamsvm.jobs.embed.run import EmbedJob, embed
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.ingest.synth import synth
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 
@@ -223,7 +225,7 @@ def susy(options: Any, directory: Path) -> list[Row]:
 FITTED = """
 import json, sys, time
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 job = FitJob(**json.loads(sys.argv[1]))
 cpu, wall = time.process_time(), time.perf_counter()
 training = fit(job).training

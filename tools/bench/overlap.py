@@ -14,8 +14,10 @@ from harness import arguments, evict, interleaved, scratch, show
 from reader import SUFFIX
 
 from streamsvm.engine.trainer import NoCheckpoint, RunSettings, Trainer
-from streamsvm.jobs.fit.plan import FitJob, make_plan
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.ingest.synth import synth
 from streamsvm.rows import Dense
 from streamsvm.schedule.plan import epoch_visits, visits
 from streamsvm.schedule.stream import Loaded, Stream

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from harness import arguments, evict, interleaved, scratch, show
 
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.ingest.synth import synth
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store, read_chunk

@@ -19,7 +19,8 @@ from datasets import Data, load, primal
 from harness import Row, arguments, scratch, show
 
 from streamsvm.engine.trainer import RunSettings, Trainer
-from streamsvm.jobs.fit.plan import FitJob, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.stochastic.assg import SWEEPS
 from streamsvm.store.views.memory import MemoryStore

@@ -10,8 +10,9 @@ from typing import Any
 from datasets import load, stored
 from harness import DATA
 
-from streamsvm.jobs.ingest.run import IngestJob, ingest
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.ingest.options import IngestJob, SynthJob
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.ingest.synth import synth
 from streamsvm.store import open_store
 
 SCALED = ("flights", "flights0", "kdd99")

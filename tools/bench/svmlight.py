@@ -14,7 +14,8 @@ from harness import Row, arguments, in_child, scratch, show, unpacked
 OURS = """
 import json, sys, time
 from pathlib import Path
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 text, small, store = map(Path, sys.argv[1:])
 ingest(IngestJob(sources=(small,), store=store, overwrite=True))
 began, cpu = time.perf_counter(), time.process_time()

@@ -11,7 +11,8 @@ from harness import DATA, Row, arguments, in_child, scratch, show, unpacked
 INGEST = """
 import json, sys, time
 from pathlib import Path
-from streamsvm.jobs.ingest.run import IngestJob, ingest
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 source, small, store, settings = sys.argv[1:]
 settings = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(settings).items()}
 def run(path):

@@ -8,8 +8,10 @@ from typing import Any
 
 from harness import Row, arguments, scratch, show
 
-from streamsvm.jobs.fit.run import FitJob, fit
-from streamsvm.jobs.ingest.synth import SynthJob, synth
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.ingest.synth import synth
 from streamsvm.solvers import SOLVERS
 
 LINEAR = ("newton", "dcd", "sgd", "pegasos", "assg")

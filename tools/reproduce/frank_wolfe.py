@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 from harness import Row, arguments, hardware, scratch
 from paper_data import Split, rows_of, split, stored
 
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 
 SAMPLE = 194

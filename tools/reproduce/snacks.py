@@ -24,8 +24,9 @@ from nystrom import SETTINGS, cpu_of, cutoff_of, setting, sklearn_fitted
 from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.apply.evaluate import EvaluateJob, evaluate
-from streamsvm.jobs.fit.plan import FitJob
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines

@@ -15,33 +15,13 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
 from streamsvm.jobs.apply.metrics import Evaluation, MetricAccumulator
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
 from streamsvm.model import Model
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100
 """Of a block: decision values, codes, keys of the ranking."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluateJob:
-    """What ``streamsvm evaluate`` is asked for; the keys of a job file are these fields."""
-
-    model: str
-    data: tuple[str, ...]
-    """A store, or labelled files like those the model's store was made of."""
-    label: str | None = None
-    """Which column of the files is the label; None: as recorded in the model."""
-    format: str = "auto"
-    """Of the files, where the model does not record it."""
-    allow_no_final_newline: bool = False
-    """Take a last line without a line feed."""
-    memory: int | None = None
-    """Bytes of anonymous memory the process may use."""
-    cluster: str | None = None
-    """Dask workers to do it on: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH."""
-    insecure_network: bool = False
-    """Allow a cluster that is neither encrypted nor on this machine."""
 
 
 @dataclass(frozen=True, slots=True)

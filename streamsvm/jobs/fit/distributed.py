@@ -28,7 +28,8 @@ from streamsvm.engine.trainer import Checkpointer, HeldOutEvaluator, NoCheckpoin
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import ClusterError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit.plan import FitJob, Plan, choose_solver
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan, choose_solver
 from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store

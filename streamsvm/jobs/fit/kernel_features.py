@@ -14,7 +14,8 @@ from streamsvm.jobs.embed.builder import Builder
 from streamsvm.jobs.embed.kernel_map import make_map
 from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
 from streamsvm.jobs.embed.placement import DISK
-from streamsvm.jobs.fit.plan import FitJob, Plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store

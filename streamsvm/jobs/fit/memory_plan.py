@@ -16,7 +16,7 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Layout, Problem, Solver, Store, Term
 
 if TYPE_CHECKING:
-    from streamsvm.jobs.fit.plan import FitJob
+    from streamsvm.jobs.fit.options import FitJob
 
 
 def plan_memory(

@@ -11,7 +11,7 @@ from streamsvm.store.format.labels import REST
 from streamsvm.types import Layout, Problem
 
 if TYPE_CHECKING:
-    from streamsvm.jobs.fit.plan import FitJob
+    from streamsvm.jobs.fit.options import FitJob
 
 
 def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:

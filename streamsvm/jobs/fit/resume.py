@@ -20,7 +20,8 @@ from streamsvm.engine.checkpoint.signals import Interruption, current
 from streamsvm.engine.store_guard import StoreGuard
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, UsageError, quote
-from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.warm_start import warm_digest
 from streamsvm.schedule import budget
 from streamsvm.types import Report, Status, Store

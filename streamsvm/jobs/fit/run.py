@@ -27,7 +27,8 @@ from streamsvm.jobs.fit.distributed import DistributedTrainer, distributed_fit, 
 from streamsvm.jobs.fit.dual_file import save_dual
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.kernel_machine import machine_of
-from streamsvm.jobs.fit.plan import FitJob, Plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.validation import HeldOutEvaluator, best_cost, evaluator_for, fold, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model

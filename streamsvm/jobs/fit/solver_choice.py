@@ -18,7 +18,7 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem
 
 if TYPE_CHECKING:
-    from streamsvm.jobs.fit.plan import FitJob
+    from streamsvm.jobs.fit.options import FitJob
 
 MOST = 1500
 """Columns up to which a step of second order is a factorisation."""

@@ -23,7 +23,8 @@ from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.distributed import DistributedTrainer
 from streamsvm.jobs.fit.held_out_tasks import DistributedMistakes
-from streamsvm.jobs.fit.plan import FitJob, Plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.solvers.appraisal import Appraisal

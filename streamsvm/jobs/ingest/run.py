@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,105 +17,22 @@ from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, source_for
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_remark, said, write_rejects
 from streamsvm.store.format.labels import check_codings, label_coder
-from streamsvm.store.format.row_layout import DENSE_FROM, LAYOUTS, density
-from streamsvm.store.sources import Source, SourceOptions
+from streamsvm.store.format.row_layout import DENSE_FROM, density
+from streamsvm.store.sources import Source
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.expand import expand
-from streamsvm.store.sources.options import UNSTATED
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.write.building import Opener, all_locked, journalled, repairing
 from streamsvm.types import Batch, Report, silent
 
 ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
 """Fields that say nothing of what the store will hold."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestJob:
-    """What to read, how, and where to. Fields without a docstring are those of ``SourceOptions``."""
-
-    sources: tuple[Path, ...]
-    store: Path
-    format: str = "auto"
-    label: str | None = None
-    positive: str | None = None
-    """One class against the rest: the label that becomes class 1."""
-    label_threshold: float | None = None
-    """Numbers as labels: from here on class 1, below class 0."""
-    labels: Path | None = None
-    weight: str | None = None
-    layout: str = "auto"
-    """'dense', 'csr', or 'auto': csr for svmlight that is mostly empty and for tables with many one-hot columns."""
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    calendar: tuple[str, ...] = ()
-    test_fraction: float = 0.0
-    """Share of the rows that go to the test store, chosen by a hash of seed and row number."""
-    test_store: Path | None = None
-    """None: NAME.test.zarr beside NAME.zarr."""
-    seed: int = 0
-    header: bool = True
-    delimiter: str | None = None
-    chunk_bytes: int = 4 << 20
-    memory: int | None = None
-    """Bytes the process may use; refused when ingest needs more."""
-    index_base: int | None = None
-    features: int | None = None
-    overwrite: bool = False
-    repair: bool = False
-    """Write again only the damaged chunks of a store, from the sources and with the options it was made with."""
-    allow_no_final_newline: bool = False
-    ignore_qid: bool = False
-    shuffle: bool = False
-    """Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch file."""
-    expect_rows: int | None = None
-    """How many rows the sources hold together; anything else is an error."""
-    multiline: bool = False
-    missing: str = "error"
-    hash_bits: int | None = None
-    store_format: str | None = None
-    """'zarr' or 'hdf5'; None goes by the name of the store: HDF5 for NAME.h5, else Zarr."""
-    compression: str = "none"
-    """'lz4', 'none', or 'auto': lz4 for the arrays it makes much smaller, by trying it on the first rows. Zarr only."""
-    text_labels: bool = False
-    sort: bool = False
-    on_duplicate: str = "error"
-    labels_key: str = "y"
-    features_key: str = "X"
-    allow_fill: bool = False
-    max_bad: str = "1%"
-    on_bad_line: str = "error"
-    cluster: str | None = None
-    """Dask workers to read the files: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH.
-    """
-    insecure_network: bool = False
-    """Allow a cluster that is neither encrypted nor on this machine."""
-
-    def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise UsageError(f"there is no layout '{self.layout}'", hint=f"choose from {', '.join(LAYOUTS)}")
-        if not 0.0 <= self.test_fraction < 1.0:
-            raise UsageError(f"a test fraction of {self.test_fraction} is not in [0, 1)")
-        if self.chunk_bytes < 4096:
-            raise UsageError(f"chunks of {self.chunk_bytes} bytes are too small", hint="4 MiB is a good size")
-
-    def options(self) -> SourceOptions:
-        """The part that says how to read."""
-        shared = {f.name for f in fields(SourceOptions)} - UNSTATED
-        return SourceOptions(**{name: getattr(self, name) for name in shared})
-
-    def test_path(self) -> Path:
-        """Where the test store goes."""
-        return self.test_store or self.store.with_name(f"{self.store.stem}.test{self.store.suffix or '.zarr'}")
-
-    def targets(self) -> list[Path]:
-        """The store and, if rows are held out, the test store."""
-        return [self.store, self.test_path()] if self.test_fraction else [self.store]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import UsageError
+from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.generators.base import GENERATORS, Generator
@@ -19,35 +19,6 @@ from streamsvm.store.write.building import all_locked, require_space
 from streamsvm.types import Batch, Report, silent
 
 CLASSES = ("-1", "1")
-
-
-@dataclass(frozen=True, slots=True)
-class SynthJob:
-    """What ``streamsvm synth`` is asked for; the keys of a job file are these fields."""
-
-    name: str
-    store: str
-    rows: int = 1_000_000
-    seed: int = 0
-    chunk_bytes: int = 4 << 20
-    test_fraction: float = 0.0
-    """Share of the rows, the last ones, that goes to a store of its own: NAME.test.zarr beside NAME.zarr."""
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise UsageError(f"{self.rows} rows: at least one is needed")
-        if not 0.0 <= self.test_fraction < 1.0:
-            raise UsageError(f"a test fraction of {self.test_fraction} is not in [0, 1)")
-
-    @property
-    def training_rows(self) -> int:
-        return max(1, self.rows - round(self.rows * self.test_fraction))
-
-    def test_path(self) -> Path:
-        """Where the test store goes; as for ``ingest``."""
-        store = Path(self.store)
-        return store.with_name(f"{store.stem}.test{store.suffix or '.zarr'}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.memory_plan import plan_memory
-from streamsvm.jobs.fit.plan import FitJob, Plan, make_plan
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
-from streamsvm.jobs.tune.options import SHARED, TuneJob
+from streamsvm.jobs.tune.grid import SHARED
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Report, Stop, Store, Term

@@ -23,7 +23,8 @@ from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import ExistsError
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, planned, scored
-from streamsvm.jobs.tune.options import TuneJob, grid_of
+from streamsvm.jobs.tune.grid import grid_of
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import TABLE, Score, best_of, write_results
 from streamsvm.locks import locked
 from streamsvm.store import open_store
