@@ -1,7 +1,7 @@
 """The errors a user can meet: each says what, where, expected and found, and what to do next.
 
 Every error carries a short code (``E-CRC``) and the exit code of the command line; the table is section 2 of the
-reliability programme. Anything that is not a ``StreamSVMError`` is a bug of ours and exits 1.
+reliability program. Anything that is not a ``StreamSVMError`` is a bug of ours and exits 1.
 """
 
 from __future__ import annotations

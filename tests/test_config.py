@@ -172,7 +172,7 @@ def test_set_overrides_fields_and_settings() -> None:
     }
 
 
-@pytest.mark.parametrize("setting", ["C", "=3", "colour=red", "fit.colour=red", "paint.colour=red"])
+@pytest.mark.parametrize("setting", ["C", "=3", "color=red", "fit.color=red", "paint.color=red"])
 def test_a_setting_nobody_has_is_refused(setting: str) -> None:
     with pytest.raises((UsageError, ConfigError)):
         job_file.override("fit", {}, [setting])

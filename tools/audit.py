@@ -4,12 +4,12 @@ With --dual FILE (written by 'streamsvm fit --dual FILE') the dual value as well
 is checked here is not checked by what made it. Exit code 1 when a value differs from the certificate by more than 1e-6
 relative, 2 when the model is of a kind this tool knows nothing of.
 
-What is recomputed. A fit minimises, over the features z it sees and a constant feature of value b,
+What is recomputed. A fit minimizes, over the features z it sees and a constant feature of value b,
 
     P(u) = 1/2 ||u||^2 + sum_i C_i l(m_i),     m_i = y_i (u_1 z_i1 + ... + u_d z_id + u_{d+1} b),     C_i = C s_i
 
 s_i being the weight of row i times that of its class. The model holds another form of u: coefficients v and a constant
-c of raw features x, f(x) = v.x + c. Without standardisation z = x, hence
+c of raw features x, f(x) = v.x + c. Without standardization z = x, hence
 
     u_j = v_j,     u_{d+1} = c / b     (nothing where b = 0: then c = 0 as well).
 
@@ -17,7 +17,7 @@ With it z_j = (x_j - shift_j) scale_j, so that f(x) = sum_j u_j scale_j x_j + (u
 
     u_j = v_j / scale_j,     u_{d+1} = (c + sum_j v_j shift_j) / b.
 
-The margins are the same in both forms, the norm is not: what is regularised is u. scale is 1 over the standard deviation
+The margins are the same in both forms, the norm is not: what is regularized is u. scale is 1 over the standard deviation
 (over n; 1 for a constant column), shift the mean, 0 for sparse rows; both as float32, the numbers the features were
 computed with. They are recomputed here from the data, in float64, and then rounded. With
 
@@ -139,7 +139,7 @@ def class_factors(setting: Any, classes: list[str], counts: Any, positive: int) 
 
 
 def solution_of(weights: Any, scaling: Scaling, bias: float) -> Any:
-    """What is regularised: u of the docstring."""
+    """What is regularized: u of the docstring."""
     u = weights[:-1] / scaling.scale
     constant = weights[-1] + weights[:-1] @ scaling.shift
     return np.append(u, constant / bias if bias else 0.0)

@@ -1,4 +1,4 @@
-"""The fault programme in full: python tools/soak.py [--minutes 60] [--seed 0]. Opt-in; prints a table, exits 1 on a failure.
+"""The fault program in full: python tools/soak.py [--minutes 60] [--seed 0]. Opt-in; prints a table, exits 1 on a failure.
 
 Kills at every durable step and at random ones, power cuts, flipped bits and tampered models, with data and options drawn
 anew each round. The fast tier, in tests/fault, does a fixed small part of the same.

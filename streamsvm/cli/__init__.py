@@ -26,7 +26,7 @@ COMMANDS = {
     "fit": ("streamsvm.cli.jobs", "Train a model within a memory budget, with a certificate."),
     "tune": ("streamsvm.cli.jobs", "Try a grid of landmarks, gamma and C by cross-validation: a table and a heat map."),
     "predict": ("streamsvm.cli.jobs", "Apply a model to a store or files."),
-    "evaluate": ("streamsvm.cli.jobs", "Say how good a model is on labelled rows."),
+    "evaluate": ("streamsvm.cli.jobs", "Say how good a model is on labeled rows."),
     "run": ("streamsvm.cli.jobs", "Execute the steps of a job file in order."),
     "doctor": ("streamsvm.cli.inspect", "Show what this machine offers: packages, memory, disk."),
 }

@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
-    """Neighbouring chunks in ``count`` groups of about as many rows.
+    """Neighboring chunks in ``count`` groups of about as many rows.
 
     None: as many as are good for a batch method, a power of two, so that two, four or eight workers have as many each.
     """

@@ -4,7 +4,7 @@ On a sample of n rows with targets T, -1 or +1, let K hold the kernel values wit
 Orthogonal least squares (Chen, Cowan, Grant 1991; as landmarks of kernel machines Keerthi, Chapelle, DeCoste 2006)
 takes the column that lessens the squared distance of T to the span of the columns taken the most. What is left of
 column j outside that span has the squared length d_j, and the product b_j with what is left of T: the gain is
-b_j^2 / d_j. With G = K'K and B = K'T both are what a Cholesky factorisation leaves whose pivots are the gains,
+b_j^2 / d_j. With G = K'K and B = K'T both are what a Cholesky factorization leaves whose pivots are the gains,
 
     l = (G_j - L L_j) / sqrt(d_j),    d <- d - l^2,    b <- b - l (b_j / sqrt(d_j)),
 

@@ -1,7 +1,7 @@
 """Nystrom features: phi(x) = W' k(x) with k(x)_j = k(x, z_j) for landmarks z_1 .. z_m.
 
 K_mm = U S U', W = U_r S_r^-1/2, so that phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
-phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorised in float64; W is float32
+phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorized in float64; W is float32
 and from then on *is* the map. A linear solution w of the features is a kernel machine with the coefficients b = W w:
 prediction costs m, not m r.
 """
@@ -60,7 +60,7 @@ class Projection:
 
 
 def projection_of(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float = CUT) -> Projection:
-    """Factorise the landmarks' Gram matrix, but for eigenvalues below ``cutoff`` times the largest.
+    """Factorize the landmarks' Gram matrix, but for eigenvalues below ``cutoff`` times the largest.
 
     Raises DataError when it has no positive eigenvalue.
     """

@@ -1,4 +1,4 @@
-"""Standardisation as a property of the fit: applied to each block in memory, folded into the model's weights."""
+"""Standardization as a property of the fit: applied to each block in memory, folded into the model's weights."""
 
 from __future__ import annotations
 

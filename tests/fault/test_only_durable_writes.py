@@ -20,16 +20,16 @@ PICKLES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "cloudpic
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def offences(path: Path) -> Iterator[str]:
+def offenses(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             yield from (f"line {node.lineno}: imports {n}" for n in names if n.split(".")[0] in PICKLES)
-        elif isinstance(node, ast.Call) and (found := offence(node)):
+        elif isinstance(node, ast.Call) and (found := offense(node)):
             yield f"line {node.lineno}: {found}"
 
 
-def offence(call: ast.Call) -> str:
+def offense(call: ast.Call) -> str:
     function = call.func
     if isinstance(function, ast.Name) and function.id in ("open", "eval", "exec"):
         mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
@@ -47,7 +47,7 @@ def offence(call: ast.Call) -> str:
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_else_writes(path: Path) -> None:
     if path.name not in WRITERS or path.parent != PACKAGE:
-        assert list(offences(path)) == []
+        assert list(offenses(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_nothing_else_writes(path: Path) -> None:
 )
 def test_the_test_sees_what_it_looks_for(line: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(line)
-    assert list(offences(tmp_path / "a.py"))
+    assert list(offenses(tmp_path / "a.py"))

@@ -187,7 +187,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_replay_notices(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A programme that cannot fail proves nothing."""
+    """A program that cannot fail proves nothing."""
     MUTANTS[mutant](monkeypatch)
     assert lost(tmp_path, choices=2)[1] != []
 

@@ -28,7 +28,7 @@ def test_mean_distance_is_the_mean_over_all_pairs(X):
     assert gamma_of("mean-distance", X.mean(0), X.var(0)) == pytest.approx(1.0 / pairs)
 
 
-def test_standardised_columns_are_seen_as_such(X):
+def test_standardized_columns_are_seen_as_such(X):
     mean, variance = moments_seen(statistics(X), len(X), X.mean(0), 1.0 / X.std(0))
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(variance, 1.0)

@@ -69,8 +69,8 @@ def bumps():
     """One class in three small balls: most rows tell nothing about where they are."""
     rng = np.random.default_rng(5)
     X = rng.uniform(-3, 3, size=(ROWS, 4)).astype(np.float32)
-    centres = rng.uniform(-2, 2, size=(3, 4))
-    near = np.square(X[:, None] - centres).sum(2).min(1) < 2.5
+    centers = rng.uniform(-2, 2, size=(3, 4))
+    near = np.square(X[:, None] - centers).sum(2).min(1) < 2.5
     return X, near.astype(np.int32)
 
 

@@ -84,7 +84,7 @@ def test_parts_cover_the_block_and_the_factored_form_is_the_same(X):
 
 
 def test_the_model_of_a_solution_has_its_margins(X):
-    """Through standardisation, projection and back: f(x) from stored rows alone."""
+    """Through standardization, projection and back: f(x) from stored rows alone."""
     statistics = Statistics(X.mean(0, np.float64), X.var(0, dtype=np.float64) * N, X.min(0), X.max(0))
     inner = standardized(statistics, N, sparse=False, bias=0.0)
     Z = inner.apply(Dense(X[:M].copy()))

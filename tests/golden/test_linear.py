@@ -116,7 +116,7 @@ def liblinear(problem: Problem, loss: str) -> Any:
 
 
 def scikit_learn(problem: Problem, loss: str) -> Any:
-    """LinearSVC's weights; its intercept is a regularised constant 1 as ours."""
+    """LinearSVC's weights; its intercept is a regularized constant 1 as ours."""
     from sklearn.svm import LinearSVC
 
     model = LinearSVC(loss=loss, C=problem.C, tol=1e-8, max_iter=100_000, random_state=0)

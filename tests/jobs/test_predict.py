@@ -124,12 +124,12 @@ WRONG_TABLES = {
 
 
 @pytest.mark.parametrize("names", WRONG_TABLES)
-@pytest.mark.parametrize("labelled", [False, True])
-def test_a_table_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str, labelled: bool) -> None:
+@pytest.mark.parametrize("labeled", [False, True])
+def test_a_table_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str, labeled: bool) -> None:
     """As CSV, and as Parquet where a Parquet file can be that."""
     X = np.load(place / "X.npy")[:50, [0, 1, 0][: len(names)]]
     code, said = WRONG_TABLES[names]
-    data = [write_csv(tmp_path / "other.csv", X, ["yes", "no"] * 25 if labelled else None, names)]
+    data = [write_csv(tmp_path / "other.csv", X, ["yes", "no"] * 25 if labeled else None, names)]
     models_of = {".csv": place / "two.ssvm", ".parquet": parquet_model(place, tmp_path)}
     if len(set(names)) == len(names):
         pq.write_table(pa.table(dict(zip(names, X.T, strict=True))), tmp_path / "other.parquet")
@@ -223,7 +223,7 @@ def test_what_cannot_be_is_refused_first(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         PredictJob(model, store, "out.xls")
     with pytest.raises(UsageError):
-        PredictJob(model, store, "out.csv", output="colour")
+        PredictJob(model, store, "out.csv", output="color")
     with pytest.raises(MissingError):
         predict(PredictJob(model, (str(tmp_path / "none"),), str(tmp_path / "out.csv")))
     with pytest.raises(UsageError):

@@ -164,7 +164,7 @@ def test_tiny_problems_against_trying_everything(loss: Any, seed: int, bias: flo
 
 
 @each_loss
-def test_small_problems_against_a_general_optimiser(loss: Any) -> None:
+def test_small_problems_against_a_general_optimizer(loss: Any) -> None:
     from scipy.optimize import minimize
 
     given = case(loss, rows=40, columns=3, C=0.4, weighted=True)
@@ -335,7 +335,7 @@ def test_the_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
 
 @each_loss
 @each_form
-def test_standardising_on_the_fly_is_standardising_beforehand(loss: Any, sparse: bool) -> None:
+def test_standardizing_on_the_fly_is_standardizing_beforehand(loss: Any, sparse: bool) -> None:
     """The same bits; and the model folded to raw features is the same function."""
     raw = case(loss)
     raw.values[:] = raw.values * np.geomspace(0.01, 100.0, 6, dtype=np.float32)

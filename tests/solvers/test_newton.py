@@ -249,7 +249,7 @@ def test_a_hessian_that_rounding_made_indefinite_still_leads_down() -> None:
     assert float(step @ gradient) < 0.0
 
 
-def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
+def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     problem, w, smooth = problem_of(SquaredHinge()), np.linspace(-1, 1, COLUMNS + 1), SquaredHinge()
     here = Evaluation(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
@@ -260,7 +260,7 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_centre() -> None:
     model.shift = model.pull(model.look(smooth, w)) - here.v
     found = here.close(problem, w)
     np.testing.assert_allclose(model.gradient(model.look(smooth, w), w), found.gradient, atol=1e-9)
-    end, solved = Descent(model).minimise(smooth, w)
+    end, solved = Descent(model).minimize(smooth, w)
     assert solved
     assert model.value(smooth, end) < model.value(smooth, w)
 

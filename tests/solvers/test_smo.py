@@ -1,4 +1,4 @@
-"""The pair optimiser and the pool it works on, against explicit matrices and a general solver."""
+"""The pair optimizer and the pool it works on, against explicit matrices and a general solver."""
 
 from __future__ import annotations
 

@@ -222,13 +222,13 @@ class TestReadAgain:
         assert source.columns == 2 + 12 + 7 + 24 + 1
         return source.encoding()  # type: ignore[no-any-return]
 
-    @pytest.mark.parametrize("labelled", [True, False])
-    def test_with_and_without_label(self, write: Callable[..., Path], labelled: bool) -> None:
+    @pytest.mark.parametrize("labeled", [True, False])
+    def test_with_and_without_label(self, write: Callable[..., Path], labeled: bool) -> None:
         encoding = self.encoding(write)
-        tail = (b",y\n", b",q\n") if labelled else (b"\n", b"\n")
+        tail = (b",y\n", b",q\n") if labeled else (b"\n", b"\n")
         path = write(b"size,color,when" + tail[0] + b"7,red,2001-12-31 23:00:00" + tail[1], "p.csv")
         X, labels, source = read(path, encoding=encoding, label=None)
-        assert labels.tolist() == (["q"] if labelled else [])
+        assert labels.tolist() == (["q"] if labeled else [])
         found = {name for name, value in zip(source.names, X[0], strict=True) if value}
         assert found == {"color=red", "when.month=12", "when.weekday=mon", "when.hour=23", "size"}
         assert source.encoding()["schema"] == encoding["schema"]

@@ -81,9 +81,9 @@ def test_many_slices(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 
 def test_prediction_with_and_without_label_column(write: Callable[..., Path]) -> None:
     encoding = read(write(X), label="last")[2].encoding()
-    from_labelled, labels, _ = read(write(X), encoding=encoding, label="last")
+    from_labeled, labels, _ = read(write(X), encoding=encoding, label="last")
     from_plain, none, _ = read(write(X[:, :2]), encoding=encoding)
-    assert from_labelled.tolist() == from_plain.tolist()
+    assert from_labeled.tolist() == from_plain.tolist()
     assert (len(labels), len(none)) == (4, 0)
 
 

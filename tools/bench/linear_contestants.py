@@ -155,7 +155,7 @@ def linear_svc(task: Task) -> None:
 
 
 def averaged_sgd(task: Task) -> None:
-    """Chunk after chunk from the file, chunks in random order; the constant is a column, so that it is regularised."""
+    """Chunk after chunk from the file, chunks in random order; the constant is a column, so that it is regularized."""
     from sklearn.linear_model import SGDClassifier
 
     X, y = rows_of(task), array(task, "y")

@@ -1,4 +1,4 @@
-"""evaluate: a model and labelled rows in, how good it is on them out."""
+"""evaluate: a model and labeled rows in, how good it is on them out."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class EvaluateJob:
 
     model: str
     data: tuple[str, ...]
-    """A store, or labelled files like those the model's store was made of."""
+    """A store, or labeled files like those the model's store was made of."""
     label: str | None = None
     """Which column of the files is the label; None: as recorded in the model."""
     format: str = "auto"

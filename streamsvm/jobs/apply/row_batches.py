@@ -30,7 +30,7 @@ SOURCE_BYTES = 96 * MIB
 
 
 class RowBatch(NamedTuple):
-    """Some rows, and which class each is in truth: indices into the caller's list of truths, None when unlabelled."""
+    """Some rows, and which class each is in truth: indices into the caller's list of truths, None when unlabeled."""
 
     X: Rows
     truth: Int32 | None

@@ -1,4 +1,4 @@
-"""From a request for kernel features to the map: landmarks drawn from the store, and their factorisation.
+"""From a request for kernel features to the map: landmarks drawn from the store, and their factorization.
 
 Uniform landmarks cost one reading of the chunks they lie in, and so do landmarks far from each other, which are chosen
 from a uniform sample some times as large. Landmarks that explain the labels cost the chunks of a second sample, those
@@ -27,7 +27,7 @@ from streamsvm.types import Chunk, Report, Store, Visit
 
 
 def make_map(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Nystrom:
-    """Draw the landmarks and factorise. Raises DataError, StorageError."""
+    """Draw the landmarks and factorize. Raises DataError, StorageError."""
     projection = make_projection(request, store, report, depth)
     return Nystrom(projection, request.bias, request.factored)
 
@@ -72,7 +72,7 @@ def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
     points, classes = points_of(gather(store, first, inner, depth)), len(layout.classes)
     chooser = Greedy(points, request.record, 1 if classes == 2 else classes)
     for start in range(0, len(sample), PIECE):
-        X, codes = labelled(store, sample[start : start + PIECE], inner, depth)
+        X, codes = labeled(store, sample[start : start + PIECE], inner, depth)
         chooser.add(X, targets_of(codes, classes))
     return first[chooser.choose(request.landmarks)]
 
@@ -89,10 +89,10 @@ def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
 
 def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
     """Rows by number, rising, as the kernel sees them, (k, columns)."""
-    return labelled(store, rows, inner, depth)[0]
+    return labeled(store, rows, inner, depth)[0]
 
 
-def labelled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Int32]:
+def labeled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Int32]:
     """Rows by number, rising, as the kernel sees them, (k, columns), and the class of each."""
     out, codes = np.empty((len(rows), store.layout.columns), np.float32), np.empty(len(rows), np.int32)
     for chunk, here, place in chosen(store, rows, inner, depth):

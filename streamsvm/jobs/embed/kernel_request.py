@@ -138,7 +138,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> lis
         Term("projection", 4 * m * m, f"{m} x {m} float32 at most"),
         Term("feature buffers", buffers, f"{part_rows(m)} rows at a time"),
         Term(
-            "factorisation",
+            "factorization",
             max(0, making - buffers - later),
             "the landmarks' kernel matrix in float64, before training",
         ),

@@ -30,7 +30,7 @@ def chosen(job: Any) -> bool:
 def solver_for(job: Any) -> tuple[str, str]:
     """The solver for a kernel without landmarks, and why.
 
-    A gap on the simplex, or a bias that is regularised because it may not be free, is blended's. To a small relative gap
+    A gap on the simplex, or a bias that is regularized because it may not be free, is blended's. To a small relative gap
     decomposition is far quicker for the squared hinge too: its pairs leave the bias alone, those on the simplex do not.
     """
     if job.loss == "squared_hinge" and ("epsilon" in job.options or job.bias == 0.0):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamsvm.jobs.fit.options import FitJob
 
 MOST = 1500
-"""Columns up to which a step of second order is a factorisation."""
+"""Columns up to which a step of second order is a factorization."""
 MANY = 4000
 """Landmarks from which on second order is chosen only where it fits the memory."""
 SHARE = 0.5

@@ -28,7 +28,7 @@ from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.write.building import Opener, all_locked, journalled, repairing
+from streamsvm.store.write.building import Opener, all_locked, journaled, repairing
 from streamsvm.types import Batch, Report, silent
 
 ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
@@ -69,7 +69,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
         source = source_for(job, options, found, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
-        opener = journalled(job.targets(), _made_with(job), overwrite=job.overwrite, **form)
+        opener = journaled(job.targets(), _made_with(job), overwrite=job.overwrite, **form)
         return _ingest(job, report, opener, source, options.rejects)
 
 

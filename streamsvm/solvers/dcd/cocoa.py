@@ -17,7 +17,7 @@ With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and
 
     D(a + sum_r t_r direction_r) = D(a) + linear.t + t' quadratic t - w.sum_r t_r v_r - 1/2 ||sum_r t_r v_r||^2
 
-is known exactly from 2 K vectors, and is maximised over 0 <= t <= 1 for moves, -1 <= t <= 1 for the others: every such
+is known exactly from 2 K vectors, and is maximized over 0 <= t <= 1 for moves, -1 <= t <= 1 for the others: every such
 point is in the box. The dual never falls, whatever sigma; where the groups are not let go as far as they propose it
 is raised, up to K, and where they are it is lowered.
 """
@@ -101,7 +101,7 @@ def count(joint: Joint, problem: Problem, block: Block) -> None:
 
 
 def joined(copies: list[Joint]) -> Joined:
-    """Maximise the dual over how far each group goes."""
+    """Maximize the dual over how far each group goes."""
     parts, first = len(copies), copies[0]
     vectors = np.concatenate([copy.vectors for copy in copies])
     linear = np.concatenate([copy.linear for copy in copies])
@@ -118,7 +118,7 @@ def joined(copies: list[Joint]) -> Joined:
 
 
 def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
-    """The t in [lowest, 1] that maximises gradient.t - 1/2 t' matrix t, coordinate by coordinate from 0."""
+    """The t in [lowest, 1] that maximizes gradient.t - 1/2 t' matrix t, coordinate by coordinate from 0."""
     t = np.zeros(len(gradient))
     for _ in range(SWEEPS):
         moved = 0.0

@@ -5,7 +5,7 @@ dual value is exact after every pass, because a block's part of it changes only 
 
 The primal is another matter. w carries the imprint of the rows it has just met, and until alpha has settled P(w) may
 be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass carries less of it
-(Shalev-Shwartz and Zhang, JMLR 2013, theorem 2), a mean over many passes that favours the late ones still less (Shamir
+(Shalev-Shwartz and Zhang, JMLR 2013, theorem 2), a mean over many passes that favors the late ones still less (Shamir
 and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself is best. All three are evaluated, and
 the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
 estimate says it is time, a pass evaluates.

@@ -1,6 +1,6 @@
-"""Blended: per pass rows with a small g enter the active set, and pairs of coordinates are optimised inside it.
+"""Blended: per pass rows with a small g enter the active set, and pairs of coordinates are optimized inside it.
 
-The steps in memory are those of sequential minimal optimisation with sum a fixed: weight moves from the row of the
+The steps in memory are those of sequential minimal optimization with sum a fixed: weight moves from the row of the
 support with a large g to one with a small g, the pair chosen by second order, on the Gram matrix of a working set. The
 passes are Frank-Wolfe's: all rows answer, the gap is exact. Hence few passes and cheap steps, both.
 
@@ -33,7 +33,7 @@ the worst alone are a biased lot, outliers and wrong labels."""
 
 @dataclass(frozen=True)
 class Blended(OnSimplex):
-    """Settings. ``working``: coordinates optimised together on their Gram matrix."""
+    """Settings. ``working``: coordinates optimized together on their Gram matrix."""
 
     working: int = 2048
     share: ClassVar[float] = 1.0 / 3.0

@@ -3,7 +3,7 @@
     min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
-rows that moved since the last one and candidates the block's worst violators to the pool, which is then optimised in memory
+rows that moved since the last one and candidates the block's worst violators to the pool, which is then optimized in memory
 (``levels.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
 moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
 the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
@@ -61,7 +61,7 @@ class Decomposition:
     """Settings."""
 
     working: int = 2048
-    """Coordinates optimised together, on their Gram matrix."""
+    """Coordinates optimized together, on their Gram matrix."""
     pool: int = 32768
     """Rows held in memory."""
     max_support: int = 0
@@ -207,7 +207,7 @@ class Decomposition:
         if state.short is not None:
             return False
         if not last:
-            self._optimise(state, violation)
+            self._optimize(state, violation)
             return False
         pool, state.pool, state.moved = state.pool, None, None
         if collected:
@@ -228,7 +228,7 @@ class Decomposition:
         state.reach = 1.0
         return True
 
-    def _optimise(self, state: DecompositionState, violation: float) -> None:
+    def _optimize(self, state: DecompositionState, violation: float) -> None:
         """Make the pool of the candidates and of rows held before, solve it, note what moved."""
         pool = in_order(self._pool_of(state))
         state.capacity = min(2 * state.capacity, self.pool)

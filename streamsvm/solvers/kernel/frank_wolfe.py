@@ -6,7 +6,7 @@ A pass offers rows to the method (``simplex.py``); here the method works on the 
 costs one kernel column over the pool, from the cache where it is there. If the pool holds all rows this is the textbook
 algorithm, thousands of iterations to a reading; the next pass certifies.
 
-*randomised* (``sample`` 194): the vertex is the smallest g of so many rows drawn from the pool, computed from the support
+*randomized* (``sample`` 194): the vertex is the smallest g of so many rows drawn from the pool, computed from the support
 alone: a step costs sample x support whatever the number of rows. (194 rows hold one of the smallest 2 % with probability
 0.98.) A sampled gap within epsilon must be met twice in succession. Pools are drawn anew in every pass, from all blocks,
 so that every row can be drawn without a disk seek; where they do not hold all rows, a pool is left after some draws of
@@ -30,7 +30,7 @@ from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, late
 
 AGREEMENTS = 2
-"""Sampled gaps within the target, one after the other, that stop the randomised regime."""
+"""Sampled gaps within the target, one after the other, that stop the randomized regime."""
 DRAWS = 8
 """How often a row of a pool that does not hold all rows is drawn, on average, before the next pool is."""
 
@@ -54,13 +54,13 @@ class FrankWolfe(OnSimplex):
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
-        """The smallest g, or in the randomised regime any rows, others in every pass."""
+        """The smallest g, or in the randomized regime any rows, others in every pass."""
         if self.sample == 0:
             return super().choose(state, index, v, count)
         return smallest(lots(index, 1 + self.seed + state.passes), count)
 
     def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        method = self._randomised if self.sample else self._deterministic
+        method = self._randomized if self.sample else self._deterministic
         return method(state, pool, target)
 
     def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
@@ -76,7 +76,7 @@ class FrankWolfe(OnSimplex):
         pool.x[:], pool.v[:] = walk.a, -walk.g
         return Reached(walk.gap(), 0.5 * float(walk.a @ walk.g))
 
-    def _randomised(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
+    def _randomized(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
         walk = SampledIterations(pool, state.form, self.variant, self.step == "open", state.iterations)
         agreed, gap, begun = 0, np.inf, walk.count

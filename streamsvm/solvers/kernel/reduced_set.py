@@ -1,7 +1,7 @@
 """A kernel machine with fewer points, close to the one that was found.
 
 Given f on the support, or on a sample S of it, and kept rows M among them, the coefficients c of g = sum_j c_j k(., x_j)
-minimise what a difference costs where a loss with curvature 1 is paid on the support,
+minimize what a difference costs where a loss with curvature 1 is paid on the support,
 
     1/2 ||f - g||^2 + C/2 sum_i (f_i - g_i)^2,     so that     (K_MM + C share K_SM'K_SM) c = f_M + C share K_SM'f_S
 

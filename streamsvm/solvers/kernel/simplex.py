@@ -2,8 +2,8 @@
 
     min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
 
-and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, 1 - m_i)^2, the bias a regularised constant feature. The
-dual of P at t a is D = t - t^2 f(a); the best t is 1 / (2 f), so that D = 1 / (4 f): minimising f maximises D. With
+and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, 1 - m_i)^2, the bias a regularized constant feature. The
+dual of P at t a is D = t - t^2 f(a); the best t is 1 / (2 f), so that D = 1 / (4 f): minimizing f maximizes D. With
 w = t sum_i a_i y_i phi_i the margins are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g
 = 1 - t gap, where gap = 2 f - min g is the Frank-Wolfe gap. Scaled by 1 / (1 - t gap) this point is feasible for P:
 
@@ -39,7 +39,7 @@ from streamsvm.solvers.kernel.working_set import ROW_BYTES, Form, Pool, in_order
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 LEAP = 0.1
-"""Where the pool does not hold all rows, it is optimised to this part of the gap found over all of them."""
+"""Where the pool does not hold all rows, it is optimized to this part of the gap found over all of them."""
 STALLED = 0.99
 """A pass in which rows of the support had to go, and f did not fall to this part of what it was, is the last."""
 
@@ -61,7 +61,7 @@ class OnSimplex(ABC):
     first: ClassVar[float] = np.inf
     """Rows of the first pool; each next may have twice as many, up to ``pool``."""
     fair: ClassVar[float] = np.inf
-    """The part of f to which a pool is optimised that does not hold all rows, if that is less than LEAP says."""
+    """The part of f to which a pool is optimized that does not hold all rows, if that is less than LEAP says."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
 

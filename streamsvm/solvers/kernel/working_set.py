@@ -3,7 +3,7 @@
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high,     M_ij = z_i z_j (k_ij + b) + ridge_i
 
 with the rows outside the pool held fixed. It is solved by decomposition in memory: the ``working`` coordinates that
-violate the optimality conditions most are optimised on their Gram matrix, the gradient of all others follows by one
+violate the optimality conditions most are optimized on their Gram matrix, the gradient of all others follows by one
 matrix product. Reading the data is what costs; the more rows a pool holds, the fewer readings there are.
 """
 
@@ -138,7 +138,7 @@ def improve_until(
         if tolerance is None or (len(recent) and late(until)):
             break
         recent = working_set(pool, working, recent, growing)
-        made = _optimise(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
+        made = _optimize(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
         steps += made
         if made == 0:
             break
@@ -157,7 +157,7 @@ def violation(pool: Pool) -> float:
 
 
 def working_set(pool: Pool, working: int, recent: NDArray[np.int64], growing: float) -> NDArray[np.int64]:
-    """Half by violation, half of those that were optimised last and are still between their bounds."""
+    """Half by violation, half of those that were optimized last and are still between their bounds."""
     if pool.size <= working:
         return np.arange(pool.size)
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])][: working // 2]
@@ -165,8 +165,8 @@ def working_set(pool: Pool, working: int, recent: NDArray[np.int64], growing: fl
     return np.union1d(fresh, free)
 
 
-def _optimise(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: float) -> int:
-    """Optimise some coordinates and let the gradient of all follow."""
+def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: float) -> int:
+    """Optimize some coordinates and let the gradient of all follow."""
     X, old = take(pool.X, chosen), pool.x[chosen]
     M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
     x, v = old.copy(), pool.v[chosen]

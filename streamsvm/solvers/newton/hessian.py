@@ -62,7 +62,7 @@ class Hessian:
         self._bends = second_derivatives
 
     def _matrix(self) -> Float64:
-        """A copy that may be overwritten, with columns in sequence as the factorisation takes them: it is symmetric."""
+        """A copy that may be overwritten, with columns in sequence as the factorization takes them: it is symmetric."""
         matrix: Float64 = self._gram.copy()
         matrix[np.diag_indices_from(matrix)] += self._diagonal
         return matrix.T

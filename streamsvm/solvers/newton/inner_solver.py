@@ -24,7 +24,7 @@ ITERATIONS = 40
 HALF = 0.5
 """mu falls so in memory, from one problem to the next."""
 DECREMENT = 1e-3
-"""The model is minimised when a step promises less than this share of the tolerance, of its value ..."""
+"""The model is minimized when a step promises less than this share of the tolerance, of its value ..."""
 CRUDE = 1e-4
 """... and, on the way to a narrower corner, this share."""
 SHARP = 0.02
@@ -41,7 +41,7 @@ class Descent:
         self._model = model
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.brake)
 
-    def minimise(self, smooth: Any, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
+    def minimize(self, smooth: Any, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
         """Newton's method with step halving, from w; and whether it has arrived."""
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
@@ -64,13 +64,13 @@ class Descent:
         and no further than to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
         """
         loss = self._model.problem.loss
-        w, solved = self.minimise(rounded(loss, mu), w, crude=True)
+        w, solved = self.minimize(rounded(loss, mu), w, crude=True)
         while mu and solved:
             smoothing = smoothing_of(self._model, rounded(loss, mu), w)
             following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
             if smoothing <= goal or following < 0.99 * floor:
                 break
-            nearer, solved = self.minimise(rounded(loss, following), w, crude=True)
+            nearer, solved = self.minimize(rounded(loss, following), w, crude=True)
             mu, w = (following, nearer) if solved else (mu, w)
         return w, mu
 
@@ -86,7 +86,7 @@ def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: PointEva
     model = model_at(problem, sample, sample.s.astype(np.float64), w)
     before = model.look(smooth, w)
     model.shift = model.pull(before) - found.v
-    after = model.look(smooth, Descent(model).minimise(smooth, w)[0])
+    after = model.look(smooth, Descent(model).minimize(smooth, w)[0])
     sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.pull(after) - model.shift
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 

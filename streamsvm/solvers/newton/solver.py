@@ -4,7 +4,7 @@
 
 A pass gives P, the gradient and a sample of rows (``solvers.newton.row_sample``) in which every row whose loss may bend nearby, and
 every row that is much of its columns, has a large share. A model made of the sample and the exact gradient
-(``solvers.newton.surrogate``) is minimised in memory; where it ends the next pass looks. How far it is trusted, and how the
+(``solvers.newton.surrogate``) is minimized in memory; where it ends the next pass looks. How far it is trusted, and how the
 corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is ``solvers.newton.trust_region``. The a_i of the
 rounded loss are a feasible dual point, and
 

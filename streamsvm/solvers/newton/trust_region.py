@@ -1,9 +1,9 @@
 """What leads Newton's method from point to point: a model of the objective, and how far it is trusted.
 
-The model (``solvers.newton.surrogate``) is minimised while the half width mu of a rounded corner falls along the path of its
+The model (``solvers.newton.surrogate``) is minimized while the half width mu of a rounded corner falls along the path of its
 optima, so that the rows in the corner stay in it. The decrease it promised is compared with the decrease the next pass
 finds: a model that is off is braked by a multiple of C sum s_i x_ij^2 over the rows it only estimates, and one that made
-things worse is minimised again from where it stood.
+things worse is minimized again from where it stood.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TrustRegion:
         model, loss, descent = self.model, self.model.problem.loss, Descent(self.model)
         w, mu = descent.follow(w, mu, floor, goal)
         smooth = rounded(loss, mu)
-        w, _ = descent.minimise(smooth, w)
+        w, _ = descent.minimize(smooth, w)
         start, before = (model.value(h, model.center) for h in (smooth, rounded(loss, self.mu)))
         self.reference, self.promised = self.value + start - before, start - model.value(smooth, w)
         return w, mu

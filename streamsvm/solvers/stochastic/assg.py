@@ -153,7 +153,7 @@ class ASSG:
             dcd_sweep(block.labelled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
 
     def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
-        """The step that minimises the bound on a stage's error, short enough to be stable."""
+        """The step that minimizes the bound on a stage's error, short enough to be stable."""
         loss, mean = state.problem.loss, np.zeros_like(state.w)
         squares, largest = gradient_moments(block.labelled, order, loss, mean)
         mean /= len(order)

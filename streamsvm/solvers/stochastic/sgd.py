@@ -135,7 +135,7 @@ class SGD:
         return certificate
 
     def _bound(self, state: SGDState) -> None:
-        """The paper's dual point, which is w without the warm start, and the mean over passes that favours the late ones."""
+        """The paper's dual point, which is w without the warm start, and the mean over passes that favors the late ones."""
         p, lam = state.problem, state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.updated_before + state.updated

@@ -103,7 +103,7 @@ class Buffer:
 
 
 def page_aligned(nbytes: int) -> Any:
-    """Uninitialised bytes that begin where a page does: the kernel copies whole pages faster than pieces of two."""
+    """Uninitialized bytes that begin where a page does: the kernel copies whole pages faster than pieces of two."""
     spare = np.empty(nbytes + PAGE, np.uint8)
     start = -spare.ctypes.data % PAGE
     return spare[start : start + nbytes]

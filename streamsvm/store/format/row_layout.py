@@ -1,4 +1,4 @@
-"""Rows from one form to the other, and some rows out of many. All of it vectorised."""
+"""Rows from one form to the other, and some rows out of many. All of it vectorized."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def all_locked(targets: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def journalled(targets: Sequence[Path], settings: dict[str, Any], *, overwrite: bool, **options: Any) -> Opener:
+def journaled(targets: Sequence[Path], settings: dict[str, Any], *, overwrite: bool, **options: Any) -> Opener:
     """Writers that go on where a run with the same settings was stopped.
 
     Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for what another run began.

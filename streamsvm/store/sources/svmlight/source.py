@@ -112,10 +112,10 @@ class SvmlightSource:
 
         array = np.frombuffer(text, np.uint8)
         if self._base is None:
-            first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabelled, out)
+            first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabeled, out)
             self._base = 0 if first.smallest == 0 else 1
         top = LARGEST_INDEX if self._features is None else self._base + self._features - 1
-        parsed: Parsed = parse(array, array.size, self._base, top, self._unlabelled, out)
+        parsed: Parsed = parse(array, array.size, self._base, top, self._unlabeled, out)
         if parsed.bad:
             return int(parsed.consumed)
         for entry, start, stop in out.unfinished[: parsed.unfinished].tolist():
@@ -134,7 +134,7 @@ class SvmlightSource:
         return Batch(X, self._labels(out.labels[:rows].copy(), name))
 
     def _labels(self, labels: Float64, name: str) -> NDArray[Any]:
-        missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabelled else 0
+        missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabeled else 0
         if 0 < missing < len(labels):
             raise DataError(f"only some rows of {name} have a label", code="E-LABEL", hint="label all rows or none")
         if missing:
@@ -149,7 +149,7 @@ class SvmlightSource:
         return explain(line, f"{name} line {number}", expected)
 
     @property
-    def _unlabelled(self) -> bool:
+    def _unlabeled(self) -> bool:
         return self._options.encoding is not None
 
     def _room(self, text: bytes) -> Scratch:
