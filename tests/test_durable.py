@@ -317,7 +317,7 @@ def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # -- nobody else writes -----------------------------------------------------------------------------------------------
 
 MAY_OPEN: dict[str, str] = {
-    "store/h5part.py": "the HDF5 library writes through a file object that durable opens",
+    "store/hdf5/part.py": "the HDF5 library writes through a file object that durable opens",
     "locks.py": "a lock is a file that must not be replaced while it is held",
     "cli/__init__.py": "puts the null device in the place of a standard output that is gone",
 }

@@ -203,7 +203,7 @@ print(len(dcd_sweep.signatures), len(LOSSES))
 
 def test_the_sweep_is_compiled_once_for_each_row_format_and_loss(tmp_path: Path) -> None:
     """Whatever a fit is asked for: a further signature is seconds of compilation, each time in another process."""
-    root = Path(dcd.__file__).parents[2]
+    root = Path(dcd.__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(root)}
     command = [sys.executable, "-c", EVERY_WAY, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -61,7 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=[False, True], ids=["read in every pass", "kept in memory"])
-def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
         monkeypatch.setattr(budget, "KEPT_MOST", 0)
     return bool(request.param)
@@ -106,7 +106,7 @@ def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
     assert plan["rows"] == ROWS
     assert plan["total"] == sum(term["bytes"] for term in plan["memory"])
     assert plan["fits"] is True
-    assert plan["blocks"] == ("kept in memory" if kept else "read in every pass")
+    assert plan["blocks"] == ("kept in memory" if cached else "read in every pass")
 
     said = json.loads((result.run / "certificate.json").read_text())
     assert said["status"] == "converged"

@@ -83,9 +83,9 @@ def trained(
 
 def solved(given: Case, passes: int = 2000, **more: Any) -> tuple[Any, Any, Certificate]:
     """w, alpha and the certificate at the end."""
-    kept = more.pop("kept", True)
-    store = stored(given, sparse=more.pop("sparse", False), chunks=more.pop("chunks", 1 if kept else 4))
-    result, _ = trained(store, [given.problem], passes, cached=kept, **more)
+    cached = more.pop("cached", True)
+    store = stored(given, sparse=more.pop("sparse", False), chunks=more.pop("chunks", 1 if cached else 4))
+    result, _ = trained(store, [given.problem], passes, cached=cached, **more)
     return read(result)
 
 

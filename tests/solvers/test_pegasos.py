@@ -94,6 +94,6 @@ def test_averages_are_of_what_they_say() -> None:
             solver.finish(state)
         states[averaging] = (state, means)
     last, _ = states["none"]
-    np.testing.assert_allclose(last.evidence.candidate, last.a / (last.lam * last.t))
+    np.testing.assert_allclose(last.averaged.candidate, last.a / (last.lam * last.t))
     mean, means = states["all"]
-    np.testing.assert_allclose(mean.evidence.candidate, np.mean(means, axis=0))
+    np.testing.assert_allclose(mean.averaged.candidate, np.mean(means, axis=0))

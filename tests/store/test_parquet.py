@@ -67,9 +67,9 @@ def test_a_row_group_larger_than_the_memory_is_read_in_pieces(tmp_path: Path) ->
 
 def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     path = save(tmp_path / "a.parquet", **{f"x{j}": [1.0, 2.0] for j in range(500)}, y=[0, 1])
-    assert read(path, room=4 << 20)[0].shape == (2, 500)
+    assert read(path, memory_limit=4 << 20)[0].shape == (2, 500)
     with pytest.raises(StreamSVMError, match=r"a\.parquet has 501 columns") as caught:
-        read(path, room=2 << 20)
+        read(path, memory_limit=2 << 20)
     assert caught.value.code == "E-BUDGET"
 
 
@@ -187,7 +187,7 @@ def test_a_footer_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
     """Of a file with very many row groups: it is read as a whole, whatever part of the file is wanted."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": np.arange(2000.0), "y": np.arange(2000) % 2}), path, row_group_size=2)
-    assert len(read(path, room=4 << 20)[0]) == 2000
+    assert len(read(path, memory_limit=4 << 20)[0]) == 2000
     with pytest.raises(BudgetError, match=r"the footer of .* has [0-9]+ bytes: about 2MiB") as caught:
-        read(path, room=1 << 20)
+        read(path, memory_limit=1 << 20)
     assert "larger row groups" in caught.value.hint
