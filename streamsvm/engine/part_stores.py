@@ -64,7 +64,7 @@ def facts_of(path: Path, key: str) -> dict[str, Any] | None:
     """The facts of a part that is complete and of this key."""
     if not (path / FILE).is_file():
         return None
-    facts: dict[str, Any] = open_store(path).facts
+    facts = dict(open_store(path).facts)
     return facts if facts.get(KEY) == key else None
 
 

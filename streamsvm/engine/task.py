@@ -23,7 +23,7 @@ from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store import open_store
 from streamsvm.store.views.cached import Resident
 from streamsvm.store.views.subset import Section
-from streamsvm.types import Block, Certificate, FeatureMap, Problem, Selective, Sharing, Store, Visit
+from streamsvm.types import Block, Certificate, FeatureMap, Problem, Prunable, SharedRows, Store, Visit
 
 STORES_KNOWN = 4
 """Manifests a worker remembers."""
@@ -59,7 +59,7 @@ class Round(NamedTuple):
     """Of what the last round has left on disk."""
     drop: tuple[int, ...] = ()
     bounds: dict[int, Any] | None = None
-    """By problem, what tasks of this round in this process have shown so far (``types.Selective``); they fill it in."""
+    """By problem, what tasks of this round in this process have shown so far (``types.Prunable``); they fill it in."""
 
 
 class Partial(NamedTuple):
@@ -101,7 +101,7 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
     with Stream(seen, visits, depth=work.depth, retain=work.retain) as stream:
         for loaded in stream:
             visitor.visit(loaded, features)
-    if begun.bounds is not None and isinstance(work.solver, Selective):
+    if begun.bounds is not None and isinstance(work.solver, Prunable):
         begun.bounds.update({k: work.solver.sample_bound(state) for k, state in states.items()})
     for car in work.sidecars:
         car.save(group, begun.version + 1, rows[car.state.name], begun.drop)
@@ -157,7 +157,7 @@ class _Visitor:
             span = slice(part.start, part.stop)
             weight = None if chunk.weight is None else chunk.weight[span]
             here = slice(self.starts[place] + part.start, self.starts[place] + part.stop)
-            if isinstance(self.work.solver, Sharing):
+            if isinstance(self.work.solver, SharedRows):
                 self.work.solver.prepare_shared(list(self.states.values()), part.X)
             for k, state in self.states.items():
                 y, s = view_of(self.work.problems[k], chunk.codes[span], weight)

@@ -19,7 +19,7 @@ from streamsvm.rows import Int32
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.types import Block, Part, Problem, Report, Sharing, Solver, Stop, Store, Timely
+from streamsvm.types import Block, Deadline, FeaturePart, Problem, Report, SharedRows, Solver, Stop, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Trainer:
             checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
         for k, run in active:
-            if isinstance(self._solver, Timely):
+            if isinstance(self._solver, Deadline):
                 self._solver.set_deadline(run.state, self._until)
             run.certified(self._solver.finish(run.state))
             self._teller.certificate(k, run)
@@ -167,7 +167,7 @@ class Trainer:
         states = {name: rows.load(number) for name, rows in self._result.row_states.items()}
         for part in self._features.parts(chunk.X):
             span = slice(part.start, part.stop)
-            if isinstance(self._solver, Sharing):
+            if isinstance(self._solver, SharedRows):
                 self._solver.prepare_shared([run.state for _, run in active], part.X)
             for k, run in active:
                 y, s = view_of(run.problem, chunk.codes[span], None if chunk.weight is None else chunk.weight[span])
@@ -181,7 +181,7 @@ class Trainer:
             self._result.row_states[name].save(number, values)
 
 
-def order_within(order: Int32, part: Part, *, keep: bool) -> Int32:
+def order_within(order: Int32, part: FeaturePart, *, keep: bool) -> Int32:
     """The visiting order of a chunk, restricted to a part of it; a copy if the order must be ``keep``-t."""
     if part.stop - part.start == len(order):
         return order.copy() if keep else order

@@ -20,7 +20,7 @@ from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
-from streamsvm.types import KernelSolution, LinearSolution, Part
+from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 CUT = 1e-6
 """Eigenvalues of K_mm below this part of the largest are left out, unless another is asked for."""
@@ -116,12 +116,12 @@ class Nystrom:
     def expansion(self) -> Expansion:
         return self.projection.expansion
 
-    def parts(self, X: Rows) -> Iterator[Part]:
+    def parts(self, X: Rows) -> Iterator[FeaturePart]:
         """The block as features; valid until the next is asked for. Standardizes the block in place."""
         X = self.projection.inner.apply(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
-            yield Part(start, stop, self._map(row_slice(X, start, stop)))
+            yield FeaturePart(start, stop, self._map(row_slice(X, start, stop)))
 
     def _map(self, X: Rows) -> Dense | Factored:
         values = self._values[: row_count(X)]
@@ -161,8 +161,8 @@ class Embedded:
     def expansion(self) -> Expansion:
         return self.projection.expansion
 
-    def parts(self, X: Rows) -> Iterator[Part]:
-        yield Part(0, row_count(X), X._replace(bias=self.bias))
+    def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        yield FeaturePart(0, row_count(X), X._replace(bias=self.bias))
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
         return self.projection.fold(solution)

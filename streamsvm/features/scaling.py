@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.rows import Dense, Float32, Rows, row_count
-from streamsvm.types import LinearSolution, Part, Statistics, Store
+from streamsvm.types import FeaturePart, LinearSolution, Statistics, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Raw:
     def apply(self, X: Rows) -> Rows:
         return X._replace(bias=self.bias)
 
-    def parts(self, X: Rows) -> Iterator[Part]:
-        yield Part(0, row_count(X), self.apply(X))
+    def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        yield FeaturePart(0, row_count(X), self.apply(X))
 
     def fold(self, solution: LinearSolution) -> LinearSolution:
         return solution
@@ -46,8 +46,8 @@ class Standardized:
             scale_sparse(X.data, X.indices, self.scale)
         return X._replace(bias=self.bias)
 
-    def parts(self, X: Rows) -> Iterator[Part]:
-        yield Part(0, row_count(X), self.apply(X))
+    def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        yield FeaturePart(0, row_count(X), self.apply(X))
 
     def fold(self, solution: LinearSolution) -> LinearSolution:
         """The same function of raw features: w_j scale_j, and the shifts moved into the constant, whose value is 1."""

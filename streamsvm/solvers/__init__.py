@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamsvm.registry import Registry
+from streamsvm.types import Solver
 
 SOLVERS = Registry(
     "solver",
@@ -20,3 +23,21 @@ SOLVERS = Registry(
         "partan": "streamsvm.solvers.kernel.frank_wolfe:Partan",
     },
 )
+
+REQUIRED = ("row_state", "shuffled", "losses", "cost", "start", "visit", "finish", "certify", "solution")
+"""The members of ``types.Solver``."""
+
+
+def checked(solver: Solver[Any], name: str) -> Solver[Any]:
+    """Return the solver if it has every member a solver must have. Raises TypeError naming those it lacks.
+
+    The one place that looks: a solver of somebody else's making fails here, when it is chosen, and not in the third hour.
+    """
+    missing = sorted(set(REQUIRED) - set(dir(solver)))
+    if missing:
+        kind = type(solver)
+        raise TypeError(
+            f"solver '{name}' ({kind.__module__}.{kind.__qualname__}) lacks {', '.join(missing)};"
+            " streamsvm.types.Solver says what each of them is to do"
+        )
+    return solver

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.errors import ExistsError, SecurityError
 from streamsvm.registry import Registry
-from streamsvm.types import Chunk, Store
+from streamsvm.types import Chunk, Store, StoredFiles
 
 if TYPE_CHECKING:
     from streamsvm.store.format.column_encoding import Encoding
@@ -30,7 +30,9 @@ SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
 """Names of stores that say their format; all others are Zarr."""
 
 
-def open_store(path: Path | str, *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False) -> Any:
+def open_store(
+    path: Path | str, *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
+) -> StoredFiles:
     """Open a committed store, or arrays others wrote (the names are theirs), which are then read in place.
 
     Raises MissingError, DataError, SecurityError, BudgetError.
@@ -44,7 +46,8 @@ def open_store(path: Path | str, *, features_key: str = "X", labels_key: str = "
 
         return ForeignStore(root, Keys(features_key, labels_key, allow_fill=allow_fill))
     found = manifest.read(root)
-    return STORES[found.store](root, found)
+    store: StoredFiles = STORES[found.store](root, found)
+    return store
 
 
 def create(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from streamsvm.rows import Float32, Float64, Int32, Rows
+
+if TYPE_CHECKING:
+    from streamsvm.errors import DataError
 
 
 class Batch(NamedTuple):
@@ -17,8 +22,11 @@ class Batch(NamedTuple):
     """
 
     X: Rows
+    """The features, (n, columns)."""
     labels: NDArray[Any]
+    """(n,) numbers as float64, or text."""
     weight: Float32 | None = None
+    """(n,) factors of C, one a row; None: 1 for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,7 @@ class Layout:
     """What is known of a store without reading its chunks."""
 
     columns: int
+    """Features of a row, without the constant one."""
     chunks: tuple[int, ...]
     """Rows of each chunk."""
     nonzeros: tuple[int, ...] | None
@@ -35,17 +44,21 @@ class Layout:
     counts: tuple[int, ...]
     """Rows of each class."""
     weighted: bool = False
+    """Whether every row has a weight of its own."""
 
     @property
     def rows(self) -> int:
+        """Rows of all chunks together."""
         return sum(self.chunks)
 
     @property
     def dense(self) -> bool:
+        """Whether all entries are stored, zeros included."""
         return self.nonzeros is None
 
     @property
     def largest_chunk(self) -> int:
+        """Rows of the chunk with the most rows."""
         return max(self.chunks)
 
     @property
@@ -67,27 +80,53 @@ class Chunk(NamedTuple):
     """What a store hands out: views into the buffer it was given, valid until that buffer is read into again."""
 
     X: Rows
+    """The features, (n, columns) float32, dense or CSR."""
     codes: Int32
-    """Class of each row, an index into ``Layout.classes``."""
+    """(n,) class of each row, an index into ``Layout.classes``."""
     weight: Float32 | None
+    """(n,) float32 factors of C; None: 1 for all."""
 
 
 class Buffers(Protocol):
-    """Preallocated memory for one chunk; made by the store, reused by the reader."""
+    """Preallocated memory for one chunk: made by a store, handed back to the same store by the reader, chunk after chunk."""
 
     nbytes: int
+    """Bytes the buffers take."""
 
 
 class Store(Protocol):
-    """Chunked data on disk or in memory. The only thing that may open a file of it."""
+    """Chunked data on disk or in memory, as everything above the store floor sees it.
+
+    Chunks are numbered from 0, in the order of ``layout.chunks``. Nothing else may open a file that belongs to a store.
+    ``StoredFiles`` is what a committed store on disk says beside this.
+    """
 
     name: str
+    """What messages call the store: the path it was opened by, or a word for data in memory."""
     layout: Layout
-    digest: str
-    """sha256 of the content: equal for equal data, wherever it lies."""
+    """Columns, rows and stored entries of each chunk, and classes: all that is known without reading a chunk."""
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the content as hex digits: equal for equal data, wherever it lies."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is recorded of where the data came from, as plain JSON; empty where nothing is.
+
+        Keys in use: ``names`` (of the columns), ``labels``, ``encoding`` (of the columns, for predict), ``notice`` (to be
+        shown to the user), ``map`` and ``embedding`` (of a store of kernel features).
+        """
+        ...
+
+    @property
+    def selection(self) -> tuple[int, ...] | None:
+        """The numbers these chunks have in the store called ``name``; None: the chunks are all of it, as they are there."""
+        ...
 
     def buffers(self) -> Any:
-        """Memory for one chunk (``Buffers``), of the store's own kind."""
+        """Return new memory for one chunk of any size: ``Buffers`` of the store's own kind."""
         ...
 
     def fetch(self, chunk: int, into: Any) -> None:
@@ -95,21 +134,47 @@ class Store(Protocol):
         ...
 
     def check(self, chunk: int, into: Any) -> Chunk:
-        """Verify what was fetched, once, and view it as rows; whichever thread is idle does it.
+        """Verify what was fetched, once, and view it as rows; any thread may do it.
 
         Raises DataError naming the chunk when it is not what was written.
         """
         ...
 
     def expect(self, chunk: int) -> None:
-        """Hint that ``chunk`` is read next."""
+        """Hint that ``chunk`` is read next; numbers beyond the last chunk are ignored."""
         ...
 
     def forget(self, chunk: int) -> None:
         """Hint that ``chunk`` is not needed soon: its pages may leave the cache."""
         ...
 
-    def statistics(self) -> Statistics: ...
+    def statistics(self) -> Statistics:
+        """Return the column statistics over all rows of the store called ``name``. Raises DataError, StorageError."""
+        ...
+
+
+@runtime_checkable
+class StoredFiles(Store, Protocol):
+    """A committed store on disk, or arrays others wrote: what ``open_store`` returns."""
+
+    @property
+    def root(self) -> Path:
+        """The directory or file it lies in."""
+        ...
+
+    @property
+    def census(self) -> list[list[int]]:
+        """Rows of each class in each chunk; a chunk's list may end with its last class that occurs."""
+        ...
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of the programs that wrote it, by name; empty where nobody knows."""
+        ...
+
+    def faults(self) -> Iterator[DataError]:
+        """Yield all that is wrong beside the chunks themselves, without raising it."""
+        ...
 
 
 class Statistics(NamedTuple):
@@ -117,5 +182,6 @@ class Statistics(NamedTuple):
 
     mean: Float64
     M2: Float64
+    """The sum of squared differences from the mean: rows times the variance."""
     minimum: Float64
     maximum: Float64

@@ -10,12 +10,17 @@ from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
 from streamsvm.types.problem import Block, Certificate, Problem
 
+DUAL = "alpha"
+"""The name of the per-row state that holds dual variables, for solvers that have them."""
+
 
 class RowState(NamedTuple):
-    """A number per row that a solver keeps from pass to pass, in memory or beside the store."""
+    """A number per row that a solver keeps from pass to pass, in memory or in a file beside the run; 0 at first."""
 
     name: str
+    """What ``Block.rows`` has it by; ``DUAL`` for dual variables."""
     dtype: str
+    """As numpy writes it: "float64"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,40 +28,53 @@ class Cost:
     """Bytes a solver asks for: once, per row of the data, per row of a block."""
 
     fixed: int = 0
+    """Whatever the data: weights, matrices, rows held in memory."""
     per_row: int = 0
+    """Of per-row state."""
     per_block_row: int = 0
+    """Scratch while a block is visited."""
 
 
 class LinearSolution(NamedTuple):
     """f(x) = w[:-1].x + bias * w[-1]."""
 
     w: Float64
+    """(columns + 1,) weights, the one of the constant feature last."""
     bias: float
+    """The value of the constant feature."""
 
 
 class KernelSolution(NamedTuple):
     """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for points z_j that are known from elsewhere."""
 
     coefficients: Float64
+    """(points,)."""
     intercept: float
+    """What is added to the sum."""
 
 
 class SupportSolution(NamedTuple):
     """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for rows z_j of the data that the solver has kept."""
 
     points: Rows
+    """The support rows z_j, (points, columns)."""
     numbers: Int64
     """Global row numbers of the points, rising."""
     coefficients: Float64
+    """(points,), signs included."""
     intercept: float
+    """What is added to the sum."""
 
 
-class Part(NamedTuple):
-    """Rows [start, stop) of a block as a feature map makes them: Dense, CSR or a factored pair."""
+class FeaturePart(NamedTuple):
+    """Rows [start, stop) of a block as a feature map makes them."""
 
     start: int
+    """The first row, counted from the first one of the block."""
     stop: int
+    """One beyond the last row."""
     X: Any
+    """The features: ``Dense``, ``CSR``, or a factored pair (``compute.blocks.operators.Factored``)."""
 
 
 class FeatureMap(Protocol):
@@ -64,31 +82,44 @@ class FeatureMap(Protocol):
 
     @property
     def expansion(self) -> Any:
-        """The basis a kernel solution is written in; None for maps that are linear."""
+        """The basis a kernel solution is written in (``features.expansion.Expansion``); None for maps that are linear."""
         ...
 
-    def parts(self, X: Rows) -> Iterator[Part]:
-        """A block as features, in as many parts as memory makes necessary; each valid until the next is asked for."""
+    def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Yield a block as features, in as many parts as memory makes necessary; each valid until the next is asked for.
+
+        ``X`` may be changed in place: it is the reader's buffer.
+        """
         ...
 
-    def fold(self, solution: LinearSolution) -> LinearSolution | KernelSolution: ...
+    def fold(self, solution: LinearSolution) -> LinearSolution | KernelSolution:
+        """Return the same function in terms of stored rows: weights of columns, or coefficients of kernel points."""
+        ...
 
 
 S = TypeVar("S")
 
 
+@runtime_checkable
 class Solver(Protocol[S]):
-    """An algorithm as the fit loop sees it. Settings are fields of a frozen value; all that changes is in S.
+    """An algorithm as the fit loop sees it. Settings are fields of a frozen value; all that changes is in the state S.
 
     One pass is ``visit`` on every block, then ``finish``; what a pass does (train, certify, try step lengths) is the
-    state's business. ``finish`` answers with a certificate; the loop goes on until one is exact and small enough.
+    state's business. ``finish`` answers with a certificate; the loop goes on until one is exact and small enough. A state
+    is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.tags``): a checkpoint is its fields.
+
+    These members are required (``solvers.checked`` looks for them when a solver is chosen). What some solvers can do
+    beside is declared in ``types.capabilities``, and asked for by ``isinstance``.
     """
 
     @property
-    def row_state(self) -> tuple[RowState, ...]: ...
+    def row_state(self) -> tuple[RowState, ...]:
+        """The numbers per row that travel with the data; ``Block.rows`` has them by name. Empty: none."""
+        ...
+
     @property
     def shuffled(self) -> bool:
-        """Whether chunks and rows are visited in random order (False: as they lie)."""
+        """Whether chunks and rows are visited in random order (False: as they lie, and any order does)."""
         ...
 
     @property
@@ -96,50 +127,29 @@ class Solver(Protocol[S]):
         """The names of the losses it can solve for; anything else is refused before the first read."""
         ...
 
-    def cost(self, problem: Problem, layout: Layout) -> Cost: ...
-    def start(self, problem: Problem) -> S: ...
-    def visit(self, state: S, block: Block) -> None: ...
-    def finish(self, state: S) -> Certificate: ...
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Return the bytes the solver will hold for one problem on data of this layout: an upper bound."""
+        ...
+
+    def start(self, problem: Problem) -> S:
+        """Return the state before the first pass, at ``problem.warm`` where that is given. Reads nothing."""
+        ...
+
+    def visit(self, state: S, block: Block) -> None:
+        """Meet the rows of one block. Changes the state and, in place, ``block.rows`` and ``block.order``.
+
+        A block is visited once in a pass. ``block.X`` is valid until the visit returns: what is to stay is copied.
+        """
+        ...
+
+    def finish(self, state: S) -> Certificate:
+        """Close a pass in which every block was visited, and return what is now known. Changes the state."""
+        ...
+
     def certify(self, state: S) -> None:
-        """Make the next pass an exact evaluation, because it is the last one."""
+        """Make the pass that is about to begin an exact evaluation, because it is the last one. Changes the state."""
         ...
 
-    def merge(self, states: list[S]) -> S:
-        """Join what several workers did with copies of one state, each on its own chunks, in one pass."""
-        ...
-
-    def solution(self, state: S) -> LinearSolution | SupportSolution: ...
-
-
-@runtime_checkable
-class Sharing(Protocol):
-    """A solver for which several problems at the same rows have work in common."""
-
-    def prepare_shared(self, states: list[Any], X: Any) -> None:
-        """Called with rows before the problems visit them one after the other. Changes the states."""
-        ...
-
-
-@runtime_checkable
-class Selective(Protocol):
-    """A solver that keeps a choice of the rows of a pass: rows of one group show that some of another cannot be in it.
-
-    What is known of other groups saves work and never changes what the joined pass comes to.
-    """
-
-    def sample_bound(self, state: Any) -> Any:
-        """What the rows visited so far say about all others of this pass."""
-        ...
-
-    def set_bound(self, state: Any, bound: Any) -> None:
-        """Begin a pass over some rows knowing the ``bound`` of others. Changes the state."""
-        ...
-
-
-@runtime_checkable
-class Timely(Protocol):
-    """A solver whose ``finish`` may take long, and can come to its end before its time."""
-
-    def set_deadline(self, state: Any, moment: float) -> None:
-        """Called before ``finish``: it is not to go on after ``moment``, by ``time.perf_counter``. Changes the state."""
+    def solution(self, state: S) -> LinearSolution | SupportSolution:
+        """Return the function the last exact certificate is of; its arrays are copies. Raises StreamSVMError if none is."""
         ...

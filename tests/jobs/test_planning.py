@@ -49,7 +49,7 @@ def test_the_model_takes_what_memory_leaves_it(solver: str) -> None:
         plan = planned(needs - less, solver=solver)
         assert plan.memory.total <= plan.memory.limit
         assert plan.solver_name == "newton"
-        assert f"memory is short: {rows(plan)} rows" in plan.why
+        assert f"memory is short: sample {rows(plan)}" in plan.why
         sizes.append(rows(plan))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[1] > sizes[-1] >= least_rows(ample.problems[0])

@@ -197,7 +197,7 @@ def test_rows_are_sampled_where_all_are_too_many_or_too_large() -> None:
     assert of(60_000, 3000) == 60_000
     assert of(60_001, 3000) == 20_000
     assert of(60_000, 5000) == 20_000
-    less = Newton().smaller(Problem(SquaredHinge(), 1.0, 60_000, 3000, 0))
+    less = Newton().smaller(Problem(SquaredHinge(), 1.0, 60_000, 3000, 0), ())
     assert less is not None
     assert less.sample == 20_000
     assert sample_rows(1000, Problem(SquaredHinge(), 1.0, 2000, 20, 0)) == 1000

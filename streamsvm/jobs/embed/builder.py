@@ -190,7 +190,7 @@ class Builder:
 
     def _facts(self, projection: Projection, saved: dict[str, Any]) -> dict[str, Any]:
         """What the manifest says of where the features are from."""
-        origin: Any = getattr(self.store, "facts", {})
+        origin = self.store.facts
         facts: dict[str, Any] = {
             "embedding": {**self.request.describe(), "key": saved["key"], "store": self.store.digest},
             "map": saved["map"],

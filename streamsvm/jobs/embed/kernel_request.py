@@ -19,8 +19,6 @@ from streamsvm.kernels import KERNELS
 from streamsvm.types import Layout, Store, Term
 
 SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
-THROUGH_OPERATORS = ("newton",)
-"""Solvers that see a block through margins, adjoint and gram only, and so take it as a factored pair."""
 CHUNK_BYTES = 4 << 20
 """Of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024

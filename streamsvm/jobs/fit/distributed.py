@@ -33,7 +33,7 @@ from streamsvm.jobs.fit.plan import Plan, choose_solver
 from streamsvm.schedule.budget import KEPT_MOST, anonymous_bytes
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store
-from streamsvm.types import Layout, Problem, Report, Stop, Store
+from streamsvm.types import Layout, Mergeable, Partitioned, Problem, Report, SplitState, Stop, Store
 
 TOGETHER_MOST = KEPT_MOST
 """Bytes of a group up to which its rows are visited as one block."""
@@ -56,36 +56,28 @@ class DistributedFit:
 def distributed_job(job: FitJob, executor: Executor) -> FitJob:
     """The job with what the cluster decides: memory of a task, and groups where the result depends on them."""
     groups, memory = job.groups, task_limit(executor, job.memory)
-    if groups is None and SOLVERS[choose_solver(job, open_store(job.store).layout)[0]].shuffled:
+    if groups is None and SOLVERS[choose_solver(job, open_store(job.store).layout)[0]]().shuffled:
         groups = max(2, executor.threads)
     return replace(job, groups=groups, memory=memory)
 
 
 def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> DistributedFit:
     """Decide the groups. Raises UsageError for a solver that has nothing to join."""
+    if not isinstance(plan.solver, Mergeable):
+        raise UsageError(f"solver '{plan.solver_name}' does not run on a cluster", hint="leave out --cluster")
     solver: Any = plan.solver
     layout = store.layout
     groups = round_robin(layout, job.groups or 2) if solver.shuffled else contiguous(layout, job.groups)
-    if solver.row_state and solver.shuffled:
-        solver = replace(solver, parts=len(groups))
-    _check_joins(solver, plan)
+    if isinstance(solver, Partitioned):
+        solver = solver.in_parts(len(groups))
     sidecars = tuple(Sidecar(directory.resolve(), state, len(plan.problems)) for state in solver.row_state)
     work = Work(
         str(Path(store.name).resolve()), store.digest, solver, tuple(plan.problems), plan.features, job.seed,
         depth=1, retain=plan.memory.retain, together=_together(plan, layout, len(groups)), sidecars=sidecars,
-        chunks=getattr(store, "chunks", None),
-        driver_state=DriverState(directory.resolve(), solver.driver_fields) if getattr(solver, "driver_fields", ()) else None,
+        chunks=store.selection,
+        driver_state=DriverState(directory.resolve(), solver.driver_fields) if isinstance(solver, SplitState) else None,
     )  # fmt: skip
     return DistributedFit(work, groups, layout, plan.memory.total)
-
-
-def _check_joins(solver: Any, plan: Plan) -> None:
-    try:
-        solver.merge([solver.start(plan.problems[0])])
-    except NotImplementedError as error:
-        raise UsageError(
-            f"solver '{plan.solver_name}' does not run on a cluster", hint="leave out --cluster"
-        ) from error
 
 
 def _together(plan: Plan, layout: Layout, groups: int) -> bool:

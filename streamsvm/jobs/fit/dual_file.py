@@ -1,7 +1,7 @@
 """The dual variables behind a certificate, as a file: with them anyone can recompute the bound (tools/audit.py).
 
-Coordinate methods have them as state of their rows. Newton's method knows a point whose slopes they are (a ``DualPoint``):
-another reading of the store writes a_i = t C_i (-h'(m_i)).
+Coordinate methods have them as state of their rows. A ``DualWitness`` can say what they are of a block it is shown: Newton's
+method knows a point whose slopes they are, and another reading of the store writes a_i = t C_i (-h'(m_i)).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
-from streamsvm.types import Block, Store
+from streamsvm.types import DUAL, Block, DualWitness, FeatureMap, Store
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
@@ -33,15 +31,15 @@ def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
 
 def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
     """Those of problem k, chunk by chunk."""
-    if "alpha" in training.row_states:
-        states = training.row_states["alpha"]
+    if DUAL in training.row_states:
+        states = training.row_states[DUAL]
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
-    solver: Any = plan.solver
-    return _of_witness(store, plan.features, training.runs[k], solver.dual_point(training.runs[k].state))
+    assert isinstance(plan.solver, DualWitness)  # ``plan.proving`` has seen to it
+    return _of_witness(store, plan.features, training.runs[k], plan.solver)
 
 
-def _of_witness(store: Store, features: Any, run: Run, dual_point: DualPoint) -> Iterator[Float64]:
-    """a_i = t C_i (-h'(m_i)) of every row, held-out ones 0."""
+def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness) -> Iterator[Float64]:
+    """The dual variables of every row, by another reading; 0 for held-out rows."""
     layout, problem = store.layout, run.problem
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
         for visit, chunk, order in stream:
@@ -51,6 +49,4 @@ def _of_witness(store: Store, features: Any, run: Run, dual_point: DualPoint) ->
                 continue
             for part in features.parts(chunk.X):
                 at = slice(part.start, part.stop)
-                yield slopes_at(
-                    problem, dual_point, Block(part.X, y[at], s[at], visit.chunk, 0, order[at], 0, False, {})
-                )
+                yield solver.dual_values(run.state, Block(part.X, y[at], s[at], visit.chunk, 0, order[at], 0))

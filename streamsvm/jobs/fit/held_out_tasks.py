@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from streamsvm.engine.task import known_part
 from streamsvm.jobs.apply.mistakes import Mistakes, mistakes
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model
+from streamsvm.types import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class HeldOut:
 class DistributedMistakes:
     """``mistakes`` through an executor: the same counts. Raises ClusterError and what the tasks raise."""
 
-    def __init__(self, store: Any, executor: Executor) -> None:
+    def __init__(self, store: Store, executor: Executor) -> None:
         self._executor, self._groups = executor, contiguous(store.layout)
-        self._where = HeldOut(str(Path(store.name).resolve()), store.digest, getattr(store, "chunks", None))
+        self._where = HeldOut(str(Path(store.name).resolve()), store.digest, store.selection)
 
     def __call__(self, model: Model, models: int) -> Mistakes:
         given = self._executor.share((self._where, model, models))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,8 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
-from streamsvm.types import Store, SupportSolution
-
-SOLVERS = ("decomposition", "blended", "fw", "mfw", "swap", "partan")
-"""They take the kernel itself, not features."""
-LEAST_POOL = 1024
-LEAST_CACHE = 8 << 20
+from streamsvm.solvers import SOLVERS
+from streamsvm.types import KernelSolver, Solver, Store, SupportSolution
 
 
 def chosen(job: Any) -> bool:
@@ -38,37 +33,20 @@ def solver_for(job: Any) -> tuple[str, str]:
     return "decomposition", f"exact kernel, {job.loss}"
 
 
-def kernel_of(job: Any, name: str, store: Store, inner: Raw | Standardized) -> Any:
+def kernel_of(job: Any, solver: Solver[Any], store: Store, inner: Raw | Standardized) -> Any:
     """The kernel's record for a solver that wants one, else None. Raises UsageError when the two do not go together."""
-    if name not in SOLVERS:
+    if not isinstance(solver, KernelSolver):
         if chosen(job):
-            hint = f"give --landmarks, or choose from {', '.join(SOLVERS)}"
-            raise UsageError(f"solver '{name}' knows no kernel of its own", hint=hint)
+            able = [name for name, kind in SOLVERS.items() if isinstance(kind(), KernelSolver)]
+            hint = f"give --landmarks, or choose from {', '.join(able)}"
+            raise UsageError(f"solver '{job.solver}' knows no kernel of its own", hint=hint)
         return None
     if kernel_request.wanted(job):
-        raise UsageError(f"solver '{name}' evaluates the kernel exactly", hint="leave out the landmarks")
-    if name == "decomposition" and job.bias == 0.0:
-        raise UsageError("decomposition has a free bias", hint="leave out the bias, or use the squared hinge")
+        raise UsageError(f"solver '{job.solver}' evaluates the kernel exactly", hint="leave out the landmarks")
+    if solver.free_bias and job.bias == 0.0:
+        hint = "leave out the bias, or use the squared hinge"
+        raise UsageError("this fit has a free bias, and cannot do without one", hint=hint)
     return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
-
-
-def sized(solver: Any, rows: int, options: dict[str, Any]) -> Any:
-    """The solver with as many rows in memory as serve it, unless they were asked for."""
-    return solver if "pool" in options else replace(solver, pool=max(solver.pool, int(solver.share * rows)))
-
-
-def smaller(solver: Any) -> Any:
-    """The same solver with less in memory: the cache of columns goes before rows do; None at the least.
-
-    Where rows go, the support is bounded too, if the solver knows how: at twice the rows that come in at a time.
-    """
-    cache = getattr(solver, "cache", 0)
-    if cache >= 2 * LEAST_CACHE:
-        return replace(solver, cache=cache // 2)
-    if solver.pool < 2 * LEAST_POOL:
-        return None
-    bound = {"keep": min(solver.keep or solver.pool, 2 * (solver.pool // 2))} if hasattr(solver, "keep") else {}
-    return replace(solver, pool=solver.pool // 2, **bound)
 
 
 def options_of(job: Any) -> dict[str, Any]:
@@ -76,9 +54,10 @@ def options_of(job: Any) -> dict[str, Any]:
     return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
 
 
-def remedy(solver: Any) -> str:
+def remedy(solver: Solver[Any]) -> str:
     """What would help a solver with a kernel that does not fit."""
-    return ", or a shorter model, --max-support 1000" if getattr(solver, "max_support", 1) == 0 else ""
+    unbounded = isinstance(solver, KernelSolver) and solver.max_support == 0
+    return ", or a shorter model, --max-support 1000" if unbounded else ""
 
 
 def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSolution]) -> tuple[Float64, Expansion]:

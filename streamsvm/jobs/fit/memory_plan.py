@@ -9,11 +9,10 @@ from streamsvm.config.units import mib
 from streamsvm.jobs.apply.row_batches import held_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.fit import kernel_machine
 from streamsvm.jobs.fit.warm_start import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.types import Layout, Problem, Solver, Store, Term
+from streamsvm.types import Layout, Problem, ShrinkableMemory, Solver, Store, Term
 
 if TYPE_CHECKING:
     from streamsvm.jobs.fit.options import FitJob
@@ -49,8 +48,8 @@ def plan_memory(
 
 
 def fitted(
-    job: FitJob, store: Store, solver: Any, problems: list[Problem], request: NystromRequest | None
-) -> tuple[Any, MemoryPlan]:
+    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None
+) -> tuple[Solver[Any], MemoryPlan]:
     """The solver as it fits the memory limit, with less in memory than it would like if need be, and what that holds."""
     memory = plan_memory(job, store, solver, problems, request)
     while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
@@ -63,12 +62,14 @@ def remedy_for(layout: Layout, job: FitJob) -> str:
     return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
 
 
-def _smaller(job: FitJob, solver: Any, problem: Problem) -> Any:
-    """The same solver with fewer rows in memory than it would like; None where that is the user's choice, or the least."""
-    if problem.kernel is not None:
-        return kernel_machine.smaller(solver)
-    shrink = getattr(solver, "smaller", None)
-    return shrink(problem) if shrink is not None and "sample" not in job.options else None
+def _smaller(job: FitJob, solver: Solver[Any], problem: Problem) -> Solver[Any] | None:
+    """The same solver with less in memory than it would like; None where that is the user's choice, or the least."""
+    return solver.smaller(problem, job.options) if isinstance(solver, ShrinkableMemory) else None
+
+
+def memory_settings(solver: Solver[Any]) -> dict[str, int | None]:
+    """The settings of a solver that want of memory changes, by name; empty where there are none."""
+    return solver.memory_settings() if isinstance(solver, ShrinkableMemory) else {}
 
 
 def most_landmarks(

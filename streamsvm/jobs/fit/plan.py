@@ -11,15 +11,25 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
 from streamsvm.jobs.fit import kernel_machine
-from streamsvm.jobs.fit.memory_plan import fitted, most_landmarks, remedy_for
+from streamsvm.jobs.fit.memory_plan import fitted, memory_settings, most_landmarks, remedy_for
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of
 from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver
 from streamsvm.jobs.fit.warm_start import warm_started
 from streamsvm.registry import build
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.solvers import SOLVERS
-from streamsvm.types import FeatureMap, Layout, Problem, Solver, Store
+from streamsvm.solvers import SOLVERS, checked
+from streamsvm.types import (
+    DUAL,
+    DualWitness,
+    FactoredBlocks,
+    FeatureMap,
+    KernelSolver,
+    Layout,
+    Problem,
+    Solver,
+    Store,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,48 +97,52 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     solver = _solver_of(job, solver_name)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features)
-    kernel = kernel_machine.kernel_of(job, solver_name, store, features)
+    kernel = kernel_machine.kernel_of(job, solver, store, features)
     if job.warm_start is not None and (kernel is not None or request is not None):
         raise UsageError("a fit with a kernel does not start from a model", hint="leave out --warm-start")
     problems = warm_started(job.warm_start, store, features, problems, names)
     if kernel is not None:
         problems = [replace(problem, kernel=kernel) for problem in problems]
-        solver = kernel_machine.sized(solver, layout.rows, job.options)
+    if isinstance(solver, KernelSolver):
+        solver = solver.sized(layout.rows, job.options)
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks) for problem in problems]
-        factored = solver_name in kernel_request.THROUGH_OPERATORS
-        embedding = choose_embedding(job, store, request, _expected(solver, problems) if factored else None)
+        expected = _expected(solver, problems)
+        embedding = choose_embedding(job, store, request, expected)
         fly = embedding.where == FLY
-        request = replace(request, factored=fly and factored, on_disk=not fly)
+        request = replace(request, factored=fly and expected is not None, on_disk=not fly)
     asked = solver
     solver, memory = fitted(job, store, asked, problems, request)
-    if kernel is None and getattr(solver, "sample", None) != getattr(asked, "sample", None):
-        why += f"; memory is short: {solver.sample} rows in its model"
+    if solver != asked:
+        why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
     remedy = remedy_for(layout, job) + kernel_machine.remedy(solver)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
     return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)
 
 
-def _expected(solver: Any, problems: list[Problem]) -> tuple[int, int]:
-    """Passes, and rows whose features they ask for in all; every problem asks for its own."""
+def _expected(solver: Solver[Any], problems: list[Problem]) -> tuple[int, int] | None:
+    """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all rows."""
+    if not isinstance(solver, FactoredBlocks):
+        return None
     passes, formed = solver.expected(problems[0])
     return passes, len(problems) * formed
 
 
-def _solver_of(job: FitJob, name: str) -> Any:
-    """With the settings asked for. Raises UsageError."""
-    solver = build(solver_for(name, job.loss), kernel_machine.options_of(job), f"solver '{name}'")
+def _solver_of(job: FitJob, name: str) -> Solver[Any]:
+    """The solver with the settings asked for. Raises UsageError."""
+    solver: Solver[Any] = build(solver_for(name, job.loss), kernel_machine.options_of(job), f"solver '{name}'")
+    checked(solver, name)
     return proving(solver, name) if job.dual else solver
 
 
 def proving(solver: Solver[Any], name: str) -> Solver[Any]:
     """The solver, set to keep the dual variables it proves its bound with. Raises UsageError where it has none."""
-    if any(state.name == "alpha" for state in solver.row_state):
+    if any(state.name == DUAL for state in solver.row_state):
         return solver
-    if hasattr(solver, "dual_point"):
-        return replace(solver, polish=False)  # type: ignore[type-var]
+    if isinstance(solver, DualWitness):
+        return solver.keeping_dual_point()
     raise UsageError(f"solver '{name}' has no dual variables to write", hint="--dual goes with --solver dcd or newton")
 
 

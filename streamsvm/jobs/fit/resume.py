@@ -20,6 +20,7 @@ from streamsvm.engine.checkpoint.signals import Interruption, current
 from streamsvm.engine.store_guard import StoreGuard
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, UsageError, quote
+from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.warm_start import warm_digest
@@ -56,7 +57,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
         "blocks": KEPT_IN_MEMORY if plan.memory.cached else "read in every pass",
         "embedding": None if plan.embedding is None else plan.embedding.where,
         "warm start": warm_digest(plan.problems),
-        SAMPLE: getattr(plan.solver, SAMPLE, None),
+        SAMPLE: memory_settings(plan.solver).get(SAMPLE),
     }
 
 

@@ -32,7 +32,7 @@ from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources import SourceOptions
 from streamsvm.store.views.subset import Section
-from streamsvm.types import Certificate, KernelSolution, LinearSolution, Report, Stop
+from streamsvm.types import CandidateWeights, Certificate, KernelSolution, LinearSolution, Report, Stop
 
 
 def opened(job: FitJob) -> tuple[Any, Any]:
@@ -156,7 +156,7 @@ def evaluator_for(
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
-    if not hasattr(plan.solver, "candidate") or job.dual:
+    if not isinstance(plan.solver, CandidateWeights) or job.dual:
         what = (
             "--dual writes what belongs to the last pass" if job.dual else f"solver '{plan.solver_name}' has no weights"
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,11 +17,11 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.row_batches import check_names
 from streamsvm.model import LINEAR, Model, load
 from streamsvm.rows import Float64
-from streamsvm.types import Problem, Term
+from streamsvm.types import Problem, Store, Term
 
 
 def warm_started(
-    path: str | None, store: Any, features: Raw | Standardized, problems: list[Problem], names: tuple[str, ...]
+    path: str | None, store: Store, features: Raw | Standardized, problems: list[Problem], names: tuple[str, ...]
 ) -> list[Problem]:
     """The problems, each with the weights it starts from. Raises MissingError, DataError, UsageError."""
     if path is None:
@@ -35,9 +34,9 @@ def warm_started(
     return [replace(problem, warm=weights[problem.positive]) for problem in problems]
 
 
-def check(model: Model, path: str, store: Any, names: tuple[str, ...]) -> None:
+def check(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:
     """Refuse a model of other columns, of other classes, or of a kernel."""
-    if model.kind != LINEAR or getattr(store, "facts", {}).get("map") is not None:
+    if model.kind != LINEAR or store.facts.get("map") is not None:
         raise UsageError(
             f"{path} or the store is one of kernel features: only a linear fit of stored columns starts from a model",
             hint="leave out --warm-start",
@@ -45,7 +44,7 @@ def check(model: Model, path: str, store: Any, names: tuple[str, ...]) -> None:
     if model.columns != store.layout.columns:
         found = f"{path} has {model.columns} columns, store '{store.name}' {store.layout.columns}"
         raise DataError(found, code="E-SCHEMA", hint="start from a model of the same columns")
-    check_names(model.provenance.get("names"), getattr(store, "facts", {}).get("names"), store.name)
+    check_names(model.provenance.get("names"), store.facts.get("names"), store.name)
     same = model.classes == names if len(model.weights) == 1 else sorted(model.classes) == sorted(names)
     if not same:
         raise DataError(

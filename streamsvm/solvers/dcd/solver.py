@@ -97,6 +97,10 @@ class DCD:
         alpha, before = RowState("alpha", "float64"), RowState("before", "float64")
         return (alpha,) if self.parts == 1 else (alpha, before)
 
+    def in_parts(self, parts: int) -> DCD:
+        """See ``types.Partitioned``."""
+        return replace(self, parts=parts)
+
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8)
 

@@ -15,7 +15,8 @@ are exact for the a that the moves led to. Any b bounds the optimum; a grid arou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.multilevel import CROWD, SHALLOW, WORST, improve_on_levels, threshold
 from streamsvm.solvers.kernel.reduced_set import SAMPLE, bytes_for, drawn, short_values, shortened
 from streamsvm.solvers.kernel.working_set import (
+    LEAST_POOL,
     MOST_ROUNDS,
     ROW_BYTES,
     Form,
@@ -67,8 +69,7 @@ class Decomposition:
     max_support: int = 0
     """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
-    share: ClassVar[float] = 1.0
-    """Of all rows: a pool of so many is worth its memory; fewer only cost more readings."""
+    free_bias: ClassVar[bool] = True
     shuffled: ClassVar[bool] = False
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
 
@@ -82,6 +83,18 @@ class Decomposition:
         else:  # the support is collected when no working set is solved any more
             held = max(3 * pool + gram, 2 * pool + 2 * layout.rows * row)
         return Cost(fixed=held + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
+
+    def sized(self, rows: int, asked: Collection[str]) -> Decomposition:
+        """With a pool of all rows, unless its size was ``asked`` for."""
+        return self if "pool" in asked else replace(self, pool=max(self.pool, rows))
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Decomposition | None:
+        """With half the pool; None where it would have fewer rows than are of use."""
+        return None if self.pool < 2 * LEAST_POOL else replace(self, pool=self.pool // 2)
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Rows of the pool."""
+        return {"pool": self.pool}
 
     def start(self, problem: Problem) -> DecompositionState:
         room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST)

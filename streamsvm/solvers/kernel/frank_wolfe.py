@@ -15,8 +15,9 @@ each row, and the gap must be met in one on whose rows no step was made. The pas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,7 +29,10 @@ from streamsvm.solvers.kernel.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.simplex import OnSimplex
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, late
+from streamsvm.types import Problem
 
+LEAST_CACHE = 8 << 20
+"""Bytes for kernel columns that are still of use: want of memory leaves no fewer."""
 AGREEMENTS = 2
 """Sampled gaps within the target, one after the other, that stop the randomized regime."""
 DRAWS = 8
@@ -52,6 +56,16 @@ class FrankWolfe(OnSimplex):
 
     def scratch(self, rows: int) -> int:
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """The cache of columns goes before rows do."""
+        if self.cache >= 2 * LEAST_CACHE:
+            return replace(self, cache=self.cache // 2)
+        return super().smaller(problem, asked)
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Rows of pool and support, and bytes for kernel columns."""
+        return {**super().memory_settings(), "cache": self.cache}
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
         """The smallest g, or in the randomized regime any rows, others in every pass."""

@@ -19,9 +19,10 @@ Every pass computes g of every row anew from the support, so that what is certif
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import bytes_for, short_values, shortened
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import ROW_BYTES, Form, Pool, in_order, refresh, select, unite
+from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Form, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
 
 LEAP = 0.1
@@ -62,6 +63,7 @@ class OnSimplex(ABC):
     """Rows of the first pool; each next may have twice as many, up to ``pool``."""
     fair: ClassVar[float] = np.inf
     """The part of f to which a pool is optimized that does not hold all rows, if that is less than LEAP says."""
+    free_bias: ClassVar[bool] = False
     row_state: ClassVar[tuple[RowState, ...]] = ()
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
 
@@ -85,6 +87,20 @@ class OnSimplex(ABC):
             fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + short,
             per_block_row=ROW_BYTES + 8,
         )
+
+    def sized(self, rows: int, asked: Collection[str]) -> Self:
+        """With a pool of the ``share`` of all rows that is worth its memory, unless its size was ``asked`` for."""
+        return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """With half the pool, and a support of at most twice the rows that then come in at a time; None at the least."""
+        if self.pool < 2 * LEAST_POOL:
+            return None
+        return replace(self, pool=self.pool // 2, keep=min(self.keep or self.pool, 2 * (self.pool // 2)))
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Rows of the pool, and of the support; 0: any number."""
+        return {"pool": self.pool, "keep": self.keep}
 
     def start(self, problem: Problem) -> SimplexState:
         form = Form(problem.kernel, problem.columns, problem.bias**2)

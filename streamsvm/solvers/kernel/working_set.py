@@ -62,6 +62,8 @@ class Pool:
         return len(self.index)
 
 
+LEAST_POOL = 1024
+"""Rows of a pool that are still of use: want of memory makes it no smaller."""
 ROW_BYTES = 8 * 8
 """Bytes a row of a pool takes beside its features."""
 

@@ -18,6 +18,7 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -33,7 +34,7 @@ from streamsvm.solvers.newton.inner_solver import polished_dual
 from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample, least_rows, sample_rows, usual_rows
 from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.newton.trust_region import TrustRegion, first_brake, first_mu
-from streamsvm.solvers.point_evaluation import DualPoint, Evaluation, PointEvaluation
+from streamsvm.solvers.point_evaluation import DualPoint, Evaluation, PointEvaluation, slopes_at
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
 
@@ -81,7 +82,7 @@ class Newton:
     """None: as many as ``sample_rows`` says."""
     narrowing: float = 0.24
     polish: bool = True
-    """Whether the dual point may be bettered in memory; without, it stays a function of some weights: its dual_point."""
+    """Whether the dual point may be bettered in memory; without, it stays a function of some weights."""
     driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
@@ -101,12 +102,18 @@ class Newton:
         copies = 4 if rows < problem.rows else 2 if layout.dense else 3
         return Cost(fixed=matrix_bytes(q) + 20 * 8 * p + copies * rows * row, per_block_row=48)
 
-    def smaller(self, problem: Problem) -> Newton | None:
-        """The same with a smaller sample, for want of memory; None where it would be too small to be of use."""
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Newton | None:
+        """The same with a smaller sample; None where it would be too small to be of use, or its size was ``asked`` for."""
+        if "sample" in asked:
+            return None
         rows, usual = sample_rows(self.sample, problem), usual_rows(problem)
         if rows == problem.rows and 2 * usual < rows:
             return replace(self, sample=usual)
         return replace(self, sample=rows // 2) if rows // 2 >= least_rows(problem) else None
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """How many rows the model is made of; None: all, or as many as are usual."""
+        return {"sample": self.sample}
 
     def expected(self, problem: Problem) -> tuple[int, int]:
         """Passes, and rows whose features they ask for in all where they are shown factored pairs."""
@@ -228,10 +235,14 @@ class Newton:
         """Where the model led; not evaluated yet."""
         return state.point.copy()
 
-    def dual_point(self, state: NewtonState) -> DualPoint:
-        """Where the dual point of the certificate is read off; there is one after a pass without polish."""
+    def keeping_dual_point(self) -> Newton:
+        """Without polish: the dual point of the certificate stays a function of some weights."""
+        return replace(self, polish=False)
+
+    def dual_values(self, state: NewtonState, block: Block) -> Float64:
+        """The slopes (n,) at those weights, scaled; there are some after a pass without polish."""
         assert state.dual_point is not None
-        return state.dual_point
+        return slopes_at(state.problem, state.dual_point, block)
 
     def solution(self, state: NewtonState) -> LinearSolution:
         return LinearSolution(state.best.copy(), state.problem.bias)

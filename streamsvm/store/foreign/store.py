@@ -45,7 +45,7 @@ class ForeignStore:
         features, labels = self._foreign.features, self._foreign.labels
         assert labels is not None
         check_chunk(features, memory)
-        self.name = str(path)
+        self.name, self.root = str(path), path
         self._codes, census = codes_of(labels)
         self._features, self._step = features, features.step
         chunks, nonzeros = self._sizes()
@@ -63,6 +63,10 @@ class ForeignStore:
         """Rows of each class in each chunk."""
         cuts = np.split(self._codes, np.cumsum(self.layout.chunks)[:-1])
         return [np.bincount(codes, minlength=1).tolist() for codes in cuts]
+
+    @property
+    def selection(self) -> None:
+        """All chunks, as they are."""
 
     @property
     def versions(self) -> dict[str, str]:

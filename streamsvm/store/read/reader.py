@@ -82,6 +82,10 @@ class DiskStore:
         return [chunk.counts for chunk in self.manifest.chunks]
 
     @property
+    def selection(self) -> None:
+        """All chunks, as they are."""
+
+    @property
     def versions(self) -> dict[str, str]:
         """Of what wrote it."""
         return self.manifest.versions

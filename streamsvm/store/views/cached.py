@@ -6,7 +6,7 @@ above all - and needs many more passes than one that meets rows of all of them i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,16 @@ class Resident:
         layout = store.layout
         nonzeros = None if layout.nonzeros is None else (sum(layout.nonzeros),)
         self.layout = replace(layout, chunks=(layout.rows,), nonzeros=nonzeros)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is known of the store that is wrapped."""
+        return self._store.facts
+
+    @property
+    def selection(self) -> tuple[int, ...] | None:
+        """See ``types.Store``: where the rows come from; here they are one chunk."""
+        return self._store.selection
 
     def statistics(self) -> Statistics:
         return self._store.statistics()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class MemoryStore:
     name: str = "memory"
     layout: Layout = field(default_factory=lambda: Layout(0, (), None, (), ()))
     digest: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
     _chunks: list[Piece] = field(default_factory=list)
     _chunker: Chunker | None = None
 
@@ -53,6 +55,10 @@ class MemoryStore:
         self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts.tolist()), weighted)
         self.digest = self._hash()
         return self
+
+    @property
+    def selection(self) -> None:
+        """All chunks, as they are."""
 
     def statistics(self) -> Statistics:
         moments = Moments()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,15 +23,15 @@ class Section:
         self.layout = replace(layout, chunks=tuple(layout.chunks[c] for c in chunks), nonzeros=nonzeros)
 
     @property
-    def chunks(self) -> tuple[int, ...]:
-        """The numbers these chunks have in the other store."""
-        return self._chunks
+    def selection(self) -> tuple[int, ...]:
+        """See ``types.Store``: of a section of a section, too, the numbers in the store both are named after."""
+        inner = self._store.selection
+        return self._chunks if inner is None else tuple(inner[chunk] for chunk in self._chunks)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """What is known of the whole store."""
-        found: dict[str, Any] = getattr(self._store, "facts", {})
-        return found
+        return self._store.facts
 
     def statistics(self) -> Statistics:
         return self._store.statistics()

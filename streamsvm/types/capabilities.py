@@ -1,0 +1,147 @@
+"""What some solvers can do beside what ``Solver`` requires: one protocol an ability, asked for by ``isinstance``.
+
+A caller never asks a solver for a member that is declared neither in ``Solver`` nor here. A solver need not name the
+protocols it satisfies: having the members is what declares it, and ``tests/contract`` holds it to what they promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol, Self, runtime_checkable
+
+from streamsvm.rows import Float64
+from streamsvm.types.problem import Block, Problem
+
+
+@runtime_checkable
+class Mergeable(Protocol):
+    """A solver whose pass can be shared out: copies of one state, each on its own chunks, joined again."""
+
+    def merge(self, states: list[Any]) -> Any:
+        """Join what several workers did with copies of one state, each on its own chunks, in one pass.
+
+        The state that is returned is closed with ``finish``. A list of one comes back as it is. May change the states.
+        """
+        ...
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """A solver that must know into how many groups the rows are dealt: its row state depends on it (CoCoA+)."""
+
+    def in_parts(self, parts: int) -> Self:
+        """Return the same solver for ``parts`` copies of the state, each of which visits the same rows in every pass."""
+        ...
+
+
+@runtime_checkable
+class SharedRows(Protocol):
+    """A solver for which several problems at the same rows have work in common."""
+
+    def prepare_shared(self, states: list[Any], X: Any) -> None:
+        """Take in rows before the problems visit them one after the other. Changes the states."""
+        ...
+
+
+@runtime_checkable
+class Prunable(Protocol):
+    """A solver that keeps a choice of the rows of a pass: rows of one group show that some of another cannot be in it.
+
+    What is known of other groups saves work and never changes what the joined pass comes to.
+    """
+
+    def sample_bound(self, state: Any) -> Any:
+        """Return what the rows visited so far say about all others of this pass."""
+        ...
+
+    def set_bound(self, state: Any, bound: Any) -> None:
+        """Begin a pass over some rows knowing the ``bound`` of others. Changes the state."""
+        ...
+
+
+@runtime_checkable
+class Deadline(Protocol):
+    """A solver whose ``finish`` may take long, and can come to its end before its time."""
+
+    def set_deadline(self, state: Any, moment: float) -> None:
+        """Say before ``finish`` that it is not to go on after ``moment``, by ``time.perf_counter``. Changes the state."""
+        ...
+
+
+@runtime_checkable
+class SplitState(Protocol):
+    """A solver of whose state a part is looked at only when a pass ends: it is not sent to those who visit blocks."""
+
+    @property
+    def driver_fields(self) -> tuple[str, ...]:
+        """The names of those fields of the state; each may be None while blocks are visited."""
+        ...
+
+
+@runtime_checkable
+class CandidateWeights(Protocol):
+    """A linear solver whose weights can be tried on held-out rows after any pass."""
+
+    def candidate(self, state: Any) -> Float64:
+        """Return a copy of the weights (columns + 1,) it would go with now; they need not be certified."""
+        ...
+
+
+@runtime_checkable
+class DualWitness(Protocol):
+    """A solver without dual variables as row state that can still say what those behind its bound are."""
+
+    def keeping_dual_point(self) -> Self:
+        """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
+        ...
+
+    def dual_values(self, state: Any, block: Block) -> Float64:
+        """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate."""
+        ...
+
+
+@runtime_checkable
+class FactoredBlocks(Protocol):
+    """A solver that sees a block through margins, adjoint and Gram matrix only, and so takes a factored pair for it."""
+
+    def expected(self, problem: Problem) -> tuple[int, int]:
+        """Return the passes a fit is expected to take, and the rows whose features it asks for in all of them."""
+        ...
+
+
+@runtime_checkable
+class ShrinkableMemory(Protocol):
+    """A solver that can do with less memory than it would like, at the cost of more passes."""
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """Return the same solver with less in memory; None at the least that is of use.
+
+        ``asked``: names of the settings the user gave, which a solver may insist on.
+        """
+        ...
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Return the settings that ``smaller`` changes, by name. Handed to another fit they give the same solver."""
+        ...
+
+
+@runtime_checkable
+class KernelSolver(Protocol):
+    """A solver that evaluates ``Problem.kernel`` on the rows themselves, and answers with support rows."""
+
+    @property
+    def free_bias(self) -> bool:
+        """Whether the intercept is free of regularization (False: a regularized constant, or none)."""
+        ...
+
+    @property
+    def max_support(self) -> int:
+        """The most rows the model may have; 0: any number."""
+        ...
+
+    def sized(self, rows: int, asked: Collection[str]) -> Self:
+        """Return the same solver with as many rows in memory as serve it on data of so many.
+
+        ``asked``: names of the settings the user gave, which stay as they are.
+        """
+        ...
