@@ -177,3 +177,52 @@ def test_impossible_requests_are_refused(settings: dict[str, Any]) -> None:
 def test_unknown_generator_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'susy'"):
         synth(SynthJob("suzy", str(tmp_path / "s")))
+
+
+# -- the wide table ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [3, 4, 40, 400, 70_000])
+def test_a_table_has_the_columns_asked_for_and_every_row_a_level_of_each_variable(columns: int) -> None:
+    table = GENERATORS["table"](rows=2_000, seed=1, columns=columns)
+    assert table.numeric_columns + sum(table.levels) == columns
+    (batch,) = table.batches()
+    indices = batch.X.indices.reshape(2_000, -1)
+    assert (np.diff(indices) > 0).all()
+    first = np.cumsum([table.numeric_columns, *table.levels])
+    one_hot = indices[:, table.numeric_columns :]
+    assert ((one_hot >= first[:-1]) & (one_hot < first[1:])).all()
+
+
+def test_a_table_is_badly_scaled_and_most_of_its_columns_are_rare() -> None:
+    table = GENERATORS["table"](rows=20_000, seed=0, columns=20_000)
+    (batch,) = table.batches()
+    numbers = batch.X.data.reshape(20_000, -1)[:, : table.numeric_columns]
+    scales = np.median(numbers, axis=0)
+    assert scales.max() > 1e6 * scales.min()
+    counts = np.bincount(batch.X.indices, minlength=20_000)
+    assert np.count_nonzero(counts <= 2) > 10_000
+    assert np.count_nonzero(counts >= 1_000) >= table.numeric_columns + 8
+
+
+@pytest.mark.parametrize("positive", [0.5, 0.02])
+def test_a_table_is_as_imbalanced_as_asked(positive: float) -> None:
+    (batch,) = GENERATORS["table"](rows=60_000, seed=3, columns=300, positive=positive).batches()
+    assert (batch.labels > 0).mean() == pytest.approx(positive, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"columns": 2}, {"columns": 50, "numeric": 0}, {"columns": 50, "positive": 1.0}, {"columns": -4}]
+)
+def test_a_table_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"columns|positive"):
+        GENERATORS["table"](rows=10, **settings)
+
+
+def test_columns_and_settings_of_a_generator_reach_it(tmp_path: Path) -> None:
+    job = SynthJob("table", str(tmp_path / "t"), rows=500, columns=77, generator_options={"numeric": 5.0})
+    layout = open_store(synth(job).store).layout
+    assert layout.columns == 77
+    assert sum(layout.nonzeros or ()) == 500 * (5 + len(GENERATORS["table"](rows=1, columns=77, numeric=5).levels))
+    with pytest.raises(UsageError, match="generator 'susy' has no setting 'columns'"):
+        synth(SynthJob("susy", str(tmp_path / "s"), rows=10, columns=7))

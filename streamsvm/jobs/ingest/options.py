@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from streamsvm.errors import UsageError
@@ -101,6 +101,10 @@ class SynthJob:
     name: str
     store: str
     rows: int = 1_000_000
+    columns: int | None = None
+    """Of the generators that make any number of them: table, sparse-text, separable."""
+    generator_options: dict[str, float] = field(default_factory=dict)
+    """Settings of the generator, by the names of its fields: positive=0.01 of a table."""
     seed: int = 0
     chunk_bytes: int = 4 << 20
     test_fraction: float = 0.0

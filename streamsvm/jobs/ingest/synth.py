@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.registry import build
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.generators.base import GENERATORS, Generator
@@ -33,7 +34,7 @@ class SynthResult:
 
 def synth(job: SynthJob, report: Report = silent) -> SynthResult:
     """Generate rows and write them. Raises UsageError for an unknown name, ExistsError, StorageError."""
-    generator: Generator = GENERATORS[job.name](rows=job.rows, seed=job.seed)
+    generator = _generator(job)
     store = Path(job.store)
     ends = {store: job.training_rows}
     if job.training_rows < job.rows:
@@ -44,6 +45,14 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
     test = job.test_path() if len(ends) > 1 else None
     report({"event": "synth", "rows": job.rows, "of": job.rows, "seconds": seconds, "done": True})
     return SynthResult(store, test, job.rows, seconds)
+
+
+def _generator(job: SynthJob) -> Generator:
+    settings: dict[str, Any] = {"rows": job.rows, "seed": job.seed, **job.generator_options}
+    if job.columns is not None:
+        settings["columns"] = job.columns
+    found: Generator = build(GENERATORS[job.name], settings, f"generator '{job.name}'")
+    return found
 
 
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
@@ -88,5 +97,5 @@ def _share_out(batch: Batch, start: int, targets: list[tuple[Any, int]]) -> None
 
 def _facts(job: SynthJob, generator: Generator) -> dict[str, Any]:
     """What the manifest says of where the rows are from."""
-    made = {"generator": job.name, "rows": job.rows, "seed": job.seed}
+    made = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
     return {"synth": made, "names": None if generator.names is None else list(generator.names)}

@@ -23,6 +23,7 @@ GENERATORS = Registry(
     "generator",
     {
         "susy": "streamsvm.store.generators.susy:Susy",
+        "table": "streamsvm.store.generators.table:Table",
         "sparse-text": "streamsvm.store.generators.base:SparseText",
         "separable": "streamsvm.store.generators.base:Separable",
         "two-moons": "streamsvm.store.generators.base:TwoMoons",
