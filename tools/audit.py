@@ -58,7 +58,7 @@ class Data:
     def __init__(self, path: Path) -> None:
         import zarr
 
-        self.group = zarr.open_group(str(path), mode="r")
+        self.group: Any = zarr.open_group(str(path), mode="r")
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["manifest"]
         self.classes, self.columns = manifest["classes"], manifest["columns"]
         self.sparse = isinstance(self.group["X"], zarr.Group)

@@ -43,7 +43,12 @@ def kill_ingest(server: Server, directory: Path, draw: random.Random) -> None:
     """Every durable step of one ingest."""
     source = write_table(directory, rows=draw.randrange(200, 900), columns=draw.randrange(3, 9))
     name, layout = draw.choice(["s.zarr", "s.h5"]), draw.choice(["dense", "csr"])
-    settings = {"sources": [str(source)], "label": "y", "chunk_bytes": draw.choice([4096, 8192]), "layout": layout}
+    settings: dict[str, Any] = {
+        "sources": [str(source)],
+        "label": "y",
+        "chunk_bytes": draw.choice([4096, 8192]),
+        "layout": layout,
+    }
     reference = directory / f"reference{Path(name).suffix}"
     steps, expected = server.run("ingest", store=str(reference), **settings).steps, digest_of(reference)
     for at in range(1, steps + 1):
@@ -60,7 +65,13 @@ def kill_fit(server: Server, directory: Path, draw: random.Random) -> None:
     write_table(directory, rows=draw.randrange(200, 900), columns=draw.randrange(3, 9))
     store = ingested(directory)
     solver = draw.choice(["dcd", "newton", "sgd", "pegasos", "assg"])
-    settings = {"store": str(store), "solver": solver, "loss": "hinge", "tolerance": 1e-12, "max_passes": 4}
+    settings: dict[str, Any] = {
+        "store": str(store),
+        "solver": solver,
+        "loss": "hinge",
+        "tolerance": 1e-12,
+        "max_passes": 4,
+    }
     settings |= {"checkpoint_every": 1e-9, "resume": True, "in_file": draw.random() < 0.5, "C": draw.choice([0.1, 1.0])}
     reference = directory / "reference"
     steps = server.run("fit", model=str(reference), **settings).steps
@@ -83,7 +94,11 @@ def kill_predict(server: Server, directory: Path, draw: random.Random) -> None:
     store = ingested(directory, store=directory / draw.choice(["s.zarr", "s.h5"]))
     fit(fit_job(store, directory / "m", max_passes=1))
     name, source = draw.choice(["p.npy", "p.csv", "p.txt"]), draw.choice([store, directory / "t.csv"])
-    settings = {"model": str(directory / "m"), "data": [str(source)], "output": draw.choice(["label", "decision"])}
+    settings: dict[str, Any] = {
+        "model": str(directory / "m"),
+        "data": [str(source)],
+        "output": draw.choice(["label", "decision"]),
+    }
     reference = directory / f"reference{Path(name).suffix}"
     steps = server.run("predict", out=str(reference), **settings).steps
     for at in range(1, steps + 1):
@@ -113,7 +128,7 @@ def flip_bits(_: Server, directory: Path, draw: random.Random) -> None:
     """Single bits of every file of a store."""
     store = ingested(directory, store=directory / draw.choice(["s.zarr", "s.h5"]), layout=draw.choice(["dense", "csr"]))
     files = corruption.payload(store)
-    for _ in range(300):
+    for _trial in range(300):
         path = draw.choice(files)
         raw = path.read_bytes()
         bit = draw.randrange(8 * len(raw))
@@ -129,7 +144,7 @@ def tamper(_: Server, directory: Path, draw: random.Random) -> None:
 
     fit(fit_job(ingested(directory), directory / "m", max_passes=1))
     raw, path = (directory / "m").read_bytes(), directory / "mutant"
-    for _ in range(300):
+    for _trial in range(300):
         at = draw.randrange(len(raw))
         mutant = raw[:at] + draw.randbytes(draw.randrange(0, 9)) + raw[at + draw.randrange(0, 9) :]
         path.write_bytes(mutant)

@@ -33,8 +33,8 @@ class Processes:
         return str(json.loads(self.file.read_text())["address"])
 
     def start_scheduler(self, protocol: str = "tcp") -> None:
-        arguments = ("--host", "127.0.0.1", "--port", "0", "--protocol", protocol)
-        arguments += ("--dashboard-address", "127.0.0.1:0")
+        arguments = ["--host", "127.0.0.1", "--port", "0", "--protocol", protocol]
+        arguments += ["--dashboard-address", "127.0.0.1:0"]
         self.running.append(self._run("scheduler", *arguments))
         deadline = time.monotonic() + START_SECONDS
         while not (self.file.exists() and self.file.read_text().rstrip().endswith("}")):

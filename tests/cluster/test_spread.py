@@ -86,7 +86,7 @@ def test_joining_keeps_the_order_and_holds_few(count: int) -> None:
 
 
 def test_a_packed_state_is_small_and_nobody_elses() -> None:
-    state = {"w": np.zeros((50, 50)), "v": np.arange(100.0), "n": 3, "parts": [np.ones(3)]}
+    state: dict[str, Any] = {"w": np.zeros((50, 50)), "v": np.arange(100.0), "n": 3, "parts": [np.ones(3)]}
     sent = serialize(state)
     assert sent["w"] == Zeros((50, 50), "<f8")
     got = clone(sent)
@@ -170,7 +170,7 @@ def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path, solver: str
     assert again.training.passes == whole.training.passes == passes
 
 
-HELD = {"validation": 0.2, "patience": 3, "tolerance": 1e-12, "max_passes": 30, "C": (1e-4, 0.05)}
+HELD: dict[str, Any] = {"validation": 0.2, "patience": 3, "tolerance": 1e-12, "max_passes": 30, "C": (1e-4, 0.05)}
 
 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "sgd"])

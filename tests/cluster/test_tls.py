@@ -54,9 +54,9 @@ def test_only_those_who_are_signed_for(store: Path, tmp_path: Path, processes: P
     processes.start_worker()
     assert processes.address.startswith("tls://127.0.0.1:")
     asked = ("fit", store, tmp_path / "m", "--solver", "newton", "--cluster", processes.address)
-    done = command(*asked, **ours.environment())
+    done = command(*asked, seconds=120.0, **ours.environment())
     assert done.returncode == 0, done.stderr
-    foreign = command(*asked, "--overwrite", **theirs.environment())
+    foreign = command(*asked, "--overwrite", seconds=120.0, **theirs.environment())
     assert foreign.returncode == 77, foreign.stderr
     assert "error[E-TLS]" in foreign.stderr
     bare = command(*asked, "--overwrite")

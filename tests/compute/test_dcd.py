@@ -107,7 +107,8 @@ def assert_same(found: Swept, expected: Swept, tolerance: float = 1e-9) -> None:
 @pytest.mark.parametrize("sweeps", [1, 4])
 @pytest.mark.parametrize(("slack", "parts"), [(0.0, 1.0), (0.3, 1.0), (0.0, 3.0)])
 def test_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, slack: float, parts: float) -> None:
-    given, settings = case(), {"sweeps": sweeps, "slack": slack, "parts": parts}
+    given = case()
+    settings: dict[str, Any] = {"sweeps": sweeps, "slack": slack, "parts": parts}
     expected = slowly(given, loss, **settings)
     for run in (dcd_sweep, dcd_sweep.py_func):
         assert_same(swept(run, given.rows(form), given, loss, **settings), expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,8 @@ def case(kind):
     values = sparse_values(rng, ROWS, D)
     if kind == "factored":
         K, W = rng.random((ROWS, 14)).astype(np.float32), rng.normal(size=(14, D)).astype(np.float32)
-        block, values = Factored(K, W, 0.5), K.astype(np.float64) @ W
+        block: Any = Factored(K, W, 0.5)
+        values = K.astype(np.float64) @ W
     else:
         block = Dense(values, 0.5) if kind == "dense" else csr_of(values, 0.5)
     return block, np.column_stack([values, np.full(ROWS, 0.5)]).astype(np.float64)

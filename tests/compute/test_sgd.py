@@ -121,7 +121,7 @@ def pegasos_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: in
         b = np.array([-float(s[i]) * loss.slope(v) for i, v in zip(part, m, strict=True)])
         t += len(part)
         w = (1 - len(part) / t) * w + (b * y[part]) @ rows[part] / (LAM * t)
-        w *= min(1.0, radius / max(np.linalg.norm(w), 1e-300))
+        w *= min(1.0, radius / max(float(np.linalg.norm(w)), 1e-300))
         total, samples = total + w, samples + 1
     return w * LAM * t, total, [losses, samples]
 
@@ -138,6 +138,7 @@ def test_assg_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: flo
             w, centre, total, v = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7)
             stage, batches = Stage(centre, radius, 0.05), Batches(order, batch)
             numbers = run(Labelled(X, y, s), batches, Objective(LAM, loss), stage, w, total, v)
+            found: Any
             for found, right in zip((w, total, v, numbers[2:]), defined, strict=True):
                 np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-12)
 

@@ -193,9 +193,10 @@ def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -
 def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
-    assert plan.solver.pool < 2 * kernel_machine.LEAST_POOL
-    assert plan.solver.keep == 2 * plan.solver.pool
-    assert plan.solver.cache < 2 * kernel_machine.LEAST_CACHE
+    solver: Any = plan.solver
+    assert solver.pool < 2 * kernel_machine.LEAST_POOL
+    assert solver.keep == 2 * solver.pool
+    assert solver.cache < 2 * kernel_machine.LEAST_CACHE
     with pytest.raises(BudgetError):
         plan.memory.check(plan.remedy)
 
@@ -227,11 +228,12 @@ def test_a_short_model_needs_no_room_for_all_rows(store: Callable[..., Path]) ->
 def test_what_does_not_go_together_is_refused(store: Callable[..., Path]) -> None:
     path = store()
     opened = open_store(str(path))
-    for case, more, words in [
+    refused: list[tuple[Case, dict[str, Any], str]] = [
         (Case("dcd", {}, "hinge"), {}, "knows no kernel"),
         (Case("decomposition", {}, "hinge"), {"landmarks": 10}, "exactly"),
         (Case("decomposition", {}, "hinge"), {"bias": 0.0}, "free bias"),
         (Case("fw", {}, "hinge"), {}, "does not solve"),
-    ]:
+    ]
+    for case, more, words in refused:
         with pytest.raises(UsageError, match=words):
             make_plan(job_of(case, path, **more), opened)

@@ -156,7 +156,8 @@ def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
     """From weights that are of no use: no dual above the optimum, and the end is not worse than the beginning."""
     store, plan = store_of(), make_plan(job_of(case, 1e-12), store_of())
     warm = 2.0 * np.random.default_rng(9).normal(size=COLUMNS + 1)
-    problems, events = [replace(p, warm=warm) for p in plan.problems], []
+    problems = [replace(p, warm=warm) for p in plan.problems]
+    events: list[dict[str, Any]] = []
     trainer = Trainer(store, plan.solver, problems, plan.features, RunSettings(depth=0), events.append)
     result, best = trainer.train(Stop(20)), optimum(case.loss, False)
     passes = [event for event in events if event["event"] == "pass"]

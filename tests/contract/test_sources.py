@@ -102,7 +102,7 @@ def opened(name: str, *paths: Path) -> Source:
 
 def rows_of(source: Source) -> tuple[Any, Any]:
     batches = list(source.batches())
-    dense = [in_layout(b.X, sparse=False, columns=source.columns).values for b in batches]  # type: ignore[union-attr]
+    dense = [in_layout(b.X, sparse=False, columns=source.columns).values for b in batches]
     return np.concatenate(dense), np.concatenate([b.labels for b in batches])
 
 
@@ -119,7 +119,7 @@ def test_batches_have_the_promised_types(name: str, path: Path) -> None:
     source = opened(name, path)
     for batch in source.batches():
         assert isinstance(batch, Batch)
-        arrays = dict(zip(batch.X._fields, batch.X, strict=True))
+        arrays: dict[str, Any] = dict(zip(batch.X._fields, batch.X, strict=True))
         types = {k: (v.dtype.str, v.flags.c_contiguous) for k, v in arrays.items() if k != "bias"}
         dense, sparse = {"values": "<f4"}, {"data": "<f4", "indices": "<i4", "indptr": "<i8"}
         assert types == {k: (dtype, True) for k, dtype in (sparse if source.sparse else dense).items()}

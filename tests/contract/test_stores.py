@@ -61,7 +61,7 @@ def build(name: str, path: Path, case: tuple[bool, bool], step: int = 130, chunk
         b = min(a + step, ROWS)
         writer.append(rows_of(sparse, a, b), CODES[a:b], WEIGHT[a:b] if weighted else None)
     if name == "memory":
-        return writer.commit(("a", "b", "c"), COLUMNS)  # type: ignore[no-any-return]
+        return writer.commit(("a", "b", "c"), COLUMNS)
     writer.commit(("a", "b", "c"), COLUMNS, {"names": None})
     return open_store(path)
 
@@ -260,7 +260,7 @@ class TestOnDisk:
 
 
 def _by_zarr(path: Path) -> tuple[Any, Any, Any]:
-    group = zarr.open_group(path, mode="r")
+    group: Any = zarr.open_group(path, mode="r")
     return _matrix(group["X"]), group["y"][:], group["weight"][:] if "weight" in group else None
 
 

@@ -77,7 +77,7 @@ def test_where_the_rows_are_from_does_not_matter(tmp_path: Path) -> None:
         paths, options = source(tmp_path / source.__name__)
         for compression in ("none", "lz4"):
             store = tmp_path / source.__name__ / f"{compression}.zarr"
-            shape = {"layout": "dense", "features": 4, "chunk_bytes": CHUNK, "compression": compression}
+            shape: dict[str, Any] = {"layout": "dense", "features": 4, "chunk_bytes": CHUNK, "compression": compression}
             ingest(IngestJob(sources=tuple(paths), store=store, **shape, **options))
             digests.add(open_store(store).digest)
             found.append(bits(fit_job(store, tmp_path / "m")))
@@ -111,7 +111,7 @@ def solution_of(job: FitJob, store: Any) -> bytes:
     plan = make_plan(job, store)
     trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), lambda _: None)
     result = trainer.train(Stop(job.max_passes))
-    return plan.solver.solution(result.runs[0].state).w.tobytes()  # type: ignore[union-attr]
+    return plan.solver.solution(result.runs[0].state).w.tobytes()
 
 
 OTHER_PROCESS = """

@@ -28,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not sys.platform.startswith("linux") or shutil.which("cc") is None:
         pytest.skip("needs Linux and a C compiler")
     made = tmp_path_factory.mktemp("library") / "failing_reads.so"
-    command = ["cc", "-shared", "-fPIC", "-o", made, HERE / "failing_reads.c", "-ldl"]
+    command = ["cc", "-shared", "-fPIC", "-o", str(made), str(HERE / "failing_reads.c"), "-ldl"]
     subprocess.run(command, check=True, capture_output=True)
     return made
 

@@ -36,9 +36,15 @@ def server(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         for layout, name in (("dense", "s.h5"), ("csr", "c.h5"), ("csr", "c.zarr"), ("dense", "s.zarr")):
             settings = ingest_settings(source, directory / name, layout=layout)
             assert started.run("ingest", warm=True, **settings).status == 0
-        fit = {"store": store, "model": str(directory / "m"), "loss": "hinge", "max_passes": 2, "in_file": True}
+        fit: dict[str, Any] = {
+            "store": store,
+            "model": str(directory / "m"),
+            "loss": "hinge",
+            "max_passes": 2,
+            "in_file": True,
+        }
         assert started.run("fit", warm=True, **fit).status == 0
-        predict = {"model": str(directory / "m"), "data": [store], "out": str(directory / "p.csv")}
+        predict: dict[str, Any] = {"model": str(directory / "m"), "data": [store], "out": str(directory / "p.csv")}
         assert started.run("predict", warm=True, **predict).status == 0
         yield started
 
@@ -148,7 +154,7 @@ def test_killed_again_and_again(server: Server, source: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("in_file", [False, True], ids=["in-memory", "in-file"])
 def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
     store = ingested(tmp_path)
-    settings = {
+    settings: dict[str, Any] = {
         "store": str(store),
         "solver": "dcd",
         "loss": "hinge",
@@ -181,7 +187,7 @@ def test_predict(server: Server, tmp_path: Path, out: str) -> None:
     store = ingested(tmp_path)
     model = tmp_path / "m"
     assert server.run("fit", store=str(store), model=str(model), loss="hinge", max_passes=2).status == 0
-    settings = {"model": str(model), "data": [str(store)], "output": "decision"}
+    settings: dict[str, Any] = {"model": str(model), "data": [str(store)], "output": "decision"}
     reference = tmp_path / f"reference{Path(out).suffix}"
     steps = steps_of(server, "predict", out=str(reference), **settings)
     for at in range(1, steps + 1):

@@ -32,7 +32,7 @@ from tests.fault.test_resume import same_model
 class Faulty:
     """A store that does something before it fetches a chunk."""
 
-    def __init__(self, store: Any, fault: Callable[[int], None]) -> None:
+    def __init__(self, store: Any, fault: Callable[[int], object]) -> None:
         self._store, self._fault = store, fault
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +105,8 @@ def test_a_file_that_was_replaced_while_its_handle_was_stale_is_noticed(
     """The file that is opened instead of the stale one is believed no more than the first."""
     copy = shutil.copytree(store, tmp_path / "s.zarr")
     monkeypatch.setattr(retry, "PAUSES", [0.0, 0.0, 0.0])
-    read, failed = os.preadv, []
+    read = os.preadv
+    failed: list[Path] = []
 
     def stale(descriptor: int, views: list[Any], offset: int) -> int:
         if not failed:
@@ -143,7 +144,7 @@ def test_a_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
         if number == at:
             raise MemoryError("out of luck")
 
-    faulty: Store = Faulty(opened, fault)  # type: ignore[assignment]
+    faulty: Store = Faulty(opened, fault)
     visits = epoch_visits(opened.layout, 0, 0, shuffled=False)
     met = []
     with pytest.raises(MemoryError), Stream(faulty, visits, depth=depth) as stream:
@@ -154,7 +155,7 @@ def test_a_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
 
 def test_a_reader_that_hangs_is_not_waited_for(store: Path) -> None:
     opened, release = open_store(store), threading.Event()
-    faulty: Store = Faulty(opened, lambda _: release.wait(20) and None)  # type: ignore[assignment]
+    faulty: Store = Faulty(opened, lambda _: release.wait(20) and None)
     visits = epoch_visits(opened.layout, 0, 0, shuffled=False)
     began = time.monotonic()
     with pytest.raises(StorageError, match="delivered nothing"), Stream(faulty, visits, deadline=0.2) as stream:

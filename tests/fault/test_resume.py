@@ -184,7 +184,7 @@ def stopped(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.M
     return replace(job, resume=True)
 
 
-CHANGES = [
+CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"C": 10.0}, "C='10.0'|C=10.0"),
     ({"seed": 1}, "seed=1"),
     ({"loss": "squared_hinge"}, "loss='squared_hinge'"),
@@ -290,7 +290,7 @@ def test_what_is_not_data_is_not_kept() -> None:
     with pytest.raises(StreamSVMError, match="cannot hold a function"):
         Encoder().encode([lambda: None])
     with pytest.raises(KeyError):
-        Decoder({}.__getitem__).decode({"class": "os.system", "fields": ["true"]})
+        Decoder(dict[str, Any]().__getitem__).decode({"class": "os.system", "fields": ["true"]})
 
 
 def test_generations_alternate(tmp_path: Path) -> None:

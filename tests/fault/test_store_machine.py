@@ -129,7 +129,7 @@ class StoreMachine(RuleBasedStateMachine):
         for chunk in range(len(store.layout.chunks)):
             part = read_chunk(store, chunk, buffers)
             labels = [int(store.layout.classes[code]) for code in part.codes]
-            values = part.X.values[:, 0].astype(float).round(3).tolist()  # type: ignore[union-attr]
+            values = part.X.values[:, 0].astype(float).round(3).tolist()
             found += list(zip(values, labels, strict=True))
         return found
 

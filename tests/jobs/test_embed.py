@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -219,7 +219,7 @@ embed(EmbedJob(**json.loads(sys.argv[1])))
 
 @pytest.mark.parametrize("moment", ["map", "scale"])
 def test_a_build_killed_before_it_has_a_journal_is_begun_again(dense, tmp_path, moment):
-    settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": CHUNK, "dtype": "int8"}
+    settings: dict[str, Any] = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": CHUNK, "dtype": "int8"}
     text = json.dumps({"store": dense, "embedding": str(tmp_path / "b"), **settings})
     ended = subprocess.run([sys.executable, "-c", EARLY, text, moment], cwd=Path.cwd(), check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -360,5 +360,5 @@ def test_the_plan_names_the_landmarks_that_would_fit(dense, tmp_path):
     assert fits.memory.total <= fits.memory.limit * 1.05
 
 
-def settings_of(job: FitJob) -> dict[str, object]:
+def settings_of(job: FitJob) -> dict[str, Any]:
     return {name: getattr(job, name) for name in job.__slots__}

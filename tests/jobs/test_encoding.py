@@ -50,11 +50,11 @@ def test_a_class_without_a_tag_is_refused() -> None:
 
 
 def test_fields_added_at_the_end_get_their_defaults() -> None:
-    assert Decoder({}.__getitem__).decode({"class": "test.grown", "fields": [7]}) == Grown(7)
+    assert Decoder(dict[str, Any]().__getitem__).decode({"class": "test.grown", "fields": [7]}) == Grown(7)
     with pytest.raises(ValueError, match="first"):
-        Decoder({}.__getitem__).decode({"class": "test.grown", "fields": []})
+        Decoder(dict[str, Any]().__getitem__).decode({"class": "test.grown", "fields": []})
     with pytest.raises(ValueError, match="3 fields"):
-        Decoder({}.__getitem__).decode({"class": "test.grown", "fields": [1, 2, 3, 4]})
+        Decoder(dict[str, Any]().__getitem__).decode({"class": "test.grown", "fields": [1, 2, 3, 4]})
 
 
 def test_every_former_name_has_a_tag_that_still_stands_for_a_class() -> None:

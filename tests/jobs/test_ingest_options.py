@@ -34,7 +34,7 @@ def contents(path: Path) -> tuple[Any, list[str]]:
     buffers, X, labels = store.buffers(), [], []
     for chunk in range(len(store.layout.chunks)):
         found = read_chunk(store, chunk, buffers)
-        X.append(in_layout(found.X, sparse=False, columns=store.layout.columns).values.copy())  # type: ignore[union-attr]
+        X.append(in_layout(found.X, sparse=False, columns=store.layout.columns).values.copy())
         labels += [store.layout.classes[code] for code in found.codes]
     return np.concatenate(X), labels
 
@@ -170,7 +170,7 @@ def test_hashed_columns(tmp_path: Path) -> None:
     assert {-1.0, 1.0} <= set(X[:, 1:].ravel().tolist())
     encoding = open_store(result.store).facts["encoding"]
     again = open_source([tmp_path / "a.csv"], options_from(encoding))
-    assert np.array_equal(in_layout(next(again.batches()).X, sparse=False, columns=again.columns).values, X)  # type: ignore[union-attr]
+    assert np.array_equal(in_layout(next(again.batches()).X, sparse=False, columns=again.columns).values, X)
 
 
 def test_hashes_are_for_ever() -> None:
@@ -303,7 +303,7 @@ def test_compressed_stores(tmp_path: Path, compression: str) -> None:
     assert store.digest == digest
     assert np.array_equal(contents(packed.store)[0], X)
     assert sum(p.stat().st_size for p in packed.store.rglob("*")) < size / 3
-    group = zarr.open_group(packed.store, mode="r")
+    group: Any = zarr.open_group(packed.store, mode="r")
     assert np.array_equal(group["X/data"][:], np.ones(group["X/data"].shape))
     unit = max((packed.store / "X" / "indices").glob("c.*"))
     raw = unit.read_bytes()

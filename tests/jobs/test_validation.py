@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def fitted(store: Path, model: Path, events: list[dict[str, Any]] | None = None, **more: Any) -> FitResult:
-    settings = {"solver": "newton", "loss": "hinge", "C": 0.1, "tolerance": 1e-3} | more
+    settings: dict[str, Any] = {"solver": "newton", "loss": "hinge", "C": 0.1, "tolerance": 1e-3} | more
     told = [] if events is None else events
     return fit(FitJob(str(store), str(model), overwrite=True, **settings), told.append)
 
@@ -120,7 +120,7 @@ def test_the_best_C_of_a_path_is_the_model(store: Path, tmp_path: Path) -> None:
 
 def test_held_out_rows_serve_kernels_too(store: Path, tmp_path: Path) -> None:
     other = store_at(tmp_path / "v", seed=3)
-    settings = {"kernel": "rbf", "landmarks": 20, "loss": "squared_hinge", "validation": str(other)}
+    settings: dict[str, Any] = {"kernel": "rbf", "landmarks": 20, "loss": "squared_hinge", "validation": str(other)}
     fitted(store, tmp_path / "m", **settings)
     found = evaluate(EvaluateJob(str(tmp_path / "m"), (str(other),))).evaluation
     assert load(tmp_path / "m").provenance["validation"]["error"] == pytest.approx(1 - found.accuracy, abs=1e-12)
@@ -130,7 +130,7 @@ def test_held_out_rows_serve_kernels_too(store: Path, tmp_path: Path) -> None:
 def test_a_resumed_run_chooses_the_same(
     store: Path, tmp_path: Path, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"solver": solver, "validation": 0.25, "patience": 3, "tolerance": 1e-9, "prefetch": 0}
+    settings: dict[str, Any] = {"solver": solver, "validation": 0.25, "patience": 3, "tolerance": 1e-9, "prefetch": 0}
     monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
     whole = fitted(store, tmp_path / "whole", **settings)
     visit, count = Trainer._visit, [0]

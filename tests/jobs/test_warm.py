@@ -43,7 +43,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fitted(store: Path, model: Path, **more: Any) -> FitResult:
-    settings = {"solver": "newton", "C": 0.1, "tolerance": 1e-4, "loss": "hinge"} | more
+    settings: dict[str, Any] = {"solver": "newton", "C": 0.1, "tolerance": 1e-4, "loss": "hinge"} | more
     return fit(FitJob(str(store), str(model), overwrite=True, **settings))
 
 

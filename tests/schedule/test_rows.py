@@ -39,7 +39,7 @@ def test_memory_and_file_hold_the_same(
     expected = {number: np.zeros((problems, rows), dtype) for number, rows in enumerate(chunks)}
     for place, seed in visits:
         number = place % len(chunks)
-        new = np.random.default_rng(seed).normal(size=expected[number].shape).astype(dtype)
+        new = np.asarray(np.random.default_rng(seed).normal(size=expected[number].shape), dtype)
         for rows in (in_memory, in_file):
             values = rows.load(number)
             np.testing.assert_array_equal(values, expected[number])

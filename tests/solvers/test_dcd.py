@@ -370,7 +370,7 @@ def rechunked(given: Case, like: MemoryStore, *, sparse: bool) -> MemoryStore:
     for rows in like.layout.chunks:
         part, codes = given.values[start : start + rows], given.codes[start : start + rows]
         store.append(csr_of(part) if sparse else Dense(part), codes)
-        store._chunks += store._chunker.rest()  # type: ignore[union-attr]
+        store._chunks += store._chunker.rest()
         store._chunker, start = None, start + rows
     store.append(csr_of(given.values[:0]) if sparse else Dense(given.values[:0]), given.codes[:0])
     return store.commit(like.layout.classes, like.layout.columns)

@@ -184,7 +184,7 @@ def test_partan_needs_fewer_iterations_and_the_trajectory_tells() -> None:
 def test_columns_are_those_of_the_matrix(capacity: int, sparse: bool) -> None:
     pool, form, K = pool_of()
     if sparse:
-        pool.X = csr_of(pool.X.values)  # type: ignore[union-attr]
+        pool.X = csr_of(pool.X.values)
     columns, g = KernelCache(pool, form, capacity), -pool.v
     for i in (3, 9, 3, 77):
         np.testing.assert_allclose(columns.column(i, g), K[i], atol=1e-5)

@@ -206,8 +206,8 @@ def test_rows_are_sampled_where_all_are_too_many_or_too_large() -> None:
 def test_sample_of_a_factored_block_is_its_features() -> None:
     rng = np.random.default_rng(3)
     K, W = rng.random((20, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
-    sampler, ones = PrioritySampler(20), np.ones(20, np.float32)
-    sampler.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), ones, ones)
+    sampler, ones, each = PrioritySampler(20), np.ones(20, np.float32), np.ones(20)
+    sampler.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), each, each)
     sample = sampler.sample()
     assert sample is not None
     np.testing.assert_allclose(sample.X.values, K @ W, rtol=1e-6)

@@ -30,7 +30,7 @@ class Literal:
             self.b[part] -= [float(s[i]) * self.problem.loss.slope(v) for i, v in zip(part, m, strict=True)]
             self.t += len(part)
             self.w = self.b @ Z / (lam * (offset + self.t))
-            shrink = min(1.0, radius / max(np.linalg.norm(self.w), 1e-300))
+            shrink = min(1.0, radius / max(float(np.linalg.norm(self.w)), 1e-300))
             self.w, self.b = shrink * self.w, shrink * self.b
 
     def alpha(self, offset: float) -> Any:
@@ -83,9 +83,9 @@ def test_iterates_stay_in_the_ball() -> None:
 
 def test_averages_are_of_what_they_say() -> None:
     """'none' is w, 'all' the mean of the means of the passes; batch 1 and few columns: every w is in them."""
-    states = {}
+    states: dict[str, Any] = {}
     for averaging in ("none", "all"):
-        solver = Pegasos(averaging=averaging)  # type: ignore[arg-type]
+        solver = Pegasos(averaging=averaging)
         state, means = solver.start(problem_of(Hinge())), []
         for epoch in range(3):
             for block in epoch_blocks(epoch):

@@ -72,4 +72,4 @@ def test_draws_are_those_of_the_seed_alone() -> None:
         for block in epoch_blocks(0):
             solver.visit(state, block)
         results.append(state.a)
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])

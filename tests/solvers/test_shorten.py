@@ -19,8 +19,8 @@ GAMMA, COUNT, IMPORTANCE = 0.5, 30, 3.0
 
 def support_of(X: Any, weights: Any) -> Pool:
     n = len(weights)
-    arrays = [np.zeros(n) for _ in range(4)]
-    return Pool(X, np.arange(n), np.ones(n), *arrays, weights, np.zeros(n))
+    ridge, low, high, p = (np.zeros(n) for _ in range(4))
+    return Pool(X, np.arange(n), np.ones(n), ridge, low, high, p, weights, np.zeros(n))
 
 
 @pytest.mark.parametrize("constant", [0.0, 1.0])

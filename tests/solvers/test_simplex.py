@@ -196,7 +196,7 @@ def test_a_level_is_solved_before_the_next(monkeypatch: pytest.MonkeyPatch) -> N
 def test_where_more_are_violated_a_sample_of_them_comes_in() -> None:
     solver, problem = Blended(pool=40), problem_of(np.zeros((400, 4)), SquaredHinge(), C, GAMMA, 1e-4)
     state, g = solver.start(problem), np.linspace(0.0, 2.0, 400)
-    state.support, state.f = object(), 0.5  # type: ignore[assignment]  half of the rows have g < 2 f
+    state.support, state.f = object(), 0.5  # type: ignore[assignment]  # half of the rows have g < 2 f
     chosen = np.sort(solver.choose(state, np.arange(400), -g, 40))
     assert len(np.unique(chosen)) == 40
     assert set(range(10)) < set(chosen)
@@ -256,7 +256,7 @@ def test_values_of_several_problems_at_once(sparse: bool) -> None:
     for count in (20, 35, 1):
         index = np.sort(rng.choice(90, count, replace=False))
         zero, x = np.zeros(count), rng.random(count)
-        supports.append(Pool(take(stored, index), index, y[index].astype(np.float64), *[zero] * 4, x, zero))
+        supports.append(Pool(take(stored, index), index, y[index].astype(np.float64), zero, zero, zero, zero, x, zero))
         expected.append(gram64(X, X[index], GAMMA) @ (y[index] * x))
     assert not worthwhile(supports, stored)
     assert worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))

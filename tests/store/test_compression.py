@@ -99,10 +99,15 @@ def test_bytes_after_the_end(directory: Path, name: str) -> None:
 def test_a_bomb_is_read_in_bounded_pieces(directory: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = directory / "bomb"
     path.write_bytes(PACK[name](bytes(64 << 20)))
-    steps = []
+    steps: list[bytes] = []
     with Input(path) as stream:
         original = stream._step
-        monkeypatch.setattr(stream, "_step", lambda limit: steps.append(piece := original(limit)) or piece)
+
+        def step(limit: int) -> bytes:
+            steps.append(original(limit))
+            return steps[-1]
+
+        monkeypatch.setattr(stream, "_step", step)
         stream.read(1 << 20)
     assert max(map(len, steps)) <= 16 << 20
 

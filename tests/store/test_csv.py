@@ -220,7 +220,7 @@ class TestReadAgain:
         content = b"color,when,size,y\nred,2001-02-03 04:05:06,1,p\nblue,2001-01-01 00:00:00,2,q\n"
         source = read(write(content), categorical=("color",), calendar=("when",))[2]
         assert source.columns == 2 + 12 + 7 + 24 + 1
-        return source.encoding()  # type: ignore[no-any-return]
+        return source.encoding()
 
     @pytest.mark.parametrize("labeled", [True, False])
     def test_with_and_without_label(self, write: Callable[..., Path], labeled: bool) -> None:

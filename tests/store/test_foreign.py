@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -40,7 +41,7 @@ def h5(path: Path, **options: Any) -> Path:
     return path
 
 
-def zarr_at(path: Path, *, version: int = 3, **options: Any) -> Path:
+def zarr_at(path: Path, *, version: Literal[2, 3] = 3, **options: Any) -> Path:
     group = zarr.open_group(path, mode="w", zarr_format=version)
     group.create_array("X", data=X, **({"chunks": (100, COLUMNS)} | options))
     group.create_array("y", data=Y, chunks=(300,))
@@ -392,7 +393,7 @@ def test_what_is_no_matrix_of_numbers(tmp_path: Path) -> None:
         file["text"] = np.full((ROWS, 2), b"a")
         file["complex"] = np.zeros((ROWS, 2), complex)
     for key, code in {"flat": "E-SHAPE", "cube": "E-SHAPE", "text": "E-DTYPE", "complex": "E-DTYPE"}.items():
-        assert code_of(lambda key=key: read(path, features_key=key))[0] == code
+        assert code_of(partial(read, path, features_key=key))[0] == code
 
 
 def test_a_store_of_ours_is_no_source(tmp_path: Path) -> None:

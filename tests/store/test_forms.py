@@ -27,7 +27,7 @@ def test_there_and_back(seed: int, rows: int, columns: int) -> None:
     expected = scipy.sparse.csr_matrix(values)
     assert (sparse.data.tolist(), sparse.indices.tolist()) == (expected.data.tolist(), expected.indices.tolist())
     assert sparse.indptr.tolist() == expected.indptr.tolist()
-    assert (sparse.data.dtype, sparse.indices.dtype, sparse.indptr.dtype) == (np.float32, np.int32, np.int64)
+    assert [part.dtype.str for part in (sparse.data, sparse.indices, sparse.indptr)] == ["<f4", "<i4", "<i8"]
     assert np.array_equal(to_dense(sparse, columns).values, values)
 
 

@@ -42,7 +42,7 @@ def read(*paths: Path, **options: Any) -> tuple[Any, Any, Any]:
     """All rows, all labels, and the source."""
     source = open_source(paths, SourceOptions(**options))
     batches = list(source.batches())
-    values = np.concatenate([b.X.values for b in batches])  # type: ignore[union-attr]
+    values = np.concatenate([b.X.values for b in batches])
     return values, np.concatenate([b.labels for b in batches]), source
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from harness import DATA, arguments, scratch, show
 
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -21,6 +20,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store, read_chunk
+from tools.measure.harness import DATA, arguments, scratch, show
 
 
 class Case(NamedTuple):

@@ -5,18 +5,16 @@ a9a at C = 1, ijcnn1 at C = 10 (C as the Frank-Wolfe papers have it, gamma by th
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproduce"))
+from typing import Any
 
 import numpy as np
-from harness import Row, arguments, scratch, show
-from paper_data import split, stored
 
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
+from tools.measure.harness import Row, arguments, scratch, show
+from tools.measure.paper_data import split, stored
 
 COSTS = {"a9a": 1.0, "ijcnn1": 10.0}
 SIDES = ("blended", "partan")
@@ -24,11 +22,8 @@ SIDES = ("blended", "partan")
 
 def fitted(store: Path, solver: str, C: float, epsilon: float) -> tuple[float, float, FitResult]:
     """CPU and wall seconds of a fit, and the fit."""
-    cpu, wall, settings = (
-        time.process_time(),
-        time.perf_counter(),
-        {"kernel": "rbf", "gamma": "mean-distance", "tolerance": 1e-9},
-    )
+    settings: dict[str, Any] = {"kernel": "rbf", "gamma": "mean-distance", "tolerance": 1e-9}
+    cpu, wall = time.process_time(), time.perf_counter()
     job = FitJob(str(store), f"{store}.model", solver, {"epsilon": epsilon}, C=C / 2, overwrite=True, **settings)
     result = fit(job)
     return time.process_time() - cpu, time.perf_counter() - wall, result

@@ -20,15 +20,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from datasets import load, stored
 from distributed import Client
-from harness import REPOSITORY, Row, arguments, show
 
 from streamsvm.cluster import using
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.synth import synth
+from tools.measure.datasets import load, stored
+from tools.measure.harness import REPOSITORY, Row, arguments, show
 
 JOBS: dict[str, dict[str, Any]] = {
     "newton": {"solver": "newton", "standardize": True, "tolerance": 1e-6},
@@ -66,8 +66,11 @@ def cluster(folder: Path, workers: int) -> Iterator[Client]:
 
 def count_messages(dask_scheduler: Any) -> None:
     """Make a scheduler count the bytes of all it sends and receives from now on, whoever the other one is."""
-    from distributed.comm import tcp
+    from importlib import import_module
+
     from distributed.utils import nbytes
+
+    tcp: Any = import_module("distributed.comm.tcp")  # what is replaced in it is not what it declares
 
     seen = dask_scheduler.bytes_seen = {"in": 0, "out": 0}
     write, from_frames = tcp.TCP.write, tcp.from_frames
@@ -88,7 +91,8 @@ class Meter:
     """What workers, scheduler and this process have done since ``start``."""
 
     def __init__(self, client: Client) -> None:
-        self._client, self._before = client, {}
+        self._client = client
+        self._before: dict[str, Any] = {}
         client.run_on_scheduler(count_messages)
 
     def start(self) -> None:

@@ -14,13 +14,12 @@ import gc
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from datasets import Data, load, primal, stored
-from harness import Row, arguments, scratch, show
 
 from streamsvm.engine.trainer import NoCheckpoint, Trainer
 from streamsvm.jobs.fit.options import FitJob
@@ -29,6 +28,8 @@ from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent
+from tools.measure.datasets import Data, load, primal, stored
+from tools.measure.harness import Row, arguments, scratch, show
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 NEVER = 1e-14
@@ -163,7 +164,7 @@ def liblinear_points(task: Task) -> list[Point]:
     points: list[Point] = []
     for tolerance in TOLERANCES:
         options = parameter(f"-s {solver} -c {task.C} -B 1 -e {tolerance} -q")
-        cpu, model = cpu_of(lambda chosen=options: train(given, chosen))
+        cpu, model = cpu_of(partial(train, given, options))
         weights, bias = model.get_decfun()
         w = np.append(weights[: task.data.X.shape[1]], bias)
         sign = 1.0 if model.get_labels()[0] > 0 else -1.0

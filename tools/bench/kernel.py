@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Row, arguments, in_child, scratch, show
-from kernel_sets import KernelSet, load
+
+from tools.bench.kernel_sets import KernelSet, load
+from tools.measure.harness import Row, arguments, in_child, scratch, show
 
 OURS = """
 import json, sys, time

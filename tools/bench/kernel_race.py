@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Row, arguments, scratch, show
-from nystrom import cpu_of, pieces
-from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.apply.evaluate import evaluate
@@ -25,6 +22,9 @@ from streamsvm.jobs.ingest.synth import synth
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
+from tools.measure.harness import Row, arguments, scratch, show
+from tools.measure.kernel_features import cpu_of, pieces
+from tools.measure.splits import Split, load, stored
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "susy": {"landmarks": 300, "gamma": 0.02, "C": 1.0},

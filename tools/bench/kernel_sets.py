@@ -6,10 +6,11 @@ import gzip
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
 import scipy.sparse as sp
-from harness import DATA
+
+from tools.measure import datasets
+from tools.measure.harness import DATA
 
 
 class KernelSet(NamedTuple):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import DATA, Row, arguments, scratch, show, unpacked
 
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -16,6 +15,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
+from tools.measure.harness import DATA, Row, arguments, scratch, show, unpacked
 
 
 def ours(directory: Path, solver: str, loss: str, C: float, tolerance: float) -> list[Row]:
@@ -32,7 +32,7 @@ def ours(directory: Path, solver: str, loss: str, C: float, tolerance: float) ->
         one = fit(
             FitJob(store, job.model, solver=solver, loss=loss, C=C, tolerance=tolerance, overwrite=True, positive=name)
         )
-        alone.append((one.training.passes, one.training.seconds, one.training.runs[0].certificate.gap))  # type: ignore[union-attr]
+        alone.append((one.training.passes, one.training.seconds, one.training.runs[0].certificate.gap))
     passes, seconds, gap = max(alone)
     return [*found, row | {"problems": 1, "passes": passes, "s": seconds, "gap": gap}]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import scipy.linalg  # noqa: F401  before its BLAS is limited
-from harness import Row, arguments, scratch, show
-from stores import SCALED, made
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.fit.options import FitJob
@@ -24,6 +22,8 @@ from streamsvm.jobs.fit.run import _trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Certificate, Stop
+from tools.bench.stores import SCALED, made
+from tools.measure.harness import Row, arguments, scratch, show
 
 ROUNDING = 1e-9
 

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def liblinear(task: Task, solver: int) -> None:
         return lambda: sign * np.append(*model.get_decfun())
 
     tight = EPSILONS if solver != 2 else tuple(e / 100 for e in EPSILONS)
-    retrained(task, (lambda e=e: fit(e) for e in tight))
+    retrained(task, (partial(fit, e) for e in tight))
 
 
 def linear_svc(task: Task) -> None:
@@ -151,7 +152,7 @@ def linear_svc(task: Task) -> None:
         return lambda: np.append(model.coef_[0], model.intercept_)
 
     warnings.simplefilter("ignore")
-    retrained(task, (lambda k=k: fit(k) for k in ITERATIONS))
+    retrained(task, (partial(fit, k) for k in ITERATIONS))
 
 
 def averaged_sgd(task: Task) -> None:
@@ -190,7 +191,7 @@ def vowpal_wabbit(task: Task) -> None:
 
     fit(1, 0.5)
     for rate in RATES:
-        retrained(task, (lambda k=k, rate=rate: fit(k, rate) for k in (1, 2, 3, 5, 8, 12, 20, 40, 80)))
+        retrained(task, (partial(fit, k, rate) for k in (1, 2, 3, 5, 8, 12, 20, 40, 80)))
 
 
 def write_text(task: Task, path: Path) -> None:

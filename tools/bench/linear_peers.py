@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import REPOSITORY, Row, anonymous_bytes, arguments, scratch, show
-from stores import SCALED, made
 
 from streamsvm.rows import CSR
 from streamsvm.store import read_chunk
+from tools.bench.stores import SCALED, made
+from tools.measure.harness import REPOSITORY, Row, anonymous_bytes, arguments, scratch, show
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 CONTESTANTS = {
@@ -40,7 +40,8 @@ def export(store: Any, standardize: bool) -> None:
     path = Path(store.name)
     deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
     scale = 1.0 / np.where(standardize & (deviation > 0), deviation, 1.0)
-    buffers, parts, codes = store.buffers(), [], []
+    buffers, codes = store.buffers(), []
+    parts: list[tuple[Any, ...]] = []
     for chunk in range(len(store.layout.chunks)):
         found = read_chunk(store, chunk, buffers)
         codes.append(found.codes.copy())

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from harness import SAMPLE_SECONDS, Row, anonymous_bytes, hardware
 from scipy.stats import theilslopes
+
+from tools.measure.harness import SAMPLE_SECONDS, Row, anonymous_bytes, hardware
 
 GROUPS = Path("/sys/fs/cgroup/memory")
 MOST_SAMPLES = 600

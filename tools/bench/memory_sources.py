@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Row, hardware, print_table
-from memory import limited
+
+from tools.bench.memory import limited
+from tools.measure.harness import Row, hardware, print_table
 
 COLUMNS = 40
 BLOCK = 4096

@@ -12,7 +12,6 @@ All one thread of BLAS. CPU seconds are those of the process, reader and writer 
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 import time
@@ -21,15 +20,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from harness import Row, arguments, in_child, scratch, show
-from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.features import nystrom
-from streamsvm.features.nystrom import CUT
 from streamsvm.jobs.embed import builder as embedder
 from streamsvm.jobs.embed.feature_writer import Sink
 from streamsvm.jobs.embed.options import EmbedJob
@@ -40,25 +36,9 @@ from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.synth import synth
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
-
-SETTINGS = {
-    "a9a": (800, 0.01, 1e-5),
-    "ijcnn1": (5000, 2.0, 1e-8),
-    "mnist": (3000, 0.02, 1e-7),
-    "covtype": (1000, 0.1, 2e-6),
-}
-"""Landmarks, gamma and lambda (of lambda ||w||^2 + mean loss, so that C = 1 / (2 lambda n)); --m and --C override them."""
-CUTOFFS = {"ijcnn1": 1e-3}
-"""The rank as needed: with lambda 1e-8 weak directions fit the noise. --cutoff overrides."""
-PIECE = 20_000
-
-
-def cpu_of(run: Callable[[], Any]) -> tuple[float, float, Any]:
-    """CPU and wall seconds of a call, and what it gave."""
-    gc.collect()
-    cpu, wall = time.process_time(), time.perf_counter()
-    result = run()
-    return time.process_time() - cpu, time.perf_counter() - wall, result
+from tools.measure.harness import Row, arguments, in_child, scratch, show
+from tools.measure.kernel_features import PIECE, cpu_of, cutoff_of, setting, sklearn_fitted
+from tools.measure.splits import Split, load, stored
 
 
 def sgemm_rate(rows: int, m: int, rank: int) -> float:
@@ -121,17 +101,6 @@ def builder(options: Any, directory: Path) -> list[Row]:
     return found
 
 
-def setting(split: Split, options: Any) -> tuple[int, float, float]:
-    """Landmarks, gamma, C: the paper's, unless others are asked for."""
-    m, gamma, lam = SETTINGS[split.name]
-    return options.m or m, gamma, options.C or 1 / (2 * lam * len(split.y))
-
-
-def cutoff_of(split: Split, options: Any) -> float:
-    """Of the eigenvalues: asked for, or the set's own."""
-    return float(options.cutoff or CUTOFFS.get(split.name, CUT))
-
-
 def fitted(split: Split, store: Any, directory: Path, options: Any, **settings: Any) -> tuple[float, float, Any]:
     """Fit and test: CPU seconds, error, the fit."""
     m, gamma, C = setting(split, options)
@@ -141,30 +110,6 @@ def fitted(split: Split, store: Any, directory: Path, options: Any, **settings: 
     cpu, _, result = cpu_of(lambda: fit(job))
     codes = result.model.codes(result.model.decision(Dense(split.X_test)))
     return cpu, float(np.mean(codes != (split.y_test > 0))), result
-
-
-def sklearn_fitted(split: Split, options: Any, landmarks: Any) -> Row:
-    """Nystroem + LinearSVC on the same landmarks: error, objective (the same as ours, constant included), CPU seconds."""
-    from sklearn.kernel_approximation import Nystroem
-    from sklearn.svm import LinearSVC
-
-    m, gamma, C = setting(split, options)
-    features = Nystroem(kernel="rbf", gamma=gamma, n_components=m, random_state=0)
-    solver = LinearSVC(C=C, dual=False, tol=options.sklearn_tol, max_iter=20_000)
-    cpu, _, _ = cpu_of(lambda: solver.fit(features.fit(landmarks).transform(split.X), split.y))
-    wrong = [solver.predict(features.transform(X)) != y for X, y in pieces(split.X_test, split.y_test)]
-    w = np.append(solver.coef_[0], solver.intercept_)
-    short = [
-        np.maximum(0.0, 1 - y * solver.decision_function(features.transform(X))) for X, y in pieces(split.X, split.y)
-    ]
-    primal = 0.5 * w @ w + C * float(np.square(np.concatenate(short)).sum())
-    error = 100 * float(np.mean(np.concatenate(wrong)))
-    return {"sklearn error %": error, "sklearn CPU s": cpu, "sklearn primal": primal, "steps": int(solver.n_iter_)}
-
-
-def pieces(X: Any, y: Any) -> Any:
-    """Rows in pieces that fit in memory once embedded."""
-    return ((X[i : i + PIECE], y[i : i + PIECE]) for i in range(0, len(y), PIECE))
 
 
 def accuracy(options: Any, directory: Path) -> list[Row]:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from datasets import load, stored
-from harness import arguments, scratch, show
-
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.features.scaling import Raw
 from streamsvm.losses import LOSSES
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.store.views.cached import Resident
 from streamsvm.types import Problem, Stop, Store
+from tools.measure.datasets import load, stored
+from tools.measure.harness import arguments, scratch, show
 
 
 def trained(store: Store, problem: Problem, sweeps: int, passes: int) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from harness import arguments, evict, interleaved, scratch, show
-from reader import SUFFIX
 
 from streamsvm.engine.trainer import NoCheckpoint, RunSettings, Trainer
 from streamsvm.jobs.fit.options import FitJob
@@ -23,6 +21,8 @@ from streamsvm.schedule.plan import epoch_visits, visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store import open_store
 from streamsvm.types import Stop, silent
+from tools.bench.reader import SUFFIX
+from tools.measure.harness import arguments, evict, interleaved, scratch, show
 
 
 class InMemory:

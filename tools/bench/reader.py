@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import arguments, evict, interleaved, scratch, show
 
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.synth import synth
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store, read_chunk
+from tools.measure.harness import arguments, evict, interleaved, scratch, show
 
 SUFFIX = {"zarr": ".zarr", "hdf5": ".h5"}
 
@@ -37,7 +37,7 @@ def one_file(store: Any, target: Path) -> list[int]:
     with open(target, "wb") as joined:
         for chunk in range(len(store.layout.chunks)):
             values = read_chunk(store, chunk, buffers).X.values
-            sizes.append(joined.write(memoryview(values).cast("B")))
+            sizes.append(joined.write(values.data.cast("B")))
     return sizes
 
 
@@ -70,7 +70,7 @@ class Contest:
     def __init__(self, root: Path, joined: Path, passes: int) -> None:
         store, raw = open_store(root), block_files(root)
         sizes = one_file(store, joined)
-        buffer = memoryview(np.ones(max(sizes), np.uint8))
+        buffer = np.ones(max(sizes), np.uint8).data
         self.runs: dict[str, Callable[[], object]] = {
             "raw, one file": lambda: [raw_single(joined, sizes, buffer) for _ in range(passes)],
             "raw, files of the store": lambda: [raw_files(raw, buffer) for _ in range(passes)],

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from datasets import Data, load, primal
-from harness import Row, arguments, scratch, show
 
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.options import FitJob
@@ -25,6 +23,8 @@ from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.stochastic.assg import SWEEPS
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
+from tools.measure.datasets import Data, load, primal
+from tools.measure.harness import Row, arguments, scratch, show
 
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dcd": ("dcd", {}),

@@ -7,13 +7,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from datasets import load, stored
-from harness import DATA
-
 from streamsvm.jobs.ingest.options import IngestJob, SynthJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.ingest.synth import synth
 from streamsvm.store import open_store
+from tools.measure.datasets import load, stored
+from tools.measure.harness import DATA
 
 SCALED = ("flights", "flights0", "kdd99")
 """Sets a fit standardizes; covtype is standardized as it is stored."""
@@ -39,7 +38,7 @@ def _make(name: str, rows: int, path: Path) -> None:
     elif name == "flights":
         ingest(IngestJob(sources=(DATA / "flights-3m.parquet",), store=path, label_threshold=15.0, **FLIGHTS))
     elif name == "flights0":
-        late = {"label_threshold": 1.0, "test_fraction": 0.2, "shuffle": True}
+        late: dict[str, Any] = {"label_threshold": 1.0, "test_fraction": 0.2, "shuffle": True}
         ingest(IngestJob(sources=(DATA / "flights-3m.parquet",), store=path, **FLIGHTS, **late))
     elif name == "kdd99":
         ingest(IngestJob(sources=(DATA / "kddcup.data_10_percent.gz",), store=path, **KDD99))

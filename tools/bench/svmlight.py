@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from harness import Row, arguments, in_child, scratch, show, unpacked
+from tools.measure.harness import Row, arguments, in_child, scratch, show, unpacked
 
 OURS = """
 import json, sys, time

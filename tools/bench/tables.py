@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness import DATA, Row, arguments, in_child, scratch, show, unpacked
+from tools.measure.harness import DATA, Row, arguments, in_child, scratch, show, unpacked
 
 INGEST = """
 import json, sys, time

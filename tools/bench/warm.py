@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import Row, arguments, scratch, show
-
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.synth import synth
 from streamsvm.solvers import SOLVERS
+from tools.measure.harness import Row, arguments, scratch, show
 
 LINEAR = ("newton", "dcd", "sgd", "pegasos", "assg")
 

@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from harness import Row, arguments, hardware, scratch
-from paper_data import Split, rows_of, split, stored
-
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
+from tools.measure.harness import Row, arguments, hardware, scratch
+from tools.measure.paper_data import Split, rows_of, split, stored
 
 SAMPLE = 194
 SETTINGS: dict[str, tuple[float, float | str]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from harness import Row, arguments
-from paper_figures import EPSILONS, METHODS, TABLE_2, TABLE_3, TABLE_4, Figures
+from tools.measure.harness import Row, arguments
+from tools.reproduce.paper_figures import EPSILONS, METHODS, TABLE_2, TABLE_3, TABLE_4, Figures
 
 SHOWN = (*METHODS, "blended")
 SETS = ("a9a", "w8a", "ijcnn1", "kdd99")

@@ -11,17 +11,10 @@ class beside it. Tables VI and VII are of rcv1 and SUSY, which are not among the
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from harness import Row, arguments, scratch, show
-from nystrom import SETTINGS, cpu_of, cutoff_of, setting, sklearn_fitted
-from splits import Split, load, stored
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.apply.evaluate import evaluate
@@ -31,6 +24,9 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines
 from streamsvm.jobs.tune.run import tune
+from tools.measure.harness import Row, arguments, scratch, show
+from tools.measure.kernel_features import SETTINGS, cpu_of, cutoff_of, setting, sklearn_fitted
+from tools.measure.splits import Split, load, stored
 
 # per set: seconds of the features, then who, seconds, error in % (mnist: F1)
 PAPER: dict[str, tuple[float, list[tuple[str, float, float]]]] = {

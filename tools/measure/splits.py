@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from harness import DATA, unpacked
 
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
+from tools.measure.harness import DATA, unpacked
 
 COLUMNS = {"a9a": 123, "ijcnn1": 22}
 PACKED = {"a9a": "xz", "ijcnn1": "gz"}

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from harness import unpacked
 
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
+from tools.measure.harness import unpacked
 
 COLUMNS = {"a9a": 123, "ijcnn1": 22, "w8a": 300, "letter": 16, "imdb": 35_855}
 """Of the sets in libsvm's text format."""

@@ -1,4 +1,8 @@
-"""What the benchmarks share: timing side by side, a table, JSON, and what machine it was."""
+"""What the benchmarks share: timing side by side, a table, JSON, and what machine it was.
+
+Benchmarks are run from the repository root, for example ``python -m tools.bench.linear --help``; with an editable install
+``python tools/bench/linear.py`` does the same.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +136,7 @@ def unpacked(name: str, directory: Path) -> Path:
     if not source.exists():
         sys.exit(f"{source} does not exist: this benchmark needs the real data (set STREAMSVM_DATA)")
     target = directory / source.stem
-    opener = {".gz": gzip.open, ".xz": lzma.open}[source.suffix]
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open}[source.suffix]
     with opener(source, "rb") as packed, open(target, "wb") as plain:
         shutil.copyfileobj(packed, plain, 1 << 20)
     return target

@@ -7,20 +7,16 @@ out), all columns lie in [0, 1].
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from datasets import COLUMNS, svmlight
-from harness import unpacked
-
 from streamsvm.rows import CSR
 from streamsvm.store import create
+from tools.measure.datasets import COLUMNS, svmlight
+from tools.measure.harness import unpacked
 
 SYMBOLIC = (1, 2, 3)
 """Columns of kdd99: protocol, service, flag."""
