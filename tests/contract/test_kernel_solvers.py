@@ -15,7 +15,6 @@ from streamsvm.compute.kernel_values import expansion
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import BudgetError, UsageError
-from streamsvm.jobs.fit import kernel_machine
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit, summary
@@ -24,6 +23,8 @@ from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel import kernel_cache
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.decomposition import Decomposition
+from streamsvm.solvers.kernel.frank_wolfe import LEAST_CACHE
+from streamsvm.solvers.kernel.working_set import LEAST_POOL
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop
 from tests.arrays import csr_of
@@ -194,9 +195,9 @@ def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> No
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
     solver: Any = plan.solver
-    assert solver.pool < 2 * kernel_machine.LEAST_POOL
+    assert solver.pool < 2 * LEAST_POOL
     assert solver.keep == 2 * solver.pool
-    assert solver.cache < 2 * kernel_machine.LEAST_CACHE
+    assert solver.cache < 2 * LEAST_CACHE
     with pytest.raises(BudgetError):
         plan.memory.check(plan.remedy)
 

@@ -18,8 +18,7 @@ from streamsvm.rows import CSR
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store
 from streamsvm.store.format.row_layout import in_layout
-from streamsvm.store.read.reader import DiskStore
-from streamsvm.types import Chunk
+from streamsvm.types import Chunk, Store
 
 CSV = b"a,b,w,y\n" + b"".join(
     b"%d,%d,%.1f,%s\n" % (i, i * i, 0.5 + i % 2, b"pq"[i % 2 : i % 2 + 1]) for i in range(100)
@@ -36,7 +35,7 @@ def source(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def chunk_of(store: DiskStore, chunk: int) -> Chunk:
+def chunk_of(store: Store, chunk: int) -> Chunk:
     buffers = store.buffers()
     store.fetch(chunk, buffers)
     return store.check(chunk, buffers)

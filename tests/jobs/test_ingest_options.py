@@ -16,6 +16,7 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import open_store, read_chunk
+from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import open_source, options_from
 from streamsvm.store.write.external_shuffle import Spool
@@ -285,7 +286,7 @@ def test_the_name_of_a_store_says_its_format(tmp_path: Path) -> None:
         result = run(tmp_path, numbered(5000), store=tmp_path / name, test_fraction=0.2, **options)
         digests.add(open_store(result.store).digest)
         expected = "zarr" if name == "s.zarr" else "hdf5"
-        assert open_store(result.store).manifest.store == expected
+        assert manifests.read(result.store).store == expected
     assert len(digests) == 1
 
 
@@ -299,7 +300,7 @@ def test_compressed_stores(tmp_path: Path, compression: str) -> None:
     size = sum(p.stat().st_size for p in plain.store.rglob("*"))
     packed = run(tmp_path, name="a.svm", chunk_bytes=1 << 16, compression=compression)
     store = open_store(packed.store)
-    assert store.manifest.packed == {"X/data": "lz4", "X/indices": "lz4"}
+    assert manifests.read(packed.store).packed == {"X/data": "lz4", "X/indices": "lz4"}
     assert store.digest == digest
     assert np.array_equal(contents(packed.store)[0], X)
     assert sum(p.stat().st_size for p in packed.store.rglob("*")) < size / 3
@@ -317,7 +318,7 @@ def test_compression_where_it_does_not_pay(tmp_path: Path) -> None:
     values = np.random.default_rng(0).standard_normal((5000, 8)).astype(np.float32)
     np.save(tmp_path / "a.npy", np.column_stack([values, values[:, 0] > 0]))
     options: dict[str, Any] = {"name": "a.npy", "label": "last"}
-    assert open_store(run(tmp_path, compression="auto", **options).store).manifest.packed == {}
+    assert manifests.read(run(tmp_path, compression="auto", **options).store).packed == {}
     with pytest.raises(UsageError, match="not compressed"):
         run(tmp_path, compression="lz4", store_format="hdf5", **options)
     assert run(tmp_path, compression="auto", store_format="hdf5", **options).rows == 5000

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -34,6 +34,8 @@ class Ring:
     before: Callable[[str, int], None] = lambda what, chunk: None
     asked: list[tuple[str, int]] = field(default_factory=list)
     name: str = "ring"
+    facts: ClassVar[dict[str, Any]] = {}
+    selection: ClassVar[None] = None
     digest: str = ""
     layout: Layout = field(default_factory=lambda: Layout(2, ROWS, None, ("-1", "1"), (sum(ROWS), 0)))
 

@@ -193,7 +193,7 @@ def test_labels_are_held_in_few_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     path, labels = tmp_path / "a.h5", np.arange(ROWS) * 7 % classes
     with h5py.File(path, "w") as file:
         file["X"], file["y"] = X, labels
-    store = open_store(path)
+    store: Any = open_store(path)
     assert store._codes.nbytes == ROWS * (1 if classes <= 256 else 4)
     found = read_chunk(store, 0, store.buffers()).codes
     assert found.dtype == np.int32
