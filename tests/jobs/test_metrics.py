@@ -59,6 +59,10 @@ def test_labels_the_model_does_not_know_are_errors() -> None:
     assert found.accuracy == pytest.approx(2 / 3)
     assert found.confusion == ((1, 0), (0, 1), (0, 1))
     assert found.truths == ("a", "b", "c")
+    # its recall is 0 and counts: (1 + 1 + 0) / 3
+    assert found.balanced_accuracy == pytest.approx(2 / 3)
+    truth, said = [0, 1, 2], [0, 1, 1]
+    assert found.F1_macro == pytest.approx(reference.f1_score(truth, said, average="macro"))
 
 
 def test_one_class_has_no_ranking() -> None:

@@ -102,8 +102,11 @@ class MetricAccumulator:
     def result(self) -> Evaluation:
         """The figures of all rows counted."""
         table, rows = self.confusion, int(self.confusion.sum())
-        hits = np.diag(table[: len(self.classes)]).astype(np.float64)
-        actual, said = table.sum(axis=1)[: len(self.classes)], table.sum(axis=0)
+        actual = table.sum(axis=1)
+        # a class that the model does not know is never predicted: its recall and its F1 are 0, and they count
+        said, hits = np.zeros(len(actual), np.int64), np.zeros(len(actual))
+        said[: len(self.classes)] = table.sum(axis=0)
+        hits[: len(self.classes)] = np.diag(table[: len(self.classes)])
         present = actual > 0
         F1 = 2 * hits / np.maximum(actual + said, 1)
         binary = self._ranking is not None

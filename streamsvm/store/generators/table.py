@@ -64,7 +64,9 @@ class Table:
 
     def __post_init__(self) -> None:
         if self.columns < 3:
-            raise UsageError(f"a table of {self.columns} columns: at least 3 are needed", hint="say --columns 3 or more")
+            raise UsageError(
+                f"a table of {self.columns} columns: at least 3 are needed", hint="say --columns 3 or more"
+            )
         if not 1 <= self.numeric:
             raise UsageError(f"{self.numeric} numeric columns: at least one is needed")
         if not 0.0 < self.positive < 1.0:
