@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from streamsvm.jobs.apply.metrics import Evaluation, MetricAccumulator, Ranking, sort_keys
+from streamsvm.jobs.apply.metrics import MetricAccumulator, ModelEvaluation, Ranking, sort_keys
 
 
-def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> Evaluation:
+def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> ModelEvaluation:
     accumulator = MetricAccumulator(classes)
     binary = decision.shape[1] == 1
     predicted = (decision[:, 0] > 0).astype(np.int32) if binary else np.argmax(decision, axis=1).astype(np.int32)

@@ -14,7 +14,7 @@ from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics import Evaluation, MetricAccumulator
+from streamsvm.jobs.apply.metrics import MetricAccumulator, ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
 from streamsvm.model import Model
@@ -28,7 +28,7 @@ BYTES_A_ROW = 100
 class EvaluateResult:
     """The figures, how long it took, and what is worth knowing beside them."""
 
-    evaluation: Evaluation
+    evaluation: ModelEvaluation
     seconds: float
     notices: tuple[str, ...]
 
@@ -46,19 +46,19 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
 
-    def tell(counted_rows: int, **more: Any) -> None:
+    def on_progress(counted_rows: int, **more: Any) -> None:
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": pace.seconds, **more})
 
     if executor is None:
-        accumulator = accumulate(model, rows, tell)
+        accumulator = accumulate(model, rows, on_progress)
     else:
         found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
         accumulator, rows.notices = found.accumulator, found.notices
-    tell(int(accumulator.confusion.sum()), done=True)
+    on_progress(int(accumulator.confusion.sum()), done=True)
     return EvaluateResult(accumulator.result(), pace.seconds, tuple(rows.notices))
 
 
-def accumulate(model: Model, rows: RowBatches, tell: Callable[[int], None]) -> MetricAccumulator:
+def accumulate(model: Model, rows: RowBatches, on_progress: Callable[[int], None]) -> MetricAccumulator:
     """Count all rows. Raises DataError E-LABEL for rows without labels."""
     accumulator = MetricAccumulator(model.classes)
     accumulator.truths = rows.truths
@@ -71,5 +71,5 @@ def accumulate(model: Model, rows: RowBatches, tell: Callable[[int], None]) -> M
         accumulator.add(portion.truth, model.codes(decision), decision)
         done += len(decision)
         if pace.due():
-            tell(done)
+            on_progress(done)
     return accumulator

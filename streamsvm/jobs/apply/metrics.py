@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
@@ -99,24 +102,24 @@ class MetricAccumulator:
             self._ranking = self._ranking or Ranking()
             self._ranking.counts += other._ranking.counts
 
-    def result(self) -> Evaluation:
+    def result(self) -> ModelEvaluation:
         """The figures of all rows counted."""
         table, rows = self.confusion, int(self.confusion.sum())
         actual = table.sum(axis=1)
         # a class that the model does not know is never predicted: its recall and its F1 are 0, and they count
-        said, hits = np.zeros(len(actual), np.int64), np.zeros(len(actual))
-        said[: len(self.classes)] = table.sum(axis=0)
+        predicted, hits = np.zeros(len(actual), np.int64), np.zeros(len(actual))
+        predicted[: len(self.classes)] = table.sum(axis=0)
         hits[: len(self.classes)] = np.diag(table[: len(self.classes)])
         present = actual > 0
-        F1 = 2 * hits / np.maximum(actual + said, 1)
+        F1 = 2 * hits / np.maximum(actual + predicted, 1)
         binary = self._ranking is not None
         auc = self._ranking.auc() if self._ranking else None
-        return Evaluation(
+        return ModelEvaluation(
             rows=rows,
             accuracy=float(hits.sum()) / rows,
             balanced_accuracy=float(np.mean(hits[present] / actual[present])) if present.any() else 0.0,
             F1=float(F1[1]) if binary else None,
-            F1_macro=float(F1[present | (said > 0)].mean()),
+            F1_macro=float(F1[present | (predicted > 0)].mean()),
             AUC=auc.value if auc else None,
             AUC_error=auc.error if auc else None,
             hinge=self._hinge / rows if binary else None,
@@ -127,7 +130,7 @@ class MetricAccumulator:
         )
 
 
-class Evaluation(NamedTuple):
+class ModelEvaluation(NamedTuple):
     """How good a model is on some rows, each row counted once whatever its weight. None: for two classes only."""
 
     rows: int
@@ -147,3 +150,26 @@ class Evaluation(NamedTuple):
     truths: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
     """Rows of ``truths`` by what was predicted for them, ``classes``."""
+
+
+class Mistakes(NamedTuple):
+    """``wrong`` (models,) of so many rows."""
+
+    wrong: NDArray[np.int64]
+    rows: int
+
+    @property
+    def shares(self) -> list[float]:
+        """Of the rows, for each model."""
+        return (self.wrong / max(self.rows, 1)).tolist()
+
+
+def mistakes(rows: RowBatches, model: Model, models: int) -> Mistakes:
+    """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
+    wrong, count = np.zeros(models, np.int64), 0
+    for portion in rows:
+        assert portion.truth is not None
+        parts = np.split(model.decision(portion.X), models, axis=1)
+        wrong += [np.count_nonzero(model.codes(part) != portion.truth) for part in parts]
+        count += len(portion.truth)
+    return Mistakes(wrong, count)

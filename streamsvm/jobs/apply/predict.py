@@ -61,7 +61,7 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     rows = row_batches(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
-    counted = _Counted(rows, model, report)
+    counted = _Predictions(rows, model, report)
     if executor is None:
         with closing(encoded(job, model, decision) for decision in counted) as pieces:  # a full disk ends its reader
             _write(job, model, pieces, counted)
@@ -74,7 +74,7 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     return PredictResult(job.out, counted.rows, counted.pace.seconds, tuple(rows.notices))
 
 
-class _Counted:
+class _Predictions:
     """Decision values (n, k) of block after block, counted and reported."""
 
     def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
@@ -108,7 +108,7 @@ class _Counted:
             raise DataError(f"{self.rows} of {self._portions.total} rows were predicted", code="E-ROWS")
 
 
-def _write(job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
+def _write(job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Predictions) -> None:
     """Write what ``encoded`` made of all rows; ``counted`` knows afterwards how many they are."""
     out = Path(job.out)
     if job.out == STDOUT:
@@ -151,7 +151,7 @@ def _quoted(text: str) -> str:
     return line.getvalue()
 
 
-def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Counted) -> None:
+def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Predictions) -> None:
     """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
     dtype = np.dtype("<f8") if job.output == "decision" else np.array(model.classes).dtype
     with scratch_beside(out) as scratch:

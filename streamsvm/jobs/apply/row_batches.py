@@ -121,15 +121,19 @@ def model_terms(model: Model) -> list[Term]:
     """What a model and its application hold."""
     if model.expansion is None:
         return [Term("model", model.weights.nbytes, "weights")]
-    held = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
-    return [Term("model", held, "points and weights"), Term("kernel values", WORKING_BYTES, "of a tile of rows")]
+    nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
+    return [Term("model", nbytes, "points and weights"), Term("kernel values", WORKING_BYTES, "of a tile of rows")]
 
 
-def held_terms(held: float | str | None, layout: Layout, models: int) -> list[Term]:
+def held_out_terms(validation: float | str | None, layout: Layout, models: int) -> list[Term]:
     """What looking at held-out rows after each pass holds: a part of a store of this layout, or another store."""
-    if held is None:
+    if validation is None:
         return []
-    seen = layout if isinstance(held, float | int) or not Path(held).is_dir() else open_store(held).layout
+    seen = (
+        layout
+        if isinstance(validation, float | int) or not Path(validation).is_dir()
+        else open_store(validation).layout
+    )
     blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
     return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
 

@@ -40,7 +40,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.column_encoding import Encoding
-from streamsvm.store.write.building import RESERVE
+from streamsvm.store.write.building import SPACE_FACTOR
 from streamsvm.types import Report, Store
 
 
@@ -113,7 +113,7 @@ class Builder:
 
     def _check_space(self, rank: int, directory: Path) -> None:
         """Raise StorageError when the disk has less room than the embedding still needs."""
-        needed = round(RESERVE * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
+        needed = round(SPACE_FACTOR * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
         there = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
         free = shutil.disk_usage(directory).free
         if needed - there > free:

@@ -21,11 +21,11 @@ from streamsvm.types import Chunk, Store
 
 JOURNAL = "journal.json"
 JOURNAL_EVERY = 16
-SLOTS = 3
+CHUNK_BUFFERS = 3
 """One chunk being filled, one being written, one between them."""
 
 
-class _Slot:
+class _ChunkBuffer:
     """Memory for one chunk."""
 
     def __init__(self, rows: int, columns: int) -> None:
@@ -45,10 +45,10 @@ class Sink:
 
     def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: dict[str, Any]) -> None:
         self._writer, self._journal = writer, journal
-        self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
-        for _ in range(SLOTS):
-            self._free.put(_Slot(rows, columns))
+        self._free: queue.SimpleQueue[_ChunkBuffer] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[_ChunkBuffer | None] = queue.SimpleQueue()
+        for _ in range(CHUNK_BUFFERS):
+            self._free.put(_ChunkBuffer(rows, columns))
         self._rows = rows
         self._error: BaseException | None = None
         self._slot = self._free.get()
@@ -114,9 +114,9 @@ class Sink:
                 self._error = error
             if slot.count == self._rows:  # the last, shorter chunk stays with the writer until it commits
                 self._free.put(slot)
-        self._free.put(_Slot(0, 0))
+        self._free.put(_ChunkBuffer(0, 0))
 
-    def _write(self, slot: _Slot) -> None:
+    def _write(self, slot: _ChunkBuffer) -> None:
         weight = slot.weight[: slot.count] if slot.weighted else None
         self._writer.append(Dense(slot.features[: slot.count]), slot.codes[: slot.count], weight)
 

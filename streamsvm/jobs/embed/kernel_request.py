@@ -23,7 +23,7 @@ CHUNK_BYTES = 4 << 20
 """Of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
 """Rows the leverages are estimated from, at most."""
-CANDIDATES, MOST_CANDIDATES = 8, 20_000
+CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
 """Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
 
 
@@ -145,7 +145,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> lis
 
 def spread_candidates(landmarks: int, rows: int) -> int:
     """Rows that landmarks far from each other are chosen from."""
-    return min(rows, max(landmarks, min(CANDIDATES * landmarks, MOST_CANDIDATES)))
+    return min(rows, max(landmarks, min(CANDIDATES_PER_LANDMARK * landmarks, MOST_CANDIDATES)))
 
 
 def landmark_file(path: Path) -> Any:

@@ -24,9 +24,9 @@ from streamsvm.types import Store
 DISK, FLY, AUTO = "disk", "fly", "auto"
 DTYPES = {"float32": 4, "float16": 2, "int8": 1}
 PROBE_ROWS = 512
-SPARE = 2
+FREE_DISK_FACTOR = 2
 """How many times the embedding must fit on the disk before it is written without being asked for."""
-USUAL_PASSES = 30
+PASSES_UNLESS_STATED = 30
 """Of a solver that does not say what is to be expected of it."""
 
 
@@ -66,7 +66,7 @@ def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: 
     layout, m = store.layout, request.landmarks
     rows, cost = layout.rows, measured_map(layout.columns, request)
     if expected is None:
-        passes, fly = USUAL_PASSES, USUAL_PASSES * rows * (cost.features + cost.look)
+        passes, fly = PASSES_UNLESS_STATED, PASSES_UNLESS_STATED * rows * (cost.features + cost.look)
     else:
         passes, formed = expected
         fly = passes * rows * cost.through_pair + formed * cost.features
@@ -74,10 +74,10 @@ def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: 
     nbytes = rows * m * DTYPES[job.embedding_dtype]
     cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
     write, read = nbytes / disk["write"], max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.look)
-    kept = max(rows * cost.features, write) + passes * read
-    room = shutil.disk_usage(Path(job.model).parent).free > SPARE * nbytes
-    where = DISK if kept < fly and room else FLY
-    why = f"in {passes} passes an estimated {fly:.3g} s on the fly, {kept:.3g} s on disk" + (
+    from_disk = max(rows * cost.features, write) + passes * read
+    room = shutil.disk_usage(Path(job.model).parent).free > FREE_DISK_FACTOR * nbytes
+    where = DISK if from_disk < fly and room else FLY
+    why = f"in {passes} passes an estimated {fly:.3g} s on the fly, {from_disk:.3g} s on disk" + (
         "" if room else ": no room"
     )
     return Choice(where, why, job.embedding_dtype, fly / passes, read, write, passes)

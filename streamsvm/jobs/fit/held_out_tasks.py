@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.task import known_part
-from streamsvm.jobs.apply.mistakes import Mistakes, mistakes
+from streamsvm.jobs.apply.metrics import Mistakes, mistakes
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model
 from streamsvm.types import Store

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.config.units import mib
-from streamsvm.jobs.apply.row_batches import held_terms
+from streamsvm.jobs.apply.row_batches import held_out_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.warm_start import warm_terms
@@ -27,7 +27,7 @@ def plan_memory(
     costs = [solver.cost(problem, seen) for problem in problems]
     limit = budget.memory_limit(job.memory)
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
-    terms += warm_terms(problems) + held_terms(job.validation, layout, len(problems))
+    terms += warm_terms(problems) + held_out_terms(job.validation, layout, len(problems))
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
     terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))

@@ -18,7 +18,7 @@ from streamsvm.engine.executor import Executor
 from streamsvm.engine.trainer import Trainer
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.mistakes import Mistakes, mistakes
+from streamsvm.jobs.apply.metrics import Mistakes, mistakes
 from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.distributed import DistributedTrainer

@@ -40,7 +40,7 @@ class IngestCounts:
         self.counts = added(self.counts, codes)
         few_labels(batch.labels, self.labels.setdefault(file, set()))
 
-    def tell(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
+    def report_progress(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
         """Report ``read`` of ``total`` bytes, not too often."""
         if last or self.pace.due():
             event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": self.pace.seconds}

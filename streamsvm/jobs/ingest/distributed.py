@@ -134,8 +134,8 @@ def _part(number: int, path: Path) -> FilePart:
 
 def _key(part: FilePart, work: IngestWork) -> str:
     options = {name: value for name, value in asdict(work.options).items() if name != "encoding"}
-    said = json.dumps([part.path, part.size, part.age, options, work.options.encoding], default=str, sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    recorded = json.dumps([part.path, part.size, part.age, options, work.options.encoding], default=str, sort_keys=True)
+    return hashlib.sha256(recorded.encode()).hexdigest()
 
 
 def source_for(job: Any, options: SourceOptions, executor: Executor | None, directory: Path) -> Source:

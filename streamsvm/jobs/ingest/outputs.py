@@ -25,12 +25,12 @@ class Stores:
         opener: Opener,
         sparse: bool,
         chunk_bytes: int,
-        held: tuple[int, float],
+        test_split: tuple[int, float],
         *,
         shuffle: bool = False,
     ) -> None:
         self.sparse = sparse
-        self._seed, self._fraction = held
+        self._seed, self._fraction = test_split
         opened = [opener(path, sparse, chunk_bytes) for path in paths]
         self.writers: list[Any] = [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
 
@@ -49,7 +49,7 @@ class Stores:
         """Commit the test store first: the store is what people look for. Returns the manifest of the store."""
         return [writer.commit(classes, columns, facts) for writer in reversed(self.writers)][-1]
 
-    def given_up(self, _: Any, error: BaseException | None, __: Any) -> None:
+    def on_exit(self, _: Any, error: BaseException | None, __: Any) -> None:
         """What to do with unfinished stores: keep them for the next run if it can be better, else remove them."""
         if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
             safe = sum(writer.suspend() for writer in self.writers)

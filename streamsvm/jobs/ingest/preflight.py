@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.config.units import mib
-from streamsvm.jobs.ingest.shuffle import HELD
+from streamsvm.jobs.ingest.shuffle import SHUFFLE_BYTES
 from streamsvm.rows import CSR, row_count
 from streamsvm.schedule import budget
 from streamsvm.store.sources import Source
@@ -16,7 +16,7 @@ from streamsvm.types import Batch, Term
 
 SOURCE_BYTES = 64 << 20
 """Parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with pyarrow)."""
-CHUNKS_HELD = 3
+CHUNKS_PER_WRITER = 3
 """By a writer: the chunk that fills, the rows it is joined from, the unit on its way to disk."""
 
 
@@ -25,8 +25,12 @@ def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuf
     terms = (
         *budget.base_terms(),
         Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
-        Term("chunks", CHUNKS_HELD * chunk_bytes * stores, f"{CHUNKS_HELD} of {mib(chunk_bytes)} for each store"),
-        *([Term("shuffle", HELD * stores, "a run or a bucket of rows")] if shuffle else []),
+        Term(
+            "chunks",
+            CHUNKS_PER_WRITER * chunk_bytes * stores,
+            f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
+        ),
+        *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
     )
     limit = budget.memory_limit(stated)
     plan = budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True)
@@ -39,8 +43,8 @@ def check_disk(target: Path, total: int, read: Source, first: Batch, columns: in
 
     ``columns`` of a dense store; None for CSR. Raises StorageError E-NOSPACE.
     """
-    held = first.X.data if isinstance(first.X, CSR) else first.X.values
-    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(held) / row_count(first.X)
+    entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
+    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
     per_row = entries + 4 + 4 * (first.weight is not None)
     known, nbytes = sum(file.rows for file in read.sources), sum(file.read for file in read.sources)
     if known and nbytes:

@@ -20,7 +20,7 @@ from streamsvm.jobs.ingest.distributed import parts_beside, source_for
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
-from streamsvm.jobs.ingest.warnings import check_rows, drift_remark, said, write_rejects
+from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines, write_rejects
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source
@@ -95,17 +95,17 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
             raise _nothing(job, first)
         sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
         check_disk(job.store, total, source, first[1], None if sparse else columns)
-        held = job.seed, job.test_fraction
-        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, held, shuffle=job.shuffle)
-        on_failure.push(stores.given_up)
+        test_split = job.seed, job.test_fraction
+        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, test_split, shuffle=job.shuffle)
+        on_failure.push(stores.on_exit)
         for file, batch in chain((first,), batches):
             if current.name:
                 raise current.error("ingest is stopped")
             counts.store(batch, file, stores, columns)
-            counts.tell(report, sum(f.read for f in source.sources), total)
+            counts.report_progress(report, sum(f.read for f in source.sources), total)
         remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
         on_failure.pop_all()
-    counts.tell(report, sum(f.read for f in source.sources), total, last=True)
+    counts.report_progress(report, sum(f.read for f in source.sources), total, last=True)
     return _result(job, source, counts, sparse, remarks)
 
 
@@ -148,7 +148,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         "rejected": rejected,
     }
     manifest = stores.commit(counts.coder.table(), columns, facts)
-    return [*said(source.notices), *drift_remark(manifest)]
+    return [*notice_lines(source.notices), *drift_warning(manifest)]
 
 
 def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:

@@ -8,7 +8,7 @@ from streamsvm.rows import Float32, Int32, Rows
 from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
 from streamsvm.store.write.writer import StoreWriter
 
-HELD = 6 * RUN_BYTES
+SHUFFLE_BYTES = 6 * RUN_BYTES
 """What a shuffle holds at most: a run or a bucket, as pieces, joined and sorted."""
 
 

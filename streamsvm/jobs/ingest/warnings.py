@@ -25,7 +25,7 @@ def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float
     return float(np.abs(shares - np.array(counts) / sum(counts)).max())
 
 
-def drift_remark(manifest: Any) -> list[str]:
+def drift_warning(manifest: Any) -> list[str]:
     """A warning when the classes are not spread over the chunks; the last chunk may be too small to judge by."""
     chunks = manifest.chunks[:-1] if len(manifest.chunks) > FEW_CHUNKS else manifest.chunks
     if len(chunks) < FEW_CHUNKS:
@@ -39,7 +39,7 @@ def drift_remark(manifest: Any) -> list[str]:
     return [f"{shown}: most solvers then need more passes; ingest with --shuffle"]
 
 
-def said(notices: Mapping[str, int]) -> list[str]:
+def notice_lines(notices: Mapping[str, int]) -> list[str]:
     """Notices with their counts."""
     return [f"{count} {what}" for what, count in notices.items() if count]
 

@@ -8,7 +8,7 @@ it takes.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +21,17 @@ from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.memory_plan import plan_memory
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
+from streamsvm.jobs.fit.problems import checked_cost
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
-from streamsvm.jobs.tune.grid import SHARED
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Report, Stop, Store, Term
+
+SEARCH_FIELDS = {"out", "C", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
+FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
+"""Settings a fit has too."""
 
 
 class Cell(NamedTuple):
@@ -44,7 +48,7 @@ class Cell(NamedTuple):
 
 def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str) -> Cell:
     """The plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
-    shared = {name: getattr(job, name) for name in SHARED}
+    shared = {name: getattr(job, name) for name in FIT_FIELDS}
     fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
     plan = make_plan(fit_job, store)
     if plan.problems[0].kernel is not None:
@@ -109,3 +113,18 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
     wrong = folding.errors(store, plan.features, trials, weights, depth=job.prefetch, retain=memory.retain)
     gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
     return [_Ended(share, training.passes, gap) for share, gap in zip(wrong, gaps, strict=True)]
+
+
+def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
+    """Landmarks and gamma of each map to try. Raises UsageError for a grid that means nothing."""
+    for name in ("C", "gamma", "landmarks"):
+        values = getattr(job, name)
+        if len(set(values)) < len(values) or (not values and name != "landmarks"):
+            raise UsageError(f"{name} must be different values to try, not {values}")
+    for C in job.C:
+        checked_cost(C)
+    if job.kernel != "linear" and not job.landmarks:
+        raise UsageError("how many landmarks?", hint="--landmarks 300,1000; exact kernel machines are not tuned")
+    if job.sampling == "greedy":
+        raise UsageError("sampling 'greedy' looks at labels, also of rows held out", hint="uniform, leverage, kmeans++")
+    return [(m, gamma) for m in job.landmarks for gamma in job.gamma] or [(None, "scale")]

@@ -23,20 +23,24 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import FeatureMap, Layout, Problem, Store, Term
 
-SPREAD = 8
+CHUNKS_PER_FOLD = 8
 """Chunks a fold has at least."""
 
 
 def needs_cutting(layout: Layout, folds: int) -> bool:
     """Whether there are too few chunks to deal."""
-    return len(layout.chunks) < SPREAD * folds
+    return len(layout.chunks) < CHUNKS_PER_FOLD * folds
 
 
 def cut_terms(layout: Layout, folds: int) -> list[Term]:
     """What a store cut finer holds."""
     if not needs_cutting(layout, folds):
         return []
-    return [Term("all rows", 2 * layout.bytes_per_pass, f"fewer than {SPREAD * folds} chunks: cut finer, in memory")]
+    return [
+        Term(
+            "all rows", 2 * layout.bytes_per_pass, f"fewer than {CHUNKS_PER_FOLD * folds} chunks: cut finer, in memory"
+        )
+    ]
 
 
 def cut_finer(store: Store, folds: int, depth: int) -> Store:
@@ -44,10 +48,12 @@ def cut_finer(store: Store, folds: int, depth: int) -> Store:
     layout = store.layout
     if not needs_cutting(layout, folds):
         return store
-    if layout.rows < SPREAD * folds:
-        raise UsageError(f"{layout.rows} rows are too few for {folds} folds", hint=f"at least {SPREAD} rows a fold")
+    if layout.rows < CHUNKS_PER_FOLD * folds:
+        raise UsageError(
+            f"{layout.rows} rows are too few for {folds} folds", hint=f"at least {CHUNKS_PER_FOLD} rows a fold"
+        )
     nbytes = 4 * layout.rows * layout.columns if layout.nonzeros is None else 8 * sum(layout.nonzeros)
-    finer = MemoryStore(max(1, nbytes // (SPREAD * folds)), name=store.name)
+    finer = MemoryStore(max(1, nbytes // (CHUNKS_PER_FOLD * folds)), name=store.name)
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False), depth=depth) as stream:
         for loaded in stream:
             X, codes, weight = loaded.chunk

@@ -22,8 +22,7 @@ from streamsvm import __version__, durable
 from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import ExistsError
 from streamsvm.jobs.tune import folds as folding
-from streamsvm.jobs.tune.cell import Cell, planned, scored
-from streamsvm.jobs.tune.grid import grid_of
+from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import TABLE, Score, best_of, write_results
 from streamsvm.locks import locked
@@ -31,7 +30,7 @@ from streamsvm.store import open_store
 from streamsvm.types import Report, silent
 
 JOURNAL = "journal.json"
-FREE = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
+MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
 """Settings that do not change the results; of the store its digest is looked at."""
 
 
@@ -99,7 +98,7 @@ def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Scor
 
 def key_of(job: TuneJob, store: Any) -> str:
     """sha256 of all that decides the table."""
-    settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in FREE}
+    settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
     return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
 
 

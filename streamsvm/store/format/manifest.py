@@ -16,7 +16,7 @@ from streamsvm.types import Layout
 
 FILE = "manifest.json"
 FORMAT = 1
-LARGEST = 1 << 30
+LARGEST_MANIFEST = 1 << 30
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +119,7 @@ def read(root: Path) -> Manifest:
 
 def _parse(raw: bytes, root: Path) -> Manifest:
     hint = "restore manifest.json, or ingest again"
-    if len(raw) > LARGEST:
+    if len(raw) > LARGEST_MANIFEST:
         raise DataError(f"the manifest of {root} has {len(raw)} bytes", code="E-META", hint=hint)
     try:
         sealed = msgspec.json.decode(raw, type=_Sealed)

@@ -122,13 +122,13 @@ class KnownPart:
 class PartWriter:
     """``unit`` after ``unit``, then ``close``, or ``abort``. Raises StorageError.
 
-    ``keep``: a file that is there already and is the same to the last byte is left alone.
+    ``reuse``: a file that is there already and is the same to the last byte is left alone.
     """
 
-    def __init__(self, path: Path, specs: dict[str, ArraySpec], first_row: int, *, keep: bool = False) -> None:
+    def __init__(self, path: Path, specs: dict[str, ArraySpec], first_row: int, *, reuse: bool = False) -> None:
         import h5py
 
-        self.path, self._keep = path, keep
+        self.path, self._reuse = path, reuse
         self._partial = path.with_name(f".{path.name}{durable.PARTIAL}")
         self._through = _Through(self._partial)
         self.crcs: dict[str, list[int]] = {name: [] for name in specs}
@@ -168,7 +168,7 @@ class PartWriter:
         self.sync()
         os.close(self._through.descriptor)
         found = self._read_again(chunks)
-        if self._keep and _same(self._partial, self.path):
+        if self._reuse and _same(self._partial, self.path):
             self._partial.unlink()
         else:
             durable.rename(self._partial, self.path)

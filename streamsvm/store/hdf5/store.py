@@ -128,7 +128,7 @@ class HDF5Medium:
         number = len(self._files)
         if number < len(self._known) and self._known[number].is_whole():
             return self._known[number]
-        return PartWriter(part_path(self._directory, number), self._specs, self._rows, keep=self._repair)
+        return PartWriter(part_path(self._directory, number), self._specs, self._rows, reuse=self._repair)
 
     def abort(self) -> None:
         if self._writer is not None:

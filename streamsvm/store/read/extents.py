@@ -114,8 +114,8 @@ def _read_from(path: Path | str, read: Callable[[int], None]) -> None:
         raise DataError(f"{path} is missing", code="E-CHUNKS", hint=HINT) from error
     except OSError as error:
         tries = f" after {TRIES} tries" if error.errno in PASSING else ""
-        said = f"reading {path} failed{tries}: {error.strerror}"
-        raise StorageError(said, hint="see the system log of the disk") from error
+        message = f"reading {path} failed{tries}: {error.strerror}"
+        raise StorageError(message, hint="see the system log of the disk") from error
 
 
 def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path | str) -> None:

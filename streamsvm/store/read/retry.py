@@ -54,8 +54,8 @@ def _tried(passing: int, once: Callable[[], int]) -> int:
 
 def of_disk(error: Exception) -> bool:
     """Whether the disk is to blame for what a library raised; HDF5 tells what the system said in words."""
-    said = str(error)
-    return getattr(error, "errno", None) in PASSING or any(f"'{os.strerror(number)}'" in said for number in PASSING)
+    message = str(error)
+    return getattr(error, "errno", None) in PASSING or any(f"'{os.strerror(number)}'" in message for number in PASSING)
 
 
 def _count() -> None:

@@ -49,11 +49,11 @@ class Filling:
         place = np.full(len(self.values), -1, np.int64)
         place[self.indicators] = len(self.values) + np.arange(len(self.indicators))
         row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
-        told = absent & (place[X.indices] >= 0)
-        rows = np.concatenate([row, row[told]])
-        indices = np.concatenate([X.indices, place[X.indices[told]]])
+        marked = absent & (place[X.indices] >= 0)
+        rows = np.concatenate([row, row[marked]])
+        indices = np.concatenate([X.indices, place[X.indices[marked]]])
         order = np.lexsort((indices, rows))
-        data = np.concatenate([data, np.ones(np.count_nonzero(told), np.float32)])[order]
+        data = np.concatenate([data, np.ones(np.count_nonzero(marked), np.float32)])[order]
         indptr = np.zeros(len(X.indptr), np.int64)
         np.cumsum(np.bincount(rows, minlength=len(X.indptr) - 1), out=indptr[1:])
         return CSR(data, indices[order].astype(np.int32), indptr)

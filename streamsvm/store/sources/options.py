@@ -13,7 +13,7 @@ from streamsvm.types import Batch
 
 MISSING = ("error", "mean", "zero", "indicator")
 DUPLICATES = ("error", "sum", "first", "last")
-MOST_BITS = 26
+MOST_HASH_BITS = 26
 COLUMN_BYTES = 6 << 10
 """Of memory for each column of a table: its name, its types, its builder and its values (measured with CSV: 5.8 KiB)."""
 UNSTATED = {"encoding", "memory_limit", "rejects"}
@@ -118,8 +118,8 @@ class SourceOptions:
         _check_choice("--on-bad-line", self.on_bad_line, ("error", "skip"))
         _check_choice("--on-duplicate", self.on_duplicate, DUPLICATES)
         bad_share(self.max_bad)
-        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
-            raise UsageError(f"--hash {self.hash_bits} is not between 1 and {MOST_BITS}")
+        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_HASH_BITS:
+            raise UsageError(f"--hash {self.hash_bits} is not between 1 and {MOST_HASH_BITS}")
         if self.features is not None and self.features < 1:
             raise UsageError(f"{self.features} features: at least one is needed")
 
@@ -168,5 +168,7 @@ class Source(Protocol):
 def options_from(encoding: Mapping[str, Any], **changes: Any) -> SourceOptions:
     """Options that read files as those were that ``encoding`` was recorded of, with or without labels."""
     known = {f.name for f in fields(SourceOptions)} - UNSTATED
-    kept = {k: tuple(v) if isinstance(v, list) else v for k, v in encoding.get("options", {}).items() if k in known}
-    return SourceOptions(**(kept | {"format": encoding["format"]} | changes), encoding=encoding)
+    known_options = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in encoding.get("options", {}).items() if k in known
+    }
+    return SourceOptions(**(known_options | {"format": encoding["format"]} | changes), encoding=encoding)

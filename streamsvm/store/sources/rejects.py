@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from streamsvm.errors import DataError
 
-KEPT = 100_000
+LISTED_REJECTS = 100_000
 """Of the lines that are listed; more are only counted."""
-ENOUGH = 1000
+LINES_BEFORE_JUDGING = 1000
 """Lines after which the share is judged while reading."""
 
 
@@ -25,13 +25,13 @@ class Rejects:
     def add(self, name: str, number: int, error: DataError) -> None:
         """Note a line."""
         self.count += 1
-        if len(self.lines) < KEPT:
+        if len(self.lines) < LISTED_REJECTS:
             reason = error.message.partition(f"line {number}")[2].lstrip(":, ") or error.message
             self.lines.append((name, number, error.code, reason))
 
     def check(self, share: float, *, last: bool = False) -> None:
         """Raise DataError E-BAD-LINES when there are more than ``share`` of them."""
-        if (last or self.read >= ENOUGH) and self.count > share * self.read:
+        if (last or self.read >= LINES_BEFORE_JUDGING) and self.count > share * self.read:
             found = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
             raise DataError(

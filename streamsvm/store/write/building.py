@@ -18,7 +18,7 @@ from streamsvm.store.format import manifest as manifests
 from streamsvm.store.write.journal import Journal, made_with
 from streamsvm.store.write.writer import StoreWriter
 
-RESERVE = 1.05
+SPACE_FACTOR = 1.05
 """Of the estimated size, this much must be free."""
 Opener = Callable[[Path, bool, int], StoreWriter]
 """A writer for (path, whether sparse, bytes a chunk)."""
@@ -111,7 +111,7 @@ def _check_sources(sources: Sequence[Path], recorded: list[dict[str, Any]]) -> N
 
 def require_space(target: Path, nbytes: float) -> None:
     """Raise StorageError E-NOSPACE when the disk has less room than a store of about ``nbytes`` needs."""
-    free, needed = shutil.disk_usage(target.parent).free, round(nbytes * RESERVE)
+    free, needed = shutil.disk_usage(target.parent).free, round(nbytes * SPACE_FACTOR)
     there = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0
     if free + (0 if (target / manifests.FILE).exists() else there) < needed:
         raise StorageError(

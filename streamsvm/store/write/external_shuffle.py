@@ -23,10 +23,10 @@ from streamsvm.store.write.chunker import Piece
 
 RUN_BYTES = 16 << 20
 """Of rows collected for a run, and of a bucket."""
-SLOTS = 1024
+HASH_RANGES = 1024
 """Ranges of hashes a run is indexed by; a bucket is some of them."""
 SHIFT = np.uint64(54)
-"""From a hash to its slot: 64 - log2(SLOTS)."""
+"""From a hash to its slot: 64 - log2(HASH_RANGES)."""
 SALT = 1 << 32
 """Apart from the draw of the rows that are held out."""
 ENTRY = ("data", "indices")
@@ -69,8 +69,8 @@ class Spool:
         """All rows, in the order of their hashes. Raises StorageError."""
         if self._pending:
             self._write_run()
-        buckets = max(1, min(SLOTS, -(-self._size // RUN_BYTES)))
-        bounds = np.linspace(0, SLOTS, buckets + 1).astype(int)
+        buckets = max(1, min(HASH_RANGES, -(-self._size // RUN_BYTES)))
+        bounds = np.linspace(0, HASH_RANGES, buckets + 1).astype(int)
         for low, high in pairwise(bounds.tolist()):
             parts = [self._read(run, low, high) for run in self._runs]
             if any(len(part["hash"]) for part in parts):
@@ -92,7 +92,7 @@ class Spool:
             durable.write_at(self._descriptor, np.ascontiguousarray(values).view(np.uint8), self._size, self._path)
             self._size += values.nbytes
         slots = (arrays["hash"] >> SHIFT).astype(np.int64)
-        rows = np.searchsorted(slots, np.arange(SLOTS + 1))
+        rows = np.searchsorted(slots, np.arange(HASH_RANGES + 1))
         lengths = arrays.get("lengths")
         entries = rows if lengths is None else np.concatenate([[0], np.cumsum(lengths)])[rows]
         self._runs.append(_Run(begins, rows, entries))

@@ -27,7 +27,7 @@ HINT_NAN = "if it stands for a missing value pass --missing mean, zero or indica
 HINT_CUT = "the file was cut short or written over: save it again"
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """Bytes read forward."""
 
     def read(self, size: int = ..., /) -> bytes: ...
@@ -40,7 +40,7 @@ class ArrayStream:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    stream: Stream
+    stream: ByteStream
 
     @property
     def rows(self) -> int:
@@ -61,12 +61,12 @@ class ArrayStream:
             raise DataError(found, code="E-TRUNCATED", hint=HINT_CUT)
 
 
-def open_array(stream: Stream, name: str, nbytes: int | None) -> ArrayStream:
+def open_array(stream: ByteStream, name: str, nbytes: int | None) -> ArrayStream:
     """Read and check the header of an npy or IDX array. ``nbytes``: the size of header and data, where it is known.
 
     Raises DataError E-PARSE, E-TRUNCATED, E-DTYPE, E-SHAPE, E-LAYOUT; SecurityError for pickled objects.
     """
-    counted = _Counted(stream)
+    counted = _CountingStream(stream)
     magic = counted.read(6)
     read = _idx_header if is_idx(magic) else _npy_header
     shape, by_column, dtype = read(_Rewound(magic, counted), name)
@@ -81,7 +81,7 @@ def open_array(stream: Stream, name: str, nbytes: int | None) -> ArrayStream:
     return ArrayStream(name, shape, dtype, stream)
 
 
-def read_fully(stream: Stream, size: int) -> bytes:
+def read_fully(stream: ByteStream, size: int) -> bytes:
     """``size`` bytes, fewer only at the end of the stream."""
     pieces: list[bytes] = []
     while size > 0 and (piece := stream.read(size)):
@@ -116,7 +116,7 @@ class _Rewound:
     """A stream with its first bytes put back."""
 
     first: bytes
-    stream: Stream
+    stream: ByteStream
 
     def read(self, size: int = -1, /) -> bytes:
         taken, self.first = self.first[:size], self.first[size:]
@@ -124,10 +124,10 @@ class _Rewound:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _CountingStream:
     """A stream that knows how much was taken from it."""
 
-    stream: Stream
+    stream: ByteStream
     taken: int = 0
 
     def read(self, size: int = -1, /) -> bytes:

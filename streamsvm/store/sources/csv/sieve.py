@@ -19,7 +19,7 @@ from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.svmlight.faults import NUMBER
 
 LOOKED_AT = 1000
-MOST = 0.9
+NUMBERS_SHARE = 0.9
 
 
 class Sieve:
@@ -73,7 +73,7 @@ class Sieve:
         return all(_whole(column, missing=self._columns.missing) for column in table.columns)
 
     def _good_lines(self, block: bytes, before: int) -> bytes:
-        kept = []
+        good_lines = []
         for number, line in enumerate(block.split(b"\n")[:-1], before + 1):
             if number > self._dialect.skipped and line.strip(b"\r"):
                 try:
@@ -83,8 +83,8 @@ class Sieve:
                 except DataError as error:
                     self._rejects.add(self._stream.name, number, error)
                     continue
-            kept.append(line + b"\n")
-        return b"".join(kept)
+            good_lines.append(line + b"\n")
+        return b"".join(good_lines)
 
 
 def most_types(table: Any) -> dict[str, pa.DataType]:
@@ -92,7 +92,7 @@ def most_types(table: Any) -> dict[str, pa.DataType]:
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.slice(0, LOOKED_AT).drop_null()
-        mostly = pa.types.is_null(column.type) or (pa.types.is_string(column.type) and _numbers(values) > MOST)
+        mostly = pa.types.is_null(column.type) or (pa.types.is_string(column.type) and _numbers(values) > NUMBERS_SHARE)
         found[name] = pa.float64() if mostly else column.type
     return found
 

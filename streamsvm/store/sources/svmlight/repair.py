@@ -61,13 +61,13 @@ def _repaired_line(line: bytes, options: SourceOptions) -> bytes:
 
 def _once(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
     """Every index once, where it was first."""
-    kept: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     for index, value in entries:
-        if index not in kept or policy == "last":
-            kept[index] = value
+        if index not in values or policy == "last":
+            values[index] = value
         elif policy == "sum":
-            kept[index] = _sum(kept[index], value)
-    return list(kept.items())
+            values[index] = _sum(values[index], value)
+    return list(values.items())
 
 
 def _sum(a: bytes, b: bytes) -> bytes:

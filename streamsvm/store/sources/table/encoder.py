@@ -87,10 +87,10 @@ class TableEncoder:
         self._check_finite(data, table)
         if self.schema.hash_bits:
             return summed(indices, data, self.schema.width)
-        kept = data != 0
-        indptr = np.zeros(len(kept) + 1, np.int64)
-        np.cumsum(np.count_nonzero(kept, axis=1), out=indptr[1:])
-        return CSR(data[kept], indices[kept], indptr)
+        stored = data != 0
+        indptr = np.zeros(len(stored) + 1, np.int64)
+        np.cumsum(np.count_nonzero(stored, axis=1), out=indptr[1:])
+        return CSR(data[stored], indices[stored], indptr)
 
     def _check_finite(self, numbers: Float32, table: pa.RecordBatch) -> None:
         """Raise BadCell when there is a NaN or an infinity; all columns at once, because there almost never is."""
@@ -150,10 +150,10 @@ def text_hash(column: str, text: str) -> int:
 
 def summed(indices: NDArray[Any], data: Float32, width: int) -> CSR:
     """Rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
-    kept = data != 0
-    rows = np.nonzero(kept)[0]
-    keys, which = np.unique(rows * width + indices[kept], return_inverse=True)
-    sums = np.bincount(which, weights=data[kept], minlength=len(keys)).astype(np.float32)
+    stored = data != 0
+    rows = np.nonzero(stored)[0]
+    keys, which = np.unique(rows * width + indices[stored], return_inverse=True)
+    sums = np.bincount(which, weights=data[stored], minlength=len(keys)).astype(np.float32)
     row, column = np.divmod(keys[sums != 0], width)
     indptr = np.searchsorted(row, np.arange(len(data) + 1)).astype(np.int64)
     return CSR(sums[sums != 0], column.astype(np.int32), indptr)

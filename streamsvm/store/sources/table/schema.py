@@ -102,14 +102,16 @@ class Schema:
         recorded = self.label if self.label in names else None
         found = recorded if label is None else label_of(names, label, where)
         if unknown := [name for name in names if name not in {*self.needed, *self.dropped, found}]:
-            said = f"{where} has the column {_listed(unknown)}, which the tables of the model did not have"
-            raise DataError(said, code="E-SCHEMA", hint="leave it out, or name it with --label where it is the label")
+            message = f"{where} has the column {_listed(unknown)}, which the tables of the model did not have"
+            raise DataError(
+                message, code="E-SCHEMA", hint="leave it out, or name it with --label where it is the label"
+            )
         return replace(self, label=found, weight=self.weight if self.weight in names else None)
 
     def to_json(self) -> dict[str, Any]:
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
-        said = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
-        return said | {"dropped": list(self.dropped)}
+        recorded = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
+        return recorded | {"dropped": list(self.dropped)}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
