@@ -24,10 +24,13 @@ from typing import IO, Any
 
 from streamsvm.errors import ExistsError, StorageError
 
-PARTIAL = ".partial"
+PARTIAL, ASIDE = ".partial", ".aside"
+"""Endings of what is not complete yet, and of what was complete until something else took its place."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
+NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+"""What file systems say that cannot exchange two names."""
 
 
 def _killing(at: int) -> Callable[..., None]:
@@ -105,7 +108,7 @@ def write_file(path: Path, *pieces: Any) -> None:
 
 def write_stream(path: Path, pieces: Iterable[Any]) -> None:
     """``write_file`` for buffers that are made one by one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    temporary = temporary_beside(path)
     with explained("writing", path):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         try:
@@ -121,6 +124,11 @@ def write_stream(path: Path, pieces: Iterable[Any]) -> None:
             temporary.unlink(missing_ok=True)
             raise
         _fsync_directory(path.parent)
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name beside an output that nobody else has, known to ``scratch.sweep_beside``."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
 
 
 def write_part(path: Path, *pieces: Any) -> None:
@@ -165,23 +173,38 @@ def sync(paths: Iterable[Path]) -> None:
             _fsync_directory(directory)
 
 
-def claim(path: Path, *, overwrite: bool) -> None:
-    """Check, before hours of work, that an output can be written. Raises ExistsError, StorageError."""
-    if path.exists() and not overwrite:
-        raise ExistsError(f"{path} exists already", hint="choose another name, or pass --overwrite")
-    with explained("writing to", path.parent):
-        if not os.access(path.parent, os.W_OK):
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES) if path.parent.exists() else "no such directory")
+NPY_PADDING = 128
+"""Bytes, two blocks of the format, by which the header of a .npy file of ours is longer than numpy would make it."""
+
+
+def npy_header(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    """The header of a .npy file of ours: longer than it needs to be, by which it is known again.
+
+    Any reader skips the padding (NEP 1: a header ends with spaces and a line feed); numpy itself adds 83 spaces at most.
+    """
+    import numpy as np
+    from numpy.lib import format as npy
+
+    plain = io.BytesIO()
+    npy.write_array_header_1_0(plain, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape})
+    found = plain.getvalue()
+    length = int.from_bytes(found[8:10], "little") + NPY_PADDING
+    return found[:8] + length.to_bytes(2, "little") + found[10:-1] + b" " * NPY_PADDING + found[-1:]
+
+
+def is_npy_of_ours(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` was written with ``npy_header``."""
+    length = int.from_bytes(head[8:10], "little")
+    header = head[10 : 10 + length]
+    return head.startswith(b"\x93NUMPY\x01\x00") and len(header) - len(header.rstrip()) > NPY_PADDING
 
 
 def write_npy(path: Path, shape: tuple[int, ...], parts: Iterable[Any]) -> None:
     """Write float64 parts, one after the other, as one .npy array of this shape, all of it or nothing."""
     import numpy as np
-    from numpy.lib import format as npy
 
-    header = io.BytesIO()
-    npy.write_array_header_1_0(header, {"descr": np.dtype("<f8").str, "fortran_order": False, "shape": shape})
-    write_stream(path, chain([header.getvalue()], (np.ascontiguousarray(part, "<f8") for part in parts)))
+    header = npy_header("<f8", shape)
+    write_stream(path, chain([header], (np.ascontiguousarray(part, "<f8") for part in parts)))
 
 
 def open_state(path: Path, nbytes: int) -> int:
@@ -257,11 +280,26 @@ def rename(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two files or directories of one parent change names in one step, durably."""
+    """Let two files or directories of one file system change names, durably.
+
+    It is one step where the system has one for it; elsewhere (NFS) ``other`` is put aside for a moment, from where
+    ``scratch.restore`` gives it back if this process is killed just then.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(one), os.fsencode(other)
     with explained("renaming", one):
-        libc = ctypes.CDLL(None, use_errno=True)
-        names = os.fsencode(one), os.fsencode(other)
-        if libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
+        if libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0:
+            _step("exchanged", one, other)
+            for parent in {one.parent, other.parent}:
+                _fsync_directory(parent)
+        elif ctypes.get_errno() in NO_EXCHANGE:
+            _exchange_in_turn(one, other)
+        else:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        _step("exchanged", one, other)
-        _fsync_directory(other.parent)
+
+
+def _exchange_in_turn(one: Path, other: Path) -> None:
+    aside = other.with_name(f".{other.name}.{secrets.token_hex(4)}{ASIDE}")
+    rename(other, aside)
+    rename(one, other)
+    rename(aside, one)

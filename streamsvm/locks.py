@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +16,15 @@ from typing import Any
 
 from streamsvm.durable import explained, make_directory
 from streamsvm.errors import ExistsError
+from streamsvm.scratch import restore
 
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
     """Be the only writer of ``target``. Raises ExistsError E-LOCKED naming the process that is.
 
-    The lock is the kernel's, on a file beside the target that says who holds it.
+    The lock is the kernel's, on a file beside the target that says who holds it. What a killed writer had put aside is
+    given back. Raises ExistsError, too, when a file of another program has the name of the lock.
     """
     path = target.with_name(f".{target.name}.lock")
     make_directory(path.parent)
@@ -32,6 +35,7 @@ def locked(target: Path) -> Iterator[None]:
             f"{target} is being written by {_holder(path)}", code="E-LOCKED", hint="wait for it, or choose another name"
         )
     try:
+        restore(target)
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -41,7 +45,10 @@ def locked(target: Path) -> Iterator[None]:
 def _claimed(path: Path) -> int | None:
     """A descriptor that holds the lock; None when another process does."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        if not _is_lock(descriptor):
+            os.close(descriptor)
+            raise ExistsError(f"{path} is there and is not a lock", hint="move it, or choose another name")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -58,6 +65,12 @@ def _claimed(path: Path) -> int | None:
             _sign(descriptor)
             return descriptor
         os.close(descriptor)
+
+
+def _is_lock(descriptor: int) -> bool:
+    """Whether a file is a lock of ours: a signature, or nothing yet, or the cut signature of a writer that was killed."""
+    text = os.pread(descriptor, 4096, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
+    return b'{"pid": '.startswith(text[:8]) and len(text) < 4096
 
 
 def _sign(descriptor: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import errno
 import os
 import stat
@@ -16,7 +17,7 @@ import pytest
 import streamsvm
 from streamsvm import durable
 from streamsvm.errors import ExistsError, StorageError
-from streamsvm.scratch import scratch_beside, sweep, sweep_beside
+from streamsvm.scratch import restore, scratch_beside, sweep, sweep_beside
 
 OLD, NEW = b"what was there", b"what is to come"
 PACKAGE = Path(streamsvm.__file__).parent
@@ -262,27 +263,10 @@ def test_a_log_grows_line_by_line(tmp_path: Path) -> None:
         durable.open_log(tmp_path)
 
 
-def test_claiming_says_before_the_work_what_would_fail_after_it(target: Path, tmp_path: Path) -> None:
-    with pytest.raises(ExistsError, match="exists already"):
-        durable.claim(target, overwrite=False)
-    durable.claim(target, overwrite=True)
-    durable.claim(tmp_path / "new", overwrite=False)
-    with pytest.raises(StorageError, match="no such directory"):
-        durable.claim(tmp_path / "none" / "new", overwrite=False)
-    assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_may_not_be_written_to_is_said_before_the_work(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(StorageError, match="Permission denied"):
-        durable.claim(tmp_path / "new", overwrite=False)
-
-
 def test_sweeping_removes_what_a_killed_writer_left_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    leftovers = [tmp_path / ".a.0f0f.partial", tmp_path / "deep" / ".b.1a1a.partial"]
-    kept = [tmp_path / "a.partial", tmp_path / ".hidden", tmp_path / "deep" / "b"]
+    leftovers = [tmp_path / ".a.0f0f0f0f.partial", tmp_path / "deep" / ".b.1a1a1a1a.partial"]
+    kept = [tmp_path / "a.partial", tmp_path / ".download.partial", tmp_path / ".hidden", tmp_path / "deep" / "b"]
     for path in leftovers + kept:
         path.write_bytes(OLD)
     sweep(tmp_path)
@@ -294,14 +278,14 @@ def test_sweeping_beside_an_output_leaves_what_belongs_to_others(tmp_path: Path)
     mine, other = tmp_path / "p[1].csv", tmp_path / "p1.csv"
     with scratch_beside(other) as kept:
         assert kept.is_dir()
-        leftovers = [tmp_path / ".p[1].csv.0f0f.partial", tmp_path / ".p[1].csv.directory.partial"]
+        leftovers = [tmp_path / ".p[1].csv.0f0f0f0f.partial", tmp_path / ".p[1].csv.a_folder.partial"]
         leftovers[0].write_bytes(OLD)
         leftovers[1].mkdir()
         (leftovers[1] / "numbers").write_bytes(OLD)
-        (tmp_path / ".p1.csv.0f0f.partial").write_bytes(OLD)
+        (tmp_path / ".p1.csv.0f0f0f0f.partial").write_bytes(OLD)
         sweep_beside(mine)
-        assert sorted(os.listdir(tmp_path)) == sorted([kept.name, ".p1.csv.0f0f.partial"])
-    assert os.listdir(tmp_path) == [".p1.csv.0f0f.partial"]
+        assert sorted(os.listdir(tmp_path)) == sorted([kept.name, ".p1.csv.0f0f0f0f.partial"])
+    assert os.listdir(tmp_path) == [".p1.csv.0f0f0f0f.partial"]
 
 
 def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +296,41 @@ def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert target.with_name("other").read_bytes() == OLD
     with pytest.raises(StorageError, match="renaming"):
         durable.rename(target, target.with_name("third"))
+
+
+class Refusing:
+    """A C library whose file system cannot exchange names."""
+
+    @staticmethod
+    def renameat2(*_: Any) -> int:
+        return 1
+
+
+def test_two_directories_change_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one step where the file system can; else in three, and a kill between them is made good."""
+    for refused in (False, True):
+        for name in ("old", "new"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "file").write_text(name)
+        if refused:
+            monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing)
+            monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EINVAL)
+        durable.exchange(tmp_path / "new", tmp_path / "old")
+        assert [(tmp_path / name / "file").read_text() for name in ("old", "new")] == ["new", "old"]
+        assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+
+
+def test_what_was_put_aside_is_given_back_when_nothing_took_its_place(tmp_path: Path) -> None:
+    aside = tmp_path / ".store.0f0f0f0f.aside"
+    other = tmp_path / ".store.mine.aside"
+    for path in (aside, other):
+        path.mkdir()
+        (path / "file").write_bytes(OLD)
+    restore(tmp_path / "store")
+    assert (tmp_path / "store" / "file").read_bytes() == OLD
+    aside.mkdir()
+    restore(tmp_path / "store")
+    assert sorted(os.listdir(tmp_path)) == [other.name, "store"]
 
 
 # -- nobody else writes -----------------------------------------------------------------------------------------------

@@ -20,9 +20,11 @@ from streamsvm.cluster.connection import using
 from streamsvm.engine.executor import Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
+from streamsvm.outputs import claim
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create
 from streamsvm.store.format.labels import Census
+from streamsvm.store.write.building import all_locked, store_outputs
 
 NUMBERS = "f"
 KEY = "block"
@@ -58,6 +60,8 @@ def ingest_dask(
     blocks, names = _blocks(X, y, label)
     coder = Census()
     with ExitStack() as stack:
+        stack.enter_context(all_locked([target]))
+        claim(store_outputs([target], continues=False), overwrite=overwrite)
         place = target.resolve().parent
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place, prefix=f".{target.name}.")))
         tasks = [delayed(write_block)(directory, k, *block, label) for k, block in enumerate(blocks)]
@@ -67,7 +71,7 @@ def ingest_dask(
             for chunk in chunks_of(part_path(directory, found.number), KEY) if found.rows else ():
                 if writer is None:
                     sparse = isinstance(chunk.X, CSR)
-                    writer = create(target, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=overwrite)
+                    writer = create(target, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=True)
                     undo = stack.enter_context(ExitStack())
                     undo.callback(writer.abort)
                 writer.append(chunk.X, coder.codes(table[chunk.codes]), chunk.weight)

@@ -60,7 +60,13 @@ def create(
     store_format: str | None = None,
     compression: str = "none",
 ) -> StoreWriter:
-    """A writer for a new store. Raises ExistsError when something is there and ``overwrite`` is not set, SecurityError."""
+    """A writer for a new store.
+
+    Raises ExistsError when something is there and ``overwrite`` is not set, or it is nothing that a store may replace;
+    SecurityError for a link.
+    """
+    from streamsvm.outputs import refuse_foreign
+    from streamsvm.outputs.kinds import ANY_STORE
     from streamsvm.store.format import manifest
     from streamsvm.store.write.writer import StoreWriter
 
@@ -68,6 +74,7 @@ def create(
         raise SecurityError(f"{path} is a link to somewhere else", hint="name the place itself, or remove the link")
     if path.exists() and not overwrite:
         raise ExistsError(f"{path} exists already", hint="choose another name, or pass --overwrite")
+    refuse_foreign(path, ANY_STORE)
     name = store_format or SUFFIXES.get(path.suffix, "zarr")
     if name == "hdf5" and compression == "auto":
         compression = "none"

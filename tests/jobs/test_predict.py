@@ -213,7 +213,10 @@ def test_outputs_are_all_or_nothing(place: Path, tmp_path: Path) -> None:
         with pytest.raises(DataError):
             predict(PredictJob(job[0], (str(broken),), str(tmp_path / f"new.{ending}")))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.csv", "out.csv"]
+    with pytest.raises(ExistsError, match="is not a file of predictions"):
+        predict(PredictJob(*job, overwrite=True))
     assert out.read_text() == "mine"
+    out.write_text("label\n0\n")
     predict(PredictJob(*job, overwrite=True))
     assert len(out.read_text().splitlines()) == ROWS + 1
 

@@ -25,6 +25,8 @@ from streamsvm.jobs.apply.options import STDOUT, PredictJob
 from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
 from streamsvm.locks import locked
 from streamsvm.model import Model
+from streamsvm.outputs import Output, claim
+from streamsvm.outputs.kinds import PREDICTIONS
 from streamsvm.rows import row_count
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.types import Report, silent
@@ -47,7 +49,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
     """Write one prediction a row, all of them or none. Raises StreamSVMError of every kind."""
     with ExitStack() as stack:
         if job.out != STDOUT:
-            durable.claim(Path(job.out), overwrite=job.overwrite)
+            claim([Output(Path(job.out), PREDICTIONS)], [job.model, *job.data], overwrite=job.overwrite)
             stack.enter_context(locked(Path(job.out)))
             sweep_beside(Path(job.out))
         found = stack.enter_context(executor_for(job, executor))
@@ -159,15 +161,7 @@ def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], 
         durable.write_stream(spool, pieces)
         wide = job.output == "decision" and len(model.weights) > 1
         shape = (counted.rows, len(model.weights)) if wide else (counted.rows,)
-        durable.write_stream(out, chain([_npy_header(dtype, shape)], _pieces(spool)))
-
-
-def _npy_header(dtype: Any, shape: tuple[int, ...]) -> bytes:
-    from numpy.lib import format as npy
-
-    header = io.BytesIO()
-    npy.write_array_header_1_0(header, {"descr": dtype.str, "fortran_order": False, "shape": shape})
-    return header.getvalue()
+        durable.write_stream(out, chain([durable.npy_header(dtype, shape)], _pieces(spool)))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -33,6 +33,8 @@ from streamsvm.jobs.embed.kernel_map import draw_landmarks
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import DTYPES
 from streamsvm.locks import locked
+from streamsvm.outputs import Output, claim
+from streamsvm.outputs.kinds import EMBEDDING, PARTS
 from streamsvm.rows import Dense, row_count, row_slice
 from streamsvm.schedule import budget
 from streamsvm.schedule.plan import epoch_visits
@@ -40,7 +42,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.column_encoding import Encoding
-from streamsvm.store.write.building import SPACE_FACTOR
+from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
 from streamsvm.types import Report, Store
 
 
@@ -67,10 +69,15 @@ class Builder:
     job: Any
     report: Report
     executor: Executor | None = None
+    inputs: tuple[str | None, ...] = ()
+    """What the job reads beside the store."""
 
     def build(self) -> EmbedResult:
         """Reuse, resume or build anew. Raises ExistsError (E-LOCKED: another process builds it), StorageError, DataError."""
         began = time.perf_counter()
+        outputs = store_outputs([self.target], continues=True, kind=EMBEDDING)
+        outputs.append(Output(self._parts, PARTS, continues=True))
+        claim(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
         points = draw_landmarks(self.request, self.store, self.job.prefetch)
         key = key_of(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
         if committed_key(self.target) == key:  # nothing is written: it may be in use

@@ -37,7 +37,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
         embed_plan(job, store, request).check("")
-        return Builder(store, request, Path(job.embedding), job, report, found).build()
+        return Builder(store, request, Path(job.embedding), job, report, found, (job.landmark_file,)).build()
 
 
 def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:

@@ -32,6 +32,8 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.validation import HeldOutEvaluator, best_cost, evaluator_for, fold, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model
+from streamsvm.outputs import Output, claim
+from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
 from streamsvm.scratch import sweep_beside
 from streamsvm.store.views.cached import Resident
 from streamsvm.types import LinearSolution, Report, Stop, Store, SupportSolution, silent
@@ -63,15 +65,32 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
 
 def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
     (store, held), target = opened(job), Path(job.model)
-    checkpoints = CheckpointDirectory(target.with_name(target.name + ".run") / "checkpoint")
+    checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
     saved = checkpoints.read() if job.resume else []
     plan = resume.plan_again(job, store, saved)
     plan.memory.check(plan.remedy)
-    for path in {*path_names(target, plan.costs).values(), *([target] if job.validation is not None else [])}:
-        durable.claim(path, overwrite=job.overwrite)
+    claim(_outputs(job, plan), _inputs(job), overwrite=job.overwrite)
     with locked(target), checkpoints.open(keep=bool(saved)):
         sweep_beside(target)
         return _fit(job, (store, held), plan, report, checkpoints, saved, executor)
+
+
+def _outputs(job: FitJob, plan: Plan) -> list[Output]:
+    """All a fit writes; the folder of the run is added to."""
+    target = Path(job.model)
+    models = {*path_names(target, plan.costs).values(), *([target] if job.validation is not None else [])}
+    dual = [] if job.dual is None else [Output(Path(job.dual), ARRAY)]
+    return [*(Output(path, MODEL) for path in sorted(models)), *dual, Output(run_folder(target), RUN, continues=True)]
+
+
+def _inputs(job: FitJob) -> list[str | None]:
+    held = job.validation if isinstance(job.validation, str) else None
+    return [job.store, job.landmark_file, job.warm_start, held]
+
+
+def run_folder(model: Path) -> Path:
+    """Where the record of the fit of a model lies."""
+    return model.with_name(model.name + ".run")
 
 
 def _fit(  # noqa: PLR0917  what ``_planned`` found out

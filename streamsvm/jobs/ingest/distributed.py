@@ -147,10 +147,15 @@ def source_for(job: Any, options: SourceOptions, executor: Executor | None, dire
     return SpreadSource(job.sources, options, executor, directory)
 
 
+def parts_path(store: Path) -> Path:
+    """Where workers leave the parts of a store."""
+    return store.resolve().with_name(f".{store.name}.parts")
+
+
 @contextmanager
 def parts_beside(store: Path, executor: Executor | None) -> Iterator[Path]:
     """The folder of the parts of a store. It is removed with the last one: what an interrupted job left is used again."""
-    directory = store.resolve().with_name(f".{store.name}.parts")
+    directory = parts_path(store)
     if executor is not None:
         durable.make_directory(directory)
     yield directory

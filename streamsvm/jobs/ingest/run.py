@@ -16,11 +16,13 @@ from streamsvm.engine.checkpoint.signals import current, deferred
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.counts import IngestCounts
-from streamsvm.jobs.ingest.distributed import parts_beside, source_for
+from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines, write_rejects
+from streamsvm.outputs import Output, claim
+from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source
@@ -28,7 +30,7 @@ from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.write.building import Opener, all_locked, journaled, repairing
+from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.types import Batch, Report, silent
 
 ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
@@ -63,10 +65,23 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     job = replace(job, sources=expand(job.sources))
     stores = len(job.targets())
     memory_limit = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
+    with executor_for(job, executor) as found, all_locked(job.targets()):
+        claim(_outputs(job), [*job.sources, job.labels], overwrite=job.overwrite or job.repair)
+        return _begun(job, memory_limit, report, found)
+
+
+def _outputs(job: IngestJob) -> list[Output]:
+    """All an ingest writes. Whether a store that is there is gone on with is decided by its journal (``journaled``)."""
+    found = store_outputs(job.targets(), continues=True)
+    found.append(Output(parts_path(job.store), PARTS, continues=True))
+    return found if job.on_bad_line == "error" else [*found, Output(_rejects_path(job), REJECTS, continues=True)]
+
+
+def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor | None) -> IngestResult:
     form = {"store_format": job.store_format, "compression": job.compression}
-    with executor_for(job, executor) as found, all_locked(job.targets()), parts_beside(job.store, found) as parts:
+    with parts_beside(job.store, executor) as parts:
         options = replace(job.options(), memory_limit=memory_limit)
-        source = source_for(job, options, found, parts)
+        source = source_for(job, options, executor, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
         opener = journaled(job.targets(), _made_with(job), overwrite=job.overwrite, **form)
@@ -155,9 +170,13 @@ def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
     """Write the list of the lines that were left out, if there are any."""
     if not rejects.count:
         return []
-    path = job.store.with_name(f"{job.store.name}.rejects")
+    path = _rejects_path(job)
     write_rejects(path, rejects.lines)
     return [f"{rejects.count} lines could not be read and were left out: see {path}"]
+
+
+def _rejects_path(job: IngestJob) -> Path:
+    return job.store.with_name(f"{job.store.name}.rejects")
 
 
 def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, remarks: list[str]) -> IngestResult:

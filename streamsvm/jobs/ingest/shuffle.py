@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamsvm.durable import temporary_beside
 from streamsvm.rows import Float32, Int32, Rows
 from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
 from streamsvm.store.write.writer import StoreWriter
@@ -22,8 +23,7 @@ class Shuffling:
     def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
         """Put rows aside. Raises StorageError."""
         if self._spool is None:
-            root = self._writer.root
-            self._spool = Spool(root.with_name(f".{root.name}.shuffle"), self._seed)
+            self._spool = Spool(temporary_beside(self._writer.root), self._seed)
         self._spool.append(X, codes, weight)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:

@@ -12,11 +12,12 @@ import numpy as np
 
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.outputs import claim
 from streamsvm.registry import build
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.generators.base import GENERATORS, Generator
-from streamsvm.store.write.building import all_locked, require_space
+from streamsvm.store.write.building import all_locked, require_space, store_outputs
 from streamsvm.types import Batch, Report, silent
 
 CLASSES = ("-1", "1")
@@ -58,9 +59,10 @@ def _generator(job: SynthJob) -> Generator:
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
     """Fill the stores one after the other, each up to the row it ends at; none is committed before all are full."""
     with all_locked(list(ends)), ExitStack() as undo:
+        claim(store_outputs(list(ends), continues=False), overwrite=job.overwrite)
         writers = []
         for path in ends:
-            writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=job.overwrite))
+            writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=True))
             undo.callback(writers[-1].abort)
         targets = list(zip(writers, ends.values(), strict=True))
         done, pace = 0, Stopwatch()

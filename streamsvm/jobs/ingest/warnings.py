@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import DataError
+from streamsvm.outputs.kinds import REJECTS_HEADER
 
 DRIFT = 0.1
 """A class whose share in some chunk is further from its share in all rows is worth a warning."""
@@ -56,4 +57,4 @@ def check_rows(found: int, expected: int | None) -> None:
 def write_rejects(path: Path, rejects: Sequence[tuple[str, int, str, str]]) -> None:
     """File, line, code and reason of every line that was left out, as tab-separated text."""
     lines = ("\t".join(map(str, reject)) + "\n" for reject in rejects)
-    durable.write_file(path, "".join(["file\tline\tcode\treason\n", *lines]).encode())
+    durable.write_file(path, REJECTS_HEADER + "".join(lines).encode())

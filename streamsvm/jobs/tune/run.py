@@ -24,8 +24,11 @@ from streamsvm.errors import ExistsError
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
-from streamsvm.jobs.tune.results import TABLE, Score, best_of, write_results
+from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.locks import locked
+from streamsvm.outputs import Output, claim, refuse_foreign
+from streamsvm.outputs.kinds import SEARCH
+from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
 from streamsvm.types import Report, silent
 
@@ -60,7 +63,9 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
     store = open_store(job.store)
     key = key_of(job, store)
     with locked(out), threadpool_limits(1):
+        claim([Output(out, SEARCH, continues=True)], [job.store], overwrite=job.overwrite)
         done = journal_of(out, key, overwrite=job.overwrite)
+        sweep_beside(out)
         cells = [planned(job, store, *point) for point in grid_of(job)]
         durable.make_directory(out)
         left = cells[len(done) :]
@@ -75,8 +80,13 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             done.append(scores)
             durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
         table = tuple(score for cell in done for score in cell)
-        notices = write_results(out, table, {"settings": msgspec.to_builtins(job), "store": store.digest})
-        (out / JOURNAL).unlink()
+        facts = {"settings": msgspec.to_builtins(job), "store": store.digest}
+        with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
+            fresh = scratch / out.name
+            durable.make_directory(fresh)
+            notices = write_results(fresh, table, facts)
+            refuse_foreign(out, SEARCH)
+            durable.exchange(fresh, out)
     return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices)
 
 
@@ -110,9 +120,6 @@ def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
             return msgspec.convert(saved["cells"], list[list[Score]])
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
         saved = None
-    ours = saved is not None or (out / TABLE).exists()
-    if out.exists() and any(out.iterdir()) and not (ours and overwrite):
-        raise ExistsError(
-            f"{out} exists already", hint="choose another name" + (", or pass --overwrite" if ours else "")
-        )
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise ExistsError(f"{out} exists already", hint="choose another name, or pass --overwrite")
     return []

@@ -13,6 +13,8 @@ from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
 from streamsvm.locks import locked
+from streamsvm.outputs import Output
+from streamsvm.outputs.kinds import STORE, Kind
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.write.journal import Journal, made_with
@@ -53,6 +55,15 @@ def journaled(targets: Sequence[Path], settings: dict[str, Any], *, overwrite: b
         return writer
 
     return opener
+
+
+def store_outputs(targets: Sequence[Path], *, continues: bool, kind: Kind = STORE) -> list[Output]:
+    """Stores as what a job is going to write, and the folders they are built in; ``continues``: see ``Output``."""
+    building = [target.with_name(f".{target.name}.building") for target in targets]
+    return [
+        *(Output(target, kind, continues) for target in targets),
+        *(Output(place, kind, continues=True) for place in building),
+    ]
 
 
 def _nothing(target: Path) -> bool:

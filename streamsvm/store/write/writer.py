@@ -14,6 +14,8 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.errors import DataError, StorageError
+from streamsvm.outputs import refuse_foreign
+from streamsvm.outputs.kinds import ANY_STORE
 from streamsvm.rows import Dense, Float32, Int32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
@@ -83,6 +85,7 @@ class StoreWriter:
         if self.journal is not None:
             self.journal.end(self.directory)
         if self.replaces:
+            refuse_foreign(self.root, ANY_STORE)  # once more: what was put into it since is not ours to remove
             durable.exchange(self.directory, self.root)
             shutil.rmtree(self.directory)
         return manifest
@@ -110,7 +113,7 @@ class StoreWriter:
     def abort(self) -> None:
         """Remove what was built; a store that is being replaced or repaired stays as it was."""
         self.medium.abort()
-        if self.repairs is None:
+        if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def suspend(self) -> int:
@@ -134,6 +137,7 @@ class StoreWriter:
         notes = None if self.journal is None else self.journal.begin(building)
         unfinished = self.replaces or not (building / manifests.FILE).exists()
         if notes is None and self.repairs is None and building.exists() and unfinished:
+            refuse_foreign(building, ANY_STORE)
             shutil.rmtree(building)
         if self.journal is not None and notes is None:  # first of all: what is there without it belongs to nobody
             durable.make_directory(building)
