@@ -20,7 +20,7 @@ NO_CHECKSUMS = "sources have no checksums of ours: damage to them since they wer
 
 
 def foreign_format(path: Path) -> str | None:
-    """'zarr' or 'hdf5' for what others wrote; None for our own stores and everything else."""
+    """Return 'zarr' or 'hdf5' for files that other programs wrote; None for our own stores and everything else."""
     if path.is_dir():
         return "zarr" if any((path / name).is_file() for name in ZARR_FILES) and not _is_ours(path) else None
     if not path.is_file():
@@ -42,7 +42,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
-    """The features and labels named by ``keys``. Raises DataError, SecurityError, MissingError, UsageError."""
+    """Open the arrays of features and labels that ``keys`` names.
+
+    ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError, MissingError, UsageError.
+    """
     if kind == "zarr":
         from streamsvm.store.foreign.zarr_arrays import open_group as open_file
     else:

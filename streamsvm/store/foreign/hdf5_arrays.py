@@ -15,7 +15,7 @@ from streamsvm.store.hdf5 import h5_file
 
 
 class H5Array:
-    """See ``RowArray``."""
+    """A dataset of an HDF5 file, as a ``RowArray``."""
 
     def __init__(self, dataset: Any, path: Path, *, allow_fill: bool) -> None:
         import h5py
@@ -35,6 +35,7 @@ class H5Array:
             raise DataError(found, code="E-CHUNKS", hint="write it again; if it is meant to be, pass --allow-fill")
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop) in the dataset's own type; text as str. Raises DataError E-HDF5, StorageError."""
         try:
             if self._text:
                 return self._dataset.asstr()[start:stop].astype(np.str_)
@@ -51,7 +52,7 @@ def _compact(dataset: Any) -> bool:
 
 
 def open_file(path: Path, keys: Keys) -> Foreign:
-    """The arrays of a file that ``keys`` name. Raises DataError E-HDF5, E-SCHEMA, E-CHUNKS, SecurityError."""
+    """Open the arrays of a file that ``keys`` names. Raises DataError E-HDF5, E-SCHEMA, E-CHUNKS, SecurityError."""
     with ExitStack() as stack:
         file = stack.enter_context(h5_file.opened(path))
         labels = None

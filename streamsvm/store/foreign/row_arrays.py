@@ -17,67 +17,88 @@ from streamsvm.store.read.retry import of_disk
 from streamsvm.store.sources.array.stream import KINDS, as_float32
 
 SLICE_BYTES = 4 << 20
-"""Of rows that are read at a time where the chunks do not say it."""
+"""Bytes of rows that are read at a time where the chunks do not say how many."""
 INDPTR_ROWS = 1 << 18
+"""Entries of an indptr that are read at a time while it is checked."""
 LARGEST_INDEX = 2**31 - 1
+"""The largest column index a CSR block can hold: its indices are int32."""
 
 
 class Keys(NamedTuple):
-    """The names of the arrays."""
+    """The names of the arrays in a file, and what is asked of them."""
 
     features: str
+    """The array, or the group of a CSR matrix, that holds the features."""
     labels: str | None
+    """The array that holds the labels; None where there are none to read."""
     labels_needed: bool = True
+    """Whether a file without labels is an error."""
     allow_fill: bool = False
-    """Take chunks that were never written for what the file says they read as."""
+    """Whether chunks that were never written are taken for the value the file says they have."""
 
 
 class RowArray(Protocol):
     """An array of which some rows can be read."""
 
     name: str
+    """What messages call it: the file and its place in the file."""
     shape: tuple[int, ...]
+    """Its shape; rows come first."""
     dtype: np.dtype[Any]
+    """The type of its items, as stored."""
     chunk: tuple[int, ...]
-    """What is stored as one; as wide as ``shape`` where rows can be read one by one."""
+    """The shape of what is stored as one; as wide as ``shape`` where rows can be read one by one."""
     sliced: bool
     """Whether part of a chunk can be read without the rest."""
 
-    def read(self, start: int, stop: int) -> NDArray[Any]: ...
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop) in the array's own type. Raises DataError, StorageError."""
+        ...
 
 
 class Features(Protocol):
-    """A matrix, dense or CSR."""
+    """A matrix of features, dense or CSR, of which some rows can be read."""
 
     rows: int
+    """The number of rows."""
     columns: int
+    """The number of columns."""
     name: str
+    """What messages call it."""
     sparse: bool
+    """Whether its rows are read as CSR."""
     step: int
-    """How many rows are best read at a time."""
+    """The number of rows that are best read at a time."""
     chunk_bytes: int
-    """Memory a chunk takes while it is read."""
+    """Bytes of memory a chunk takes while it is read."""
 
     def entries(self) -> tuple[int, ...] | None:
-        """Stored entries of each ``step`` rows; None when dense."""
+        """Return the stored entries of each ``step`` rows; None when the matrix is dense."""
         ...
 
     def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
-        """Some rows. ``missing``: NaN stands for a missing value. Raises DataError E-NONFINITE, E-RANGE, E-INDEX."""
+        """Return rows [start, stop) as float32.
+
+        With ``missing``, NaN stands for a missing value; otherwise it is an error. Raises DataError E-NONFINITE,
+        E-RANGE, E-INDEX.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """An opened file or directory."""
+    """The arrays of an opened file or directory."""
 
     features: Features
+    """The matrix of features."""
     labels: RowArray | None
+    """The labels, one a row; None where there are none."""
     close: Callable[[], None]
+    """Closes the file."""
 
 
 class DenseRows:
-    """A 2-D array."""
+    """The features of a 2-D array."""
 
     sparse = False
 
@@ -92,14 +113,19 @@ class DenseRows:
         self.chunk_bytes = self.step * row_bytes if array.sliced else 3 * array.chunk[0] * row_bytes
 
     def entries(self) -> tuple[int, ...] | None:
+        """Return None: a dense matrix stores every place."""
         return None
 
     def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        """Return rows [start, stop) as float32; see ``Features.read``."""
         return Dense(as_float32(self._array.read(start, stop), self.name, start, missing=missing))
 
 
 class SparseRows:
-    """A group of ``data``, ``indices`` and ``indptr``, as AnnData writes it. Every ``step``-th indptr is kept."""
+    """The features of a group of ``data``, ``indices`` and ``indptr``, as AnnData writes it.
+
+    Every ``step``-th entry of the indptr stays in memory.
+    """
 
     sparse = True
 
@@ -119,9 +145,11 @@ class SparseRows:
         self._starts = self._checked(entries)
 
     def entries(self) -> tuple[int, ...] | None:
+        """Return the stored entries of each ``step`` rows."""
         return tuple(np.diff(self._starts).tolist())
 
     def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+        """Return rows [start, stop) as CSR of float32 with sorted indices; see ``Features.read``."""
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         low, high = int(indptr[0]), int(indptr[-1])
         if low < 0 or high > self._data.shape[0] or (np.diff(indptr) < 0).any():  # it was not so when it was checked
@@ -170,14 +198,14 @@ def _sorted_rows(X: CSR) -> CSR:
 
 
 def unreadable(error: Exception, what: str, code: str, hint: str) -> DataError | StorageError:
-    """What a library raised while it read: the disk's fault where the system says so, else the data's."""
+    """Turn what a library raised while it read into a StorageError where the disk is to blame, else a DataError."""
     if of_disk(error):
         return StorageError(f"{what}: {os.strerror(errno.EIO)}", hint="check the disk")
     return DataError(f"{what}: {quote(str(error), 120)}", code=code, hint=hint)
 
 
 def check_numbers(array: RowArray, dimensions: int) -> None:
-    """Raise DataError E-SHAPE, E-DTYPE for what is no array of numbers."""
+    """Raise DataError E-SHAPE or E-DTYPE for what is no array of numbers."""
     if len(array.shape) != dimensions or 0 in array.shape[1:] or (dimensions == 2 and not array.shape[0]):
         expected = "(rows, columns)" if dimensions == 2 else "one number an entry"
         raise DataError(f"{array.name} has the shape {array.shape}", code="E-SHAPE", hint=f"expected {expected}")

@@ -1,4 +1,4 @@
-"""A foreign array as a store: read in place, in chunks of whole rows, without a copy of ours."""
+"""A foreign array as a store: it is read in place, in chunks of whole rows, and never copied into a store of ours."""
 
 from __future__ import annotations
 
@@ -30,11 +30,16 @@ class Taken:
     """What was read of a chunk; the library that read it made the memory."""
 
     nbytes: int
+    """Bytes a chunk takes while it is read, for the plan of memory."""
     X: Rows | None = None
+    """The rows that were fetched last."""
 
 
 class ForeignStore:
-    """See ``types.Store``. Labels are read once and kept, a byte a row up to 256 classes; features in every pass."""
+    """A foreign array as a store; see ``types.StoredFiles``.
+
+    Labels are read once and stay in memory, a byte a row up to 256 classes; features are read in every pass.
+    """
 
     def __init__(self, path: Path, keys: Keys, memory: int | None = None) -> None:
         kind = foreign_format(path)
@@ -66,16 +71,18 @@ class ForeignStore:
 
     @property
     def selection(self) -> None:
-        """All chunks, as they are."""
+        """None: all chunks, as they are."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of what wrote it: nobody knows."""
+        """Empty: nobody knows which program wrote it."""
         return {}
 
     @cached_property
     def digest(self) -> str:
-        """Takes a pass, the same one as the statistics: others left no checksums. From here on chunks must be these."""
+        """The sha256 of the content; it takes a pass, the same one as the statistics, because other programs leave no
+        checksums. From then on the chunks must be these.
+        """
         moments = self._moments
         facts = f"{self.layout.columns} {self.layout.classes} {self.layout.chunks} {moments.rows} {self._crcs}"
         sha256 = hashlib.sha256(facts.encode())
@@ -94,19 +101,23 @@ class ForeignStore:
         return moments
 
     def statistics(self) -> Statistics:
+        """Return the column statistics over all rows; see ``types.Store.statistics``."""
         return self._moments.result(self.layout.columns, not self.layout.dense)
 
     def faults(self) -> Iterator[DataError]:
-        """Nothing but the chunks can be checked."""
+        """Yield nothing: nothing but the chunks can be checked."""
         return iter(())
 
     def buffers(self) -> Taken:
+        """Return new memory for one chunk; see ``types.Store.buffers``."""
         return Taken(self.layout.block_bytes + self._features.chunk_bytes)
 
     def fetch(self, chunk: int, into: Taken) -> None:
+        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         into.X = self._read(chunk)
 
     def check(self, chunk: int, into: Taken) -> Chunk:
+        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         assert into.X is not None
         start = chunk * self._step
         if self._crcs and _crc(into.X) != self._crcs[chunk]:
@@ -116,10 +127,10 @@ class ForeignStore:
         return Chunk(_writable(into.X), self._codes[start : start + row_count(into.X)].astype(np.int32), None)
 
     def expect(self, chunk: int) -> None:
-        """The libraries read ahead as they see fit."""
+        """Do nothing: the libraries read ahead as they see fit."""
 
     def forget(self, chunk: int) -> None:
-        """They do not say where a chunk lies."""
+        """Do nothing: the libraries do not say where a chunk lies."""
 
     def _read(self, chunk: int) -> Rows:
         start = chunk * self._step
@@ -132,7 +143,9 @@ class ForeignStore:
 
 
 def codes_of(labels: RowArray) -> tuple[NDArray[Any], Census]:
-    """Class codes of all rows, in as few bytes as they fit, and what they stand for. Raises DataError E-LABEL."""
+    """Return the class codes of all rows, in as few bytes as they fit, and what they stand for. Raises DataError
+    E-LABEL.
+    """
     census, rows = Census(), labels.shape[0]
     found: NDArray[Any] = np.empty(rows, np.uint8)
     for start in range(0, rows, LABEL_ROWS):

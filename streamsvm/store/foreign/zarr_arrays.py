@@ -15,7 +15,7 @@ from streamsvm.store.foreign.zarr_metadata import ArrayMeta
 
 
 class ZArray:
-    """See ``RowArray``."""
+    """An array of a Zarr directory, as a ``RowArray``."""
 
     sliced = False
 
@@ -28,6 +28,7 @@ class ZArray:
         self._array: Any = None
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-ZARR, StorageError."""
         zarr_metadata.check_sizes(self._directory, self._meta, start, stop)
         if self._array is None:
             self._array = _opened(self._directory)
@@ -47,7 +48,9 @@ def _opened(directory: Path) -> Any:
 
 
 def open_group(path: Path, keys: Keys) -> Foreign:
-    """The arrays of a directory that ``keys`` name; if it is an array itself, that. Raises DataError, SecurityError."""
+    """Open the arrays of a directory that ``keys`` names; a directory that is an array itself is the features. Raises
+    DataError, SecurityError.
+    """
     alone = zarr_metadata.node_type(path) == "array"
     labels = None
     if keys.labels is not None and not alone and zarr_metadata.node_type(path / keys.labels) == "array":

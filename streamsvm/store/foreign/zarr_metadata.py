@@ -18,7 +18,7 @@ LARGEST_METADATA = 16 << 20
 MOST_CHUNKS = 10**7
 CODECS = {"bytes", "transpose", "blosc", "zstd", "gzip", "crc32c", "sharding_indexed", "vlen-utf8"}
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "shuffle", "vlen-utf8"}
-"""Of Zarr v2. Neither list has one that makes objects or runs code ('pickle')."""
+"""The codecs of Zarr v2 that are read. Neither list has one that makes objects or runs code ('pickle')."""
 HINT = "write the array again"
 HINT_FILL = "copy what is missing; if it is meant to be, pass --allow-fill"
 ABSENT = 2**64 - 1
@@ -28,31 +28,37 @@ class ArrayMeta(NamedTuple):
     """What there is to know of an array before it is read."""
 
     shape: tuple[int, ...]
+    """The shape of the array."""
     chunk: tuple[int, ...]
+    """The shape of what is one file."""
     dtype: np.dtype[Any]
+    """The type of its items."""
     prefix: str
+    """What the names of chunk files begin with."""
     separator: str
+    """What stands between the numbers of a chunk's name: '.' or '/'."""
     codec: str
-    """The one that compresses, if any."""
+    """The name of the codec that compresses; empty where none does."""
     inner: tuple[int, ...] | None = None
-    """The chunks within a shard."""
+    """The shape of the chunks within a shard; None where a file is one chunk."""
 
     @property
     def chunks(self) -> int:
-        """How many there are."""
+        """The number of chunks."""
         return math.prod(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
 
     @property
     def chunk_bytes(self) -> int:
+        """Bytes of one chunk once it is unpacked."""
         return math.prod(self.chunk) * self.dtype.itemsize
 
     def key(self, index: tuple[int, ...]) -> str:
-        """The name of a chunk's file: made of numbers, never taken from a file."""
+        """Return the name of a chunk's file; it is made of numbers and never taken from a file."""
         return self.prefix + self.separator.join(map(str, index))
 
 
 def node_type(directory: Path) -> str | None:
-    """'array', 'group', or None where there is neither."""
+    """Return 'array' or 'group', or None where there is neither."""
     if (directory / "zarr.json").is_file():
         found: str | None = _read(directory / "zarr.json").get("node_type")
         return found
@@ -60,7 +66,7 @@ def node_type(directory: Path) -> str | None:
 
 
 def attributes(directory: Path) -> dict[str, Any]:
-    """Of a group or array."""
+    """Return the attributes of a group or array."""
     if (directory / "zarr.json").is_file():
         return dict(_read(directory / "zarr.json").get("attributes", {}))
     path = directory / ".zattrs"
@@ -68,7 +74,7 @@ def attributes(directory: Path) -> dict[str, Any]:
 
 
 def array_meta(directory: Path) -> ArrayMeta:
-    """Judge an array. Raises DataError E-META, SecurityError."""
+    """Read the metadata of an array and refuse what must not be read. Raises DataError E-META, SecurityError."""
     if directory.is_symlink():
         raise SecurityError(f"{directory} is a link to somewhere else", hint="name the directory itself")
     v3 = directory / "zarr.json"
@@ -154,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
-    """Raise DataError E-CHUNKS when a chunk is missing, E-CRC when one is empty; SecurityError for one elsewhere."""
+    """Raise DataError E-CHUNKS when a chunk is missing and E-CRC when one is empty; SecurityError for one elsewhere."""
     missing, total = [], 0
     for index in _grid(meta, 0, meta.shape[0] if meta.shape else 0):
         path = directory / meta.key(index)
@@ -188,7 +194,7 @@ def _grid(meta: ArrayMeta, start: int, stop: int) -> Iterator[tuple[int, ...]]:
 
 
 def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None:
-    """Raise DataError E-LIMIT when a chunk would unpack to more than a chunk: its own head says to how much."""
+    """Raise DataError E-LIMIT when a chunk would unpack to more bytes than a chunk has, going by its own header."""
     if meta.codec not in ("blosc", "zstd") or meta.inner:
         return
     for index in _grid(meta, start, stop):

@@ -22,7 +22,7 @@ from streamsvm.store.write.chunker import Piece
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
-"""Arrays with an item an entry; all others have one a row, INDPTR one more."""
+"""The arrays that have an item for each stored entry; all others have one for each row, INDPTR one more."""
 TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", "weight": "float32"}
 FILL: dict[str, Any] = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
 """What a missing unit reads as for other programs: never something plausible."""
@@ -31,30 +31,35 @@ PAGE = 4096
 
 
 class ArraySpec(NamedTuple):
-    """One array. ``width`` is items per row of a matrix: 0 for a 1-D array."""
+    """The form of one array of a store."""
 
     name: str
+    """Its name in the store: 'X', 'y', 'weight', or a part of a CSR matrix."""
     dtype: str
+    """The type of its items as numpy writes it, such as '<f4'."""
     width: int
+    """Items in a row of a matrix; 0 for a 1-D array."""
     unit: int
-    """Items (rows for a matrix) per unit: what is one Zarr or HDF5 chunk."""
+    """Items (rows for a matrix) in a unit, which is one Zarr or HDF5 chunk."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one unit."""
+        """The shape of one unit."""
         return (self.unit, self.width) if self.width else (self.unit,)
 
     @property
     def item_bytes(self) -> int:
+        """Bytes of an item, or of a row of a matrix."""
         return np.dtype(self.dtype).itemsize * (self.width or 1)
 
     @property
     def unit_bytes(self) -> int:
+        """Bytes of a whole unit."""
         return self.unit * self.item_bytes
 
 
 def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool) -> dict[str, ArraySpec]:
-    """The arrays of a store by name, in the order they are written in."""
+    """Return the arrays of a store by name, in the order in which they are written."""
     rest = ["y", "weight"] if weighted else ["y"]
     if kind in KINDS:
         found = [ArraySpec(MATRIX, KINDS[kind], columns, chunk_rows)]
@@ -66,14 +71,14 @@ def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool) -> dic
 
 
 def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
-    """How many items (rows) an array has of these chunks."""
+    """Return how many items (rows of a matrix) an array has of these chunks."""
     if name in ENTRIES:
         return sum(chunk.nonzeros or 0 for chunk in chunks)
     return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
 def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, NDArray[Any]]:
-    """What of a chunk goes into each array; the indptr begins at 0."""
+    """Return what of a chunk goes into each array, by name; the indptr begins at 0."""
     X = piece.X
     if isinstance(X, Dense):
         parts: dict[str, Any] = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
@@ -84,7 +89,7 @@ def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, NDArr
 
 
 def entry_of(piece: Piece, values: dict[str, NDArray[Any]]) -> ChunkEntry:
-    """What the manifest says of a chunk."""
+    """Return what the manifest says of a chunk."""
     counts = np.bincount(piece.codes, minlength=1).tolist()
     crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
     nonzeros = len(piece.X.data) if isinstance(piece.X, CSR) else None
@@ -93,17 +98,19 @@ def entry_of(piece: Piece, values: dict[str, NDArray[Any]]) -> ChunkEntry:
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory for one chunk: a flat array of bytes per array of the store."""
+    """Memory for one chunk: a flat array of bytes for each array of the store."""
 
     arrays: dict[str, Any]
+    """The bytes by name of the array."""
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all of them."""
         return sum(a.nbytes for a in self.arrays.values())
 
 
 def page_aligned(nbytes: int) -> Any:
-    """Uninitialized bytes that begin where a page does: the kernel copies whole pages faster than pieces of two."""
+    """Return uninitialized bytes that begin on a page: the kernel copies whole pages faster than pieces of two."""
     spare = np.empty(nbytes + PAGE, np.uint8)
     start = -spare.ctypes.data % PAGE
     return spare[start : start + nbytes]

@@ -11,22 +11,24 @@ from streamsvm.errors import DataError
 from streamsvm.rows import Float32
 
 KINDS = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8"}
-"""The kinds of dense store and the type of their numbers."""
+"""By kind of dense store, the type of its numbers on disk."""
 
 
 class Encoding(NamedTuple):
-    """float16 as it is, int8 times a scale a column."""
+    """How numbers of a dense store are written: float16 as it is, int8 times a scale for each column."""
 
     dtype: str
+    """'float16' or 'int8'."""
     scale: Float32
-    """(columns,); empty for float16."""
+    """The scale of each column (columns,); empty for float16."""
 
     @property
     def kind(self) -> str:
+        """The kind of store, as its manifest names it."""
         return f"dense-{self.dtype}"
 
     def encode(self, values: Float32) -> NDArray[Any]:
-        """What is written of rows (n, columns)."""
+        """Return what is written of rows (n, columns)."""
         if self.dtype == "float16":
             return values.astype(np.float16)
         from streamsvm.compute.blocks.quantized import to_int8
@@ -36,7 +38,7 @@ class Encoding(NamedTuple):
         return stored
 
     def decode(self, stored: NDArray[Any], out: Float32) -> None:
-        """Changes ``out``: the rows again, float32."""
+        """Write the rows as float32 to ``out`` (n, columns)."""
         if self.dtype == "float16":
             out[:] = stored
             return
@@ -46,7 +48,9 @@ class Encoding(NamedTuple):
 
 
 def encoding_of(kind: str, columns: int, facts: dict[str, Any]) -> Encoding | None:
-    """The encoding of a store of this kind; None for float32 and CSR. Raises DataError when its scale is unusable."""
+    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError when its scale is
+    unusable.
+    """
     if kind not in KINDS or kind == "dense":
         return None
     dtype = KINDS[kind]

@@ -21,29 +21,31 @@ LZ4 = "lz4"
 CHOICES = ("auto", "none", LZ4)
 LEVEL = 5
 SHUFFLE = 1
-"""blosc's number for byte shuffle."""
+"""Blosc's number for a shuffle of bytes."""
 LEAST_RATIO = 1.4
-"""From here on fewer bytes from disk are worth unpacking them: a disk of 1.5 GB/s against 2.5 GB/s of unpacking."""
+"""The ratio of compression from which fewer bytes from disk are worth unpacking: a disk of 1.5 GB/s against 2.5 GB/s of
+unpacking."""
 FINER = 8
-"""A chunk of CSR begins and ends inside units, and those two are unpacked whole: small units keep that an eighth."""
+"""How much smaller units of compressed CSR arrays are. A chunk begins and ends inside units, and those two are unpacked
+whole; small units keep that to an eighth."""
 LEAST_UNIT = 1024
 SCRATCH = "unpacked"
 CORRUPT = "restore the file, or ingest again"
 
 
 def stored(name: str) -> str:
-    """The name of the buffer the compressed units of an array are read into."""
+    """Return the name of the buffer the compressed units of an array are read into."""
     return f"{name} packed"
 
 
 def described(spec: ArraySpec) -> dict[str, Any]:
-    """The codec as ``zarr.json`` has it."""
+    """Return the codec as ``zarr.json`` describes it."""
     options = {"typesize": np.dtype(spec.dtype).itemsize, "cname": LZ4, "clevel": LEVEL, "shuffle": "shuffle"}
     return {"name": "blosc", "configuration": options | {"blocksize": 0}}
 
 
 def finer(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, ArraySpec]:
-    """The arrays with smaller units where compressed units and chunks do not coincide."""
+    """Return the arrays with smaller units where compressed units and chunks do not coincide."""
     return {
         name: spec._replace(unit=max(LEAST_UNIT, spec.unit // FINER)) if name in packed and name in ENTRIES else spec
         for name, spec in specs.items()
@@ -51,7 +53,7 @@ def finer(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, A
 
 
 def pack(values: NDArray[Any]) -> bytes:
-    """One unit, compressed."""
+    """Return one unit, compressed."""
     from numcodecs import blosc
 
     blosc.use_threads = False
@@ -60,13 +62,13 @@ def pack(values: NDArray[Any]) -> bytes:
 
 
 def worth_it(values: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """The arrays of a chunk that become small enough, by trying."""
+    """Return the names of the arrays that become small enough, by compressing those of one chunk."""
     names = [name for name in (MATRIX, *ENTRIES) if name in values and values[name].nbytes]
     return {name: LZ4 for name in names if values[name].nbytes >= LEAST_RATIO * len(pack(values[name]))}
 
 
 def chosen(compression: str, values: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """The codecs by array, as asked for. Raises UsageError."""
+    """Return the codecs by array, as asked for. Raises UsageError."""
     if compression not in CHOICES:
         raise UsageError(f"there is no compression '{compression}'", hint=f"choose from {', '.join(CHOICES)}")
     if compression == "auto":
@@ -75,7 +77,7 @@ def chosen(compression: str, values: Mapping[str, NDArray[Any]]) -> dict[str, st
 
 
 def read_units(array: UnitArray, start: int, stop: int, into: NDArray[Any]) -> None:
-    """Read the units items [start, stop) lie in, one after the other. Raises DataError, StorageError."""
+    """Read the units in which items [start, stop) lie, one after the other. Raises DataError, StorageError."""
     at = 0
     for place in _places(array, start, stop):
         read_place(place, 0, memoryview(into.data)[at : at + place.nbytes], bytearray(CRC_BYTES))
@@ -83,13 +85,15 @@ def read_units(array: UnitArray, start: int, stop: int, into: NDArray[Any]) -> N
 
 
 def buffer_bytes(array: UnitArray, start: int, stop: int) -> dict[str, int]:
-    """What unpacking items [start, stop) needs beside room for the items."""
+    """Return the bytes that unpacking items [start, stop) needs, by buffer, beside room for the items."""
     packed = sum(place.nbytes for place in _places(array, start, stop))
     return {stored(array.spec.name): packed, SCRATCH: array.spec.unit_bytes}
 
 
 def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any]) -> None:
-    """Items [start, stop) from (what ``read_units`` read, room for one unit) into the third. Raises DataError E-CRC."""
+    """Unpack items [start, stop) into the third of ``buffers``: what ``read_units`` read, room for one unit, the items.
+    Raises DataError E-CRC.
+    """
     packed, scratch, into = buffers
     at = out = 0
     for segment in segments(array.spec, start, stop):

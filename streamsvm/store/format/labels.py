@@ -13,15 +13,17 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Int32
 
 MOST_CLASSES = 1000
+"""The largest number of classes: a column with more different values is taken for a number to predict."""
 LARGEST_LABEL = 2.0**53
+"""The largest whole number a float64 can tell from the next."""
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
-"""Ways two classes are numbered: files that use different ones do not mean the same by '1'."""
+"""The ways two classes are numbered: files that use different ones do not mean the same by '1'."""
 HINT_REGRESSION = "to split the values in two classes pass --label-threshold"
 
 
 def label_text(label: Any) -> str:
-    """The one way a label is written: '2' for 2, 2.0, '2.0' and '+2', other text as it is."""
+    """Return the one way in which a label is written: '2' for 2, 2.0, '2.0' and '+2', other text as it is."""
     try:
         number = float(label)
     except ValueError:
@@ -33,16 +35,18 @@ def label_text(label: Any) -> str:
 
 @dataclass(slots=True)
 class Census:
-    """Hands out class codes in order of first appearance, and counts."""
+    """Hands out class codes in the order of first appearance, and counts the rows of each."""
 
     classes: list[str] = field(default_factory=list)
+    """The labels seen so far; a label's code is its index."""
     counts: list[int] = field(default_factory=list)
+    """Rows of each class so far."""
     _known: NDArray[Any] | None = None
     """Labels met so far, sorted, and the code of each."""
     _codes: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
 
     def codes(self, labels: NDArray[Any]) -> Int32:
-        """The code of each label, (n,) int32. Raises DataError E-LABEL."""
+        """Return the code of each label, (n,) int32. Raises DataError E-LABEL."""
         if self._known is None or not self._all_known(labels):
             self._learn(labels)
         assert self._known is not None
@@ -51,7 +55,7 @@ class Census:
         return codes
 
     def table(self) -> tuple[str, ...]:
-        """What each code stands for. Raises DataError E-LABEL when there is only one class."""
+        """Return what each code stands for. Raises DataError E-LABEL when there is only one class."""
         if len(self.classes) == 1:
             hint = "check --label; a classifier needs at least two classes"
             raise DataError(
@@ -95,16 +99,17 @@ class Positive:
     """One class against all others: code 1 for the label ``positive``, 0 for the rest."""
 
     positive: str
+    """The label of the positive class."""
     _all: Census = field(default_factory=Census)
 
     def codes(self, labels: NDArray[Any]) -> Int32:
-        """(n,) int32 of 0 and 1. Raises DataError E-LABEL."""
+        """Return the code of each label, (n,) int32 of 0 and 1. Raises DataError E-LABEL."""
         codes = self._all.codes(labels)
         is_positive = np.array([text == label_text(self.positive) for text in self._all.classes], np.int32)
         return is_positive[codes]
 
     def table(self) -> tuple[str, ...]:
-        """('rest', positive). Raises DataError E-LABEL when one of the two sides is empty."""
+        """Return ('rest', positive). Raises DataError E-LABEL when one of the two sides is empty."""
         seen = self._all.table()
         if label_text(self.positive) not in seen:
             raise DataError(
@@ -118,10 +123,11 @@ class Threshold:
     """Numbers cut in two classes: code 1 from ``threshold`` on, 0 below."""
 
     threshold: float
+    """The smallest label of the positive class."""
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
 
     def codes(self, labels: NDArray[Any]) -> Int32:
-        """(n,) int32 of 0 and 1. Raises DataError E-LABEL."""
+        """Return the code of each label, (n,) int32 of 0 and 1. Raises DataError E-LABEL."""
         if labels.dtype.kind == "U":
             text = f"labels are text ({quote(labels[0])})"
             raise DataError(f"{text}: a threshold needs numbers", code="E-LABEL", hint="check --label")
@@ -132,7 +138,7 @@ class Threshold:
         return codes
 
     def table(self) -> tuple[str, ...]:
-        """('<t', '>=t'). Raises DataError E-LABEL when one of the two sides is empty."""
+        """Return ('<t', '>=t'). Raises DataError E-LABEL when one of the two sides is empty."""
         names = f"<{label_text(self.threshold)}", f">={label_text(self.threshold)}"
         if not self._counts.all():
             side = names[int(self._counts.argmax())]
@@ -146,7 +152,7 @@ Labels = Census | Positive | Threshold
 
 
 def label_coder(positive: str | None, threshold: float | None) -> Labels:
-    """What turns labels into codes as the user asked. Raises UsageError."""
+    """Return what turns labels into codes as the user asked. Raises UsageError."""
     if positive is not None and threshold is not None:
         raise UsageError("--positive and --label-threshold exclude each other")
     if positive is not None:
@@ -155,7 +161,7 @@ def label_coder(positive: str | None, threshold: float | None) -> Labels:
 
 
 def added(counts: Sequence[int], codes: Int32) -> list[int]:
-    """``counts`` of each code with those of ``codes`` added; longer when there are new codes."""
+    """Return ``counts`` of each code with those of ``codes`` added; the list is longer when there are new codes."""
     found = np.bincount(codes, minlength=len(counts))
     found[: len(counts)] += np.array(counts, found.dtype)
     return found.tolist()
@@ -170,7 +176,7 @@ def few_labels(labels: NDArray[Any], found: set[str]) -> None:
 
 
 def check_codings(files: Mapping[str, set[str]]) -> None:
-    """Refuse files that number two classes differently, by the labels of each. Raises DataError E-LABEL."""
+    """Refuse files that number two classes differently, by the labels of each file. Raises DataError E-LABEL."""
     coded = {name: labels for name, labels in files.items() if labels in BINARY_CODINGS}
     for name, labels in coded.items():
         first = next(iter(coded))

@@ -17,56 +17,75 @@ from streamsvm.types import Layout
 FILE = "manifest.json"
 FORMAT = 1
 LARGEST_MANIFEST = 1 << 30
+"""The largest manifest that is read, in bytes."""
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One chunk: its rows, its stored entries (CSR), rows of each class, crc32c of its range in each array."""
+    """What the manifest says of one chunk."""
 
     rows: int
+    """The number of its rows."""
     nonzeros: int | None
+    """Its stored entries; None in a dense store."""
     counts: list[int]
+    """Rows of each class, up to the last class that occurs."""
     crc: dict[str, int]
+    """By array, the crc32c of its range in that array."""
 
 
 class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several files a store consists of, with ``chunks`` chunks."""
+    """One of several files a store consists of."""
 
     name: str
+    """Its name in the store's directory."""
     chunks: int
+    """How many chunks it holds."""
     nbytes: int
+    """Its size."""
     index: list[tuple[int, int]]
-    """Where what is not payload lies: (offset, length)."""
+    """Where what is not payload lies, as (offset, length)."""
     crc: int
-    """crc32c of those bytes."""
+    """The crc32c of those bytes."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is known of a store. ``facts`` is what ingest tells about the sources: names, encoding, index base."""
+    """All that is known of a store; the file ``manifest.json`` holds it and its sha256."""
 
     format: int
+    """The version of the format, ``FORMAT``."""
     store: str
     """A name of ``STORES``: how the arrays lie on disk."""
     kind: str
+    """'dense', 'csr', or a kind of dense store with encoded columns (``column_encoding.KINDS``)."""
     columns: int
+    """The number of features."""
     classes: list[str]
+    """The label each class code stands for."""
     chunk_rows: int
+    """Rows of a full chunk."""
     chunks: list[ChunkEntry]
+    """The chunks, in order."""
     units: dict[str, list[int]]
-    """By array: the crc32c that follows each unit in its file; empty where a unit is not a file of its own."""
+    """By array, the crc32c that follows each unit in its file; empty where a unit is not a file of its own."""
     statistics: str
-    """sha256 of the file of column statistics."""
+    """The sha256 of the file of column statistics."""
     digest: str
+    """The sha256 of the content; see ``content_digest``."""
     uuid: str
+    """A random name of this very store."""
     versions: dict[str, str]
+    """The versions of the programs that wrote it, by name, for people to read."""
     facts: dict[str, Any]
+    """What ingest recorded of the sources: names of columns, encoding, index base."""
     stored: dict[str, list[int]] = {}
-    """By compressed array: bytes of each unit."""
+    """By compressed array, the bytes of each unit."""
     packed: dict[str, str] = {}
-    """By compressed array: the codec."""
+    """By compressed array, the name of its codec."""
     files: list[PartFile] = []
-    """Of a store that is not one file a unit."""
+    """The files of a store that is not one file for each unit."""
 
     def layout(self) -> Layout:
+        """Return the layout that solvers and plans go by."""
         nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
         counts = [0] * len(self.classes)
         for chunk in self.chunks:
@@ -77,12 +96,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
-    """sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or history."""
+    """Return the sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or history."""
     return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
 
 
 def write(root: Path, manifest: Manifest) -> None:
-    """Commit a store. Raises StorageError."""
+    """Write the manifest, which commits the store. Raises StorageError."""
     durable.write_file(root / FILE, _sealed(msgspec.json.encode(manifest)))
 
 

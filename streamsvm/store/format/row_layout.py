@@ -1,4 +1,4 @@
-"""Rows from one form to the other, and some rows out of many. All of it vectorized."""
+"""Rows from one layout to the other, and some rows out of many, all of it vectorized."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from streamsvm.rows import CSR, Dense, Rows
 
 LAYOUTS = ("auto", "dense", "csr")
 DENSE_FROM = 0.5
-"""Share of filled places from which a matrix is smaller when all places are stored: 4 bytes against 8 an entry."""
+"""The share of filled places from which a matrix is smaller when all places are stored: 4 bytes against 8 an entry."""
 
 
 def to_dense(X: CSR, columns: int) -> Dense:
-    """The same rows with all places, (n, columns) float32."""
+    """Return the same rows with all places, (n, columns) float32."""
     values = np.zeros((len(X.indptr) - 1, columns), np.float32)
     values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
     return Dense(values, X.bias)
 
 
 def to_csr(X: Dense) -> CSR:
-    """The same rows without their zeros."""
+    """Return the same rows without their zeros."""
     filled = X.values != 0
     indptr = np.zeros(len(X.values) + 1, np.int64)
     np.cumsum(np.count_nonzero(filled, axis=1), out=indptr[1:])
@@ -28,7 +28,7 @@ def to_csr(X: Dense) -> CSR:
 
 
 def take(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
-    """The rows where ``chosen`` (n,) is true, in order, copied."""
+    """Return the rows where ``chosen`` (n,) is true, in order, copied."""
     if isinstance(X, Dense):
         return Dense(X.values[chosen], X.bias)
     lengths = np.diff(X.indptr)
@@ -38,7 +38,7 @@ def take(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
 
 
 def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
-    """The rows as CSR if ``sparse``, else dense with ``columns`` columns."""
+    """Return the rows as CSR if ``sparse``, else dense with ``columns`` columns."""
     if sparse:
         return to_csr(X) if isinstance(X, Dense) else X
     if isinstance(X, Dense):
@@ -48,7 +48,7 @@ def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
 
 
 def density(X: Rows, columns: int) -> float:
-    """Share of places that are filled."""
+    """Return the share of places that are filled."""
     if isinstance(X, Dense):
         return 1.0
     return len(X.data) / max(1, columns * (len(X.indptr) - 1))

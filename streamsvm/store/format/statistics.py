@@ -1,4 +1,4 @@
-"""Column statistics gathered while a store is written, and the small file they are kept in."""
+"""Column statistics that are gathered while a store is written, and the small file that holds them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ def _zeros() -> Float64:
 
 @dataclass(slots=True)
 class Moments:
-    """Merges the moments of chunk after chunk; columns may appear as it goes (svmlight)."""
+    """Merges the moments of one chunk after another; columns may appear as it goes (svmlight)."""
 
     rows: int = 0
+    """Rows so far."""
     counts: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Stored entries of each column of CSR rows."""
     mean: Float64 = field(default_factory=_zeros)
+    """The mean of each column; of CSR rows the sum, until ``result``."""
     M2: Float64 = field(default_factory=_zeros)
+    """The sum of squared differences from the mean; of CSR rows the sum of squares, until ``result``."""
     minimum: Float64 = field(default_factory=_zeros)
+    """The smallest value of each column; of CSR rows, the smallest stored one."""
     maximum: Float64 = field(default_factory=_zeros)
+    """The largest value of each column; of CSR rows, the largest stored one."""
 
     def add(self, X: Rows) -> None:
         """Count the rows of one chunk."""
@@ -71,7 +77,7 @@ class Moments:
         self.rows += len(X.indptr) - 1
 
     def result(self, columns: int, sparse: bool) -> Statistics:
-        """The statistics of all columns over all rows; absent entries count as 0."""
+        """Return the statistics of all columns over all rows; absent entries count as 0."""
         self.grow(columns)
         mean, M2, low, high = (a[:columns].copy() for a in (self.mean, self.M2, self.minimum, self.maximum))
         if sparse:
@@ -84,7 +90,7 @@ class Moments:
 
 
 def write(root: Path, statistics: Statistics) -> str:
-    """Write the file; returns its sha256."""
+    """Write the file and return its sha256. Raises StorageError."""
     from safetensors.numpy import save
 
     raw = save(statistics._asdict())
@@ -93,7 +99,7 @@ def write(root: Path, statistics: Statistics) -> str:
 
 
 def read(root: Path, sha256: str) -> Statistics:
-    """Read and verify the file. Raises DataError."""
+    """Read and verify the file. Raises DataError E-CRC."""
     from safetensors.numpy import load
 
     path = root / FILE

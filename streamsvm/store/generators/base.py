@@ -32,24 +32,35 @@ GENERATORS = Registry(
 
 
 class Generator(Protocol):
-    """A data set by name, size and seed. Labels are float64, -1.0 or +1.0."""
+    """A data set by name, size and seed. Its labels are float64, -1.0 or +1.0."""
 
     @property
-    def rows(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """A name a column, where columns have names."""
+    def rows(self) -> int:
+        """The number of rows to make."""
         ...
 
     @property
-    def sparse(self) -> bool: ...
+    def seed(self) -> int:
+        """What the random numbers are drawn from."""
+        ...
+
+    @property
+    def columns(self) -> int:
+        """The number of features."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """A name for each column, where columns have names."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether batches are CSR."""
+        ...
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """All rows in order, at most ``batch_rows`` at a time (0: as drawn). Batches are not reused."""
+        """Yield all rows in order, at most ``batch_rows`` at a time (0: as drawn). Batches are not reused."""
         ...
 
 
@@ -57,17 +68,22 @@ class Draws(Protocol):
     """What a generator defines; ``cut`` makes batches of it."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """The number of rows to make."""
+        ...
+
     @property
-    def draw_rows(self) -> int: ...
+    def draw_rows(self) -> int:
+        """The number of rows in a draw."""
+        ...
 
     def draw(self, k: int) -> Batch:
-        """The k-th ``draw_rows`` rows."""
+        """Return the ``draw_rows`` rows of draw ``k``, the first of which is row k * draw_rows."""
         ...
 
 
 def cut(source: Draws, batch_rows: int) -> Iterator[Batch]:
-    """The first ``source.rows`` rows in batches of at most ``batch_rows``; a batch never spans two draws."""
+    """Yield the first ``source.rows`` rows in batches of at most ``batch_rows``; a batch never spans two draws."""
     for k in range(-(-source.rows // source.draw_rows)):
         drawn = source.draw(k)
         stop = min(source.draw_rows, source.rows - k * source.draw_rows)
@@ -78,12 +94,14 @@ def cut(source: Draws, batch_rows: int) -> Iterator[Batch]:
 
 
 def signs(choice: NDArray[np.bool_]) -> Float64:
-    """+1.0 where true, -1.0 elsewhere."""
+    """Return +1.0 where ``choice`` is true and -1.0 elsewhere."""
     return np.where(choice, 1.0, -1.0)
 
 
 def rule_generator(seed: int) -> np.random.Generator:
-    """For what all draws of a seed share: three numbers, so that it is no draw's generator."""
+    """Return the random numbers that all draws of a seed share; three numbers seed it, so that it is no draw's
+    generator.
+    """
     return np.random.default_rng((seed, 0, 1))
 
 
@@ -92,15 +110,22 @@ class Separable:
     """Two clouds on either side of a plane through the origin, ``margin`` away from it and more."""
 
     rows: int
+    """The number of rows to make."""
     seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
     columns: int = 20
+    """The number of features."""
     margin: float = 0.1
+    """The distance of the closest rows from the plane."""
 
     draw_rows: ClassVar[int] = 65_536
+    """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
+    """Whether batches are CSR."""
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the columns: x1, x2 and so on."""
         return tuple(f"x{j + 1}" for j in range(self.columns))
 
     @property
@@ -110,6 +135,7 @@ class Separable:
         return (w / np.linalg.norm(w)).astype(np.float32)
 
     def draw(self, k: int) -> Batch:
+        """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
         rng = np.random.default_rng((self.seed, k))
         X = rng.standard_normal((self.draw_rows, self.columns), np.float32)
         labels = signs(rng.random(self.draw_rows) < 0.5)
@@ -120,6 +146,7 @@ class Separable:
         return Batch(Dense(X), labels)
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
 
@@ -128,15 +155,23 @@ class TwoMoons:
     """Two interleaved half circles with Gaussian noise: a line errs on an eighth of it, a kernel on hardly any."""
 
     rows: int
+    """The number of rows to make."""
     seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
     noise: float = 0.15
+    """The standard deviation of the noise added to each coordinate."""
 
     columns: ClassVar[int] = 2
+    """The number of features."""
     names: ClassVar[tuple[str, ...]] = ("x", "y")
+    """The names of the columns; None where they have none."""
     draw_rows: ClassVar[int] = 65_536
+    """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
+    """Whether batches are CSR."""
 
     def draw(self, k: int) -> Batch:
+        """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
         rng = np.random.default_rng((self.seed, k))
         labels = signs(rng.random(self.draw_rows) < 0.5)
         angle = rng.random(self.draw_rows, np.float32) * np.float32(np.pi)
@@ -148,37 +183,47 @@ class TwoMoons:
         return Batch(Dense(X), labels)
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class SparseText:
-    """Documents as unit vectors of (1 + log tf) idf; terms by Zipf's law, labels by a sparse linear rule with noise.
+    """Documents as unit vectors of (1 + log tf) idf, with terms by Zipf's law and labels by a sparse linear rule with
+    noise.
 
-    About 100 different terms a row. P(+1) is a sigmoid of x.rule; the Bayes error is about 9 %.
+    A row has about 100 different terms. P(+1) is a sigmoid of x.rule; the Bayes error is about 9 %.
     """
 
     rows: int
+    """The number of rows to make."""
     seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
     columns: int = 100_000
+    """The number of features."""
     length: float = 145.0
-    """Mean number of words; some repeat, which leaves about 100 terms."""
+    """The mean number of words of a document; some repeat, which leaves about 100 terms."""
     steepness: float = 12.0
+    """How steep the sigmoid is that gives P(+1); larger means less noise in the labels."""
 
     names: ClassVar[None] = None
+    """The names of the columns; None where they have none."""
     draw_rows: ClassVar[int] = 8_192
+    """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = True
+    """Whether batches are CSR."""
     telling: ClassVar[slice] = slice(100, 3_000)
     """Ranks of the terms that matter to the label: neither stop words nor so rare that nobody can learn them."""
 
     def rule(self) -> Float32:
-        """What each term says of the label, (columns,); most terms say nothing."""
+        """Return the weight of each term for the label, (columns,) float32; most are 0."""
         weights = np.zeros(self.columns, np.float32)
         telling = weights[self.telling]
         telling[:] = rule_generator(self.seed).standard_normal(telling.size, np.float32)
         return weights
 
     def draw(self, k: int) -> Batch:
+        """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
         rng = np.random.default_rng((self.seed, k))
         X = self._documents(rng)
         score = np.add.reduceat(X.data * self.rule()[X.indices], X.indptr[:-1])
@@ -186,6 +231,7 @@ class SparseText:
         return Batch(X, signs(rng.random(self.draw_rows) < chance))
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
     def _documents(self, rng: np.random.Generator) -> CSR:

@@ -38,24 +38,32 @@ STANDARD = {
     "delta_eta": (1.128614, 0.853268),
     "cos_theta": (7.394134e-4, 0.721715),
 }
-"""Mean and standard deviation of each column, of 200,000 rows drawn once: constants, so that a row is what it is
-whatever is drawn with it."""
+"""The mean and standard deviation of each column, of 200,000 rows drawn once. They are constants, so that a row is what
+it is whatever is drawn with it."""
 NAMES = tuple(STANDARD)
 SKEWED = ("lepton_1_pt", "lepton_2_pt", "missing_energy", "m_r", "m_ll", "m_t2", "s_r")
-"""Positive with a long tail: kept as log(1 + x)."""
+"""The columns that are positive with a long tail; they are made as log(1 + x)."""
 
 
 class Measured(NamedTuple):
-    """What a detector sees, each float32 (n,): momentum, pseudorapidity and angle of two leptons, missing energy."""
+    """What a detector sees of n events, each array float32 (n,)."""
 
     pt1: Float32
+    """The transverse momentum of the first lepton."""
     eta1: Float32
+    """The pseudorapidity of the first lepton."""
     phi1: Float32
+    """The angle of the first lepton in the transverse plane, in radians."""
     pt2: Float32
+    """The transverse momentum of the second lepton."""
     eta2: Float32
+    """The pseudorapidity of the second lepton."""
     phi2: Float32
+    """The angle of the second lepton."""
     met: Float32
+    """The magnitude of the missing transverse momentum."""
     phi_met: Float32
+    """The angle of the missing momentum."""
 
 
 def _measured(rng: np.random.Generator, n: int) -> Measured:
@@ -99,25 +107,35 @@ def _score(z: dict[str, Float32]) -> Float32:
 
 @dataclass(frozen=True, slots=True)
 class Susy:
-    """18 columns, near balanced (57 % positive). See the module for the distribution."""
+    """Rows like those of the SUSY data set: 18 columns, 57 % positive. The module describes the distribution."""
 
     rows: int
+    """The number of rows to make."""
     seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
 
     columns: ClassVar[int] = 18
+    """The number of features."""
     names: ClassVar[tuple[str, ...]] = NAMES
+    """The names of the columns; None where they have none."""
     draw_rows: ClassVar[int] = 250_000
+    """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
+    """Whether batches are CSR."""
 
     def draw(self, k: int) -> Batch:
+        """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
         X, chance, rng = self._drawn(k)
         return Batch(Dense(X), signs(rng.random(self.draw_rows, np.float32) < chance))
 
     def probability(self, k: int) -> Float32:
-        """P(+1 | x) of the rows of draw k: what the best classifier there can be would know."""
+        """Return P(+1 given x) of the rows of draw ``k`` (draw_rows,): what the best classifier there can be would
+        know.
+        """
         return self._drawn(k)[1]
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
     def _drawn(self, k: int) -> tuple[Float32, Float32, np.random.Generator]:

@@ -39,28 +39,36 @@ class Rule(NamedTuple):
     """What all draws of a table share."""
 
     scale: Float64
-    """Of each numeric column."""
+    """The scale of each numeric column, float64 (numeric,)."""
     beta: Float64
+    """The weight of each numeric column in the score, float64 (numeric,)."""
     effects: tuple[Float32, ...]
-    """Of each level of each categorical variable."""
+    """For each categorical variable, the weight of each of its levels, float32."""
     threshold: float
+    """The score above which a row is positive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Any number of rows and of columns (3 or more). See the module for the distribution."""
+    """A table of any number of rows and of 3 columns or more. The module describes the distribution."""
 
     rows: int
+    """The number of rows to make."""
     seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
     columns: int = 70_000
+    """The number of features."""
     numeric: int = 20
-    """Columns with numbers; of a narrow table at most a third."""
+    """The number of columns with numbers; of a narrow table at most a third of the columns."""
     positive: float = 0.2
-    """Share of the rows that are +1."""
+    """The share of the rows that are +1."""
 
     names: ClassVar[None] = None
+    """The names of the columns; None where they have none."""
     draw_rows: ClassVar[int] = 65_536
+    """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = True
+    """Whether batches are CSR."""
 
     def __post_init__(self) -> None:
         if self.columns < 3:
@@ -74,11 +82,12 @@ class Table:
 
     @property
     def numeric_columns(self) -> int:
+        """The number of columns with numbers, as far as the table is wide enough."""
         return min(self.numeric, max(1, self.columns // 3))
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """How many levels each categorical variable has; one column each."""
+        """The number of levels of each categorical variable, each of which is one column."""
         left = self.columns - self.numeric_columns
         found = [size for size in SMALL_VARIABLES if size <= left // LARGEST_SMALL_SHARE]
         left -= sum(found)
@@ -86,16 +95,18 @@ class Table:
         return tuple(size for size in (*found, *large, left - sum(large)) if size)
 
     def rule(self) -> Rule:
-        """Drawn from the seed alone."""
+        """The rule of the labels, drawn from the seed alone."""
         return _rule(self)
 
     def draw(self, k: int) -> Batch:
+        """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
         rng, rule = np.random.default_rng((self.seed, k)), self.rule()
         z, levels = _drawn(rng, self.draw_rows, self)
         score = _score(rng, z, levels, rule)
         return Batch(self._encoded(z, levels, rule), signs(score > rule.threshold))
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
     def _encoded(self, z: Float64, levels: Int32, rule: Rule) -> CSR:

@@ -96,6 +96,7 @@ class DiskStore:
         return self.manifest.facts
 
     def statistics(self) -> Statistics:
+        """Return the column statistics over all rows; see ``types.Store.statistics``."""
         return statistics.read(self.root, self.manifest.statistics)
 
     def faults(self) -> Iterator[DataError]:
@@ -111,9 +112,11 @@ class DiskStore:
             yield error
 
     def buffers(self) -> Buffer:
+        """Return new memory for one chunk; see ``types.Store.buffers``."""
         return Buffer({name: page_aligned(size) for name, size in self._buffer_bytes.items()})
 
     def fetch(self, chunk: int, into: Buffer) -> None:
+        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         try:
             for name, found in self._ranges(chunk).items():
                 if found.array.packed:
@@ -125,6 +128,7 @@ class DiskStore:
             raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
 
     def check(self, chunk: int, into: Buffer) -> Chunk:
+        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         entry = self.manifest.chunks[chunk]
         for name, found in self._ranges(chunk).items():
             if found.array.packed:
@@ -137,10 +141,12 @@ class DiskStore:
         return Chunk(self._rows(entry, into), self._view(into, "y")[: entry.rows], weight)
 
     def expect(self, chunk: int) -> None:
+        """Hint that ``chunk`` is read next; see ``types.Store.expect``."""
         if chunk < len(self.layout.chunks):
             self._advise(chunk, os.POSIX_FADV_WILLNEED)
 
     def forget(self, chunk: int) -> None:
+        """Hint that ``chunk`` is not needed soon; see ``types.Store.forget``."""
         self._advise(chunk, os.POSIX_FADV_DONTNEED)
 
     def _advise(self, chunk: int, advice: int) -> None:

@@ -71,6 +71,7 @@ class Filled:
         self.names = None if names is None else names + more
 
     def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
         for batch in self._source.batches():
             values = batch.X.values if isinstance(batch.X, Dense) else batch.X.data
             count = int(np.count_nonzero(np.isnan(values)))
@@ -80,6 +81,7 @@ class Filled:
             yield batch._replace(X=self._filling.apply(batch.X)) if changed else batch
 
     def encoding(self) -> dict[str, Any]:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return self._source.encoding() | {"missing": self._filling.to_json()}
 
 

@@ -38,16 +38,20 @@ class Resident:
         return self._store.selection
 
     def statistics(self) -> Statistics:
+        """Return the column statistics over all rows; see ``types.Store.statistics``."""
         return self._store.statistics()
 
     def buffers(self) -> Any:
+        """Return new memory for one chunk; see ``types.Store.buffers``."""
         return None
 
     def fetch(self, chunk: int, into: Any) -> None:
+        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         if self._kept is None:
             self._kept = self._read_all()
 
     def check(self, chunk: int, into: Any) -> Chunk:
+        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         assert self._kept is not None
         return self._kept
 
@@ -55,6 +59,7 @@ class Resident:
         """Nothing to fetch ahead: all is read at once."""
 
     def forget(self, chunk: int) -> None:
+        """Hint that ``chunk`` is not needed soon; see ``types.Store.forget``."""
         for number in range(len(self._store.layout.chunks)):
             self._store.forget(number)
 

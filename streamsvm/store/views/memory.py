@@ -61,18 +61,21 @@ class MemoryStore:
         """All chunks, as they are."""
 
     def statistics(self) -> Statistics:
+        """Return the column statistics over all rows; see ``types.Store.statistics``."""
         moments = Moments()
         for piece in self._chunks:
             moments.add(piece.X)
         return moments.result(self.layout.columns, not self.layout.dense)
 
     def buffers(self) -> NoBuffer:
+        """Return new memory for one chunk; see ``types.Store.buffers``."""
         return NoBuffer()
 
     def fetch(self, chunk: int, into: NoBuffer) -> None:
         """Nothing to move."""
 
     def check(self, chunk: int, into: NoBuffer) -> Chunk:
+        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         piece = self._chunks[chunk]
         X = piece.X
         copy = Dense(X.values.copy()) if isinstance(X, Dense) else CSR(X.data.copy(), X.indices.copy(), X.indptr.copy())

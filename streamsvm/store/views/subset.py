@@ -34,20 +34,26 @@ class Section:
         return self._store.facts
 
     def statistics(self) -> Statistics:
+        """Return the column statistics over all rows; see ``types.Store.statistics``."""
         return self._store.statistics()
 
     def buffers(self) -> Any:
+        """Return new memory for one chunk; see ``types.Store.buffers``."""
         return self._store.buffers()
 
     def fetch(self, chunk: int, into: Any) -> None:
+        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         self._store.fetch(self._chunks[chunk], into)
 
     def check(self, chunk: int, into: Any) -> Chunk:
+        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         return self._store.check(self._chunks[chunk], into)
 
     def expect(self, chunk: int) -> None:
+        """Hint that ``chunk`` is read next; see ``types.Store.expect``."""
         if chunk < len(self._chunks):
             self._store.expect(self._chunks[chunk])
 
     def forget(self, chunk: int) -> None:
+        """Hint that ``chunk`` is not needed soon; see ``types.Store.forget``."""
         self._store.forget(self._chunks[chunk])

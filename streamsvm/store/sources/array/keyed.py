@@ -44,6 +44,7 @@ class KeyedSource:
                 self._check(path, foreign.features)
 
     def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
         missing = self._options.missing != "error"
         for path in self._paths:
             file = SourceFile(str(path), size_of(path))
@@ -59,6 +60,7 @@ class KeyedSource:
         self.notices[NO_CHECKSUMS] = len(self._paths)
 
     def encoding(self) -> dict[str, Any]:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
         return {"format": self._options.format, "options": keys, "columns": self.columns}
 

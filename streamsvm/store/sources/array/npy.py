@@ -47,6 +47,7 @@ class NpySource:
         self.columns: int | None = self._widths[paths[0]] - (self._label is not None)
 
     def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
@@ -62,6 +63,7 @@ class NpySource:
             file.sha256 = digest_of(path)
 
     def encoding(self) -> dict[str, Any]:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {"format": self._format, "options": {"label": self._label}, "columns": self.columns}
 
     def _batch(self, values: NDArray[Any], labels: NDArray[Any] | None, name: str, first_row: int) -> Batch:

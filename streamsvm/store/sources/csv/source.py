@@ -72,6 +72,7 @@ class CSVSource:
         self.sparse = self._schema.sparse
 
     def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
         missing = self._options.missing != "error"
         encoder = TableEncoder(self._schema, self.notices, missing=missing)
         rejects, share = self._options.rejects, bad_share(self._options.max_bad)
@@ -96,6 +97,7 @@ class CSVSource:
                 raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
     def encoding(self) -> dict[str, Any]:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         first = next(iter(self._dialects.values()))
         options = {"header": first.header, "delimiter": first.delimiter, "multiline": self._options.multiline}
         return {"format": "csv", "options": options, "names": list(first.names), "schema": self._recorded.to_json()}

@@ -51,6 +51,7 @@ class SvmlightSource:
         self._words = Words() if options.text_labels else None
 
     def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
         self._options.rejects.clear()
         for path in self._paths:
             with Input(path) as stream:
@@ -61,6 +62,7 @@ class SvmlightSource:
         self.columns = self._features or self._largest + 1
 
     def encoding(self) -> dict[str, Any]:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {
             "format": "svmlight",
             "index_base": 1 if self._base is None else self._base,

@@ -51,6 +51,7 @@ class ParquetSource:
         self.sparse = self._schema.sparse
 
     def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
         encoder = TableEncoder(self._schema, self.notices, missing=self._missing)
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
@@ -68,6 +69,7 @@ class ParquetSource:
             file.sha256 = digest_of(path)
 
     def encoding(self) -> dict[str, Any]:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {"format": "parquet", "schema": self._recorded.to_json()}
 
     def _census(self, names: tuple[str, ...]) -> dict[str, list[str]]:
