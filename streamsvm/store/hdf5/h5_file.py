@@ -17,23 +17,26 @@ from streamsvm.errors import DataError, MissingError, SecurityError, StorageErro
 from streamsvm.store.read.retry import of_disk
 
 BUILT_IN_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 6: "scale-offset", 32000: "lzf"}
-"""All that HDF5 or h5py bring along; szip (4) is left out: not every build can read it."""
+"""The filters HDF5 or h5py bring along; szip (4) is left out, because not every build can read it."""
 HINT_CLOSED = "write it again, or copy it from where it is whole"
 HINT_SWMR = "a writer was killed, or still writes: check with h5ls, then 'h5clear -s FILE'"
 HINT_LINK = "copy the data into one plain file: h5repack"
 
 
 class Unit(NamedTuple):
-    """One chunk of a dataset: the first row, where its bytes are."""
+    """One chunk of a dataset: its first row, and where its bytes are."""
 
     row: int
+    """The number of its first row."""
     offset: int
+    """Where its bytes begin in the file."""
     nbytes: int
+    """How many bytes it has in the file."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The file, for reading. Raises MissingError, DataError E-HDF5, StorageError."""
+    """Open the file for reading. Raises MissingError, DataError E-HDF5, StorageError."""
     import h5py
 
     try:
@@ -67,7 +70,7 @@ def _unopened(path: Path, error: OSError) -> DataError | StorageError:
 
 
 def member(file: Any, key: str, path: Path) -> Any:
-    """The dataset or group ``key``, reached by hard links. Raises DataError E-SCHEMA, SecurityError."""
+    """Return the dataset or group ``key``, reached by hard links only. Raises DataError E-SCHEMA, SecurityError."""
     import h5py
 
     found = file
@@ -82,7 +85,9 @@ def member(file: Any, key: str, path: Path) -> Any:
 
 
 def plain(dataset: Any, path: Path) -> Any:
-    """The dataset, if all of it lies in this file and no foreign code is needed. Raises SecurityError, DataError."""
+    """Return the dataset, if all of it lies in this file and no foreign code is needed. Raises SecurityError,
+    DataError.
+    """
     import h5py
 
     made = dataset.id.get_create_plist()
@@ -100,12 +105,14 @@ def plain(dataset: Any, path: Path) -> Any:
 
 
 def filtered(dataset: Any) -> bool:
-    """Whether chunks are compressed or otherwise changed on disk."""
+    """Return whether chunks are compressed or otherwise changed on disk."""
     return bool(dataset.id.get_create_plist().get_nfilters())
 
 
 def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[Unit]:
-    """The chunks of a dataset that is chunked by rows, in order. Raises DataError E-CHUNKS when one was never written."""
+    """Return the chunks of a dataset that is chunked by rows, in order. Raises DataError E-CHUNKS when one was never
+    written.
+    """
     found: list[Unit] = []
     dataset.id.chunk_iter(lambda chunk: found.append(Unit(chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
     found.sort()
@@ -119,7 +126,7 @@ def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[Unit
 
 
 def gaps(units: list[Unit], nbytes: int) -> list[tuple[int, int]]:
-    """(offset, length) of the bytes of a file that belong to no unit."""
+    """Return the (offset, length) of the bytes of a file that belong to no unit."""
     found, at = [], 0
     for unit in sorted(units, key=lambda u: u.offset):
         if unit.offset > at:

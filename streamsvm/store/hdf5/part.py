@@ -27,7 +27,7 @@ from streamsvm.store.hdf5.h5_file import Unit
 from streamsvm.store.read.extents import read_bytes
 
 ALIGN_FROM = 1 << 14
-"""Chunks of this size and more begin where a page does."""
+"""Chunks of this many bytes and more begin on a page."""
 METADATA_BLOCK = 1 << 16
 
 
@@ -97,32 +97,33 @@ class KnownPart:
         self.crcs: dict[str, list[int]] = {name: [] for name in crcs}
 
     def is_whole(self) -> bool:
-        """Whether the file is still there, as it was when it was closed and read again."""
+        """Return whether the file is still there, as it was when it was closed and read again."""
         if self._path.is_symlink() or not self._path.is_file() or self._path.stat().st_size != self._file.nbytes:
             return False
         return index_crc(self._path, self._file.index) == self._file.crc
 
     def unit(self, spec: ArraySpec, _index: int, values: NDArray[Any], _items: int) -> None:
+        """Add the checksum of a unit to those that ``close`` compares."""
         self.crcs[spec.name].append(crc32c(values.data))
 
     def sync(self) -> None:
-        """It is."""
+        """Do nothing: the file is durable."""
 
     def close(self, chunks: int, _columns: int) -> PartFile:
-        """Raises DataError E-SOURCE when the source has changed since."""
+        """Compare what was added with what the file holds. Raises DataError E-SOURCE when the source has changed since."""
         if self.crcs != self._expected or chunks != self._file.chunks:
             text = f"the source does not give the rows of {self._path}, which an earlier run has written from it"
             raise DataError(text, code="E-SOURCE", hint="start again with --overwrite")
         return self._file
 
     def abort(self) -> None:
-        """It stays."""
+        """Do nothing: the file stays."""
 
 
 class PartWriter:
-    """``unit`` after ``unit``, then ``close``, or ``abort``. Raises StorageError.
+    """Writes one file: ``unit`` after ``unit``, then ``close``, or ``abort``.
 
-    ``reuse``: a file that is there already and is the same to the last byte is left alone.
+    With ``reuse`` a file that is there already and is the same to the last byte is left alone. Raises StorageError.
     """
 
     def __init__(self, path: Path, specs: dict[str, ArraySpec], first_row: int, *, reuse: bool = False) -> None:
@@ -147,7 +148,9 @@ class PartWriter:
         self._through.check()
 
     def unit(self, spec: ArraySpec, index: int, values: NDArray[Any], items: int) -> None:
-        """Add a unit; ``items``: of the array, up to its end, that are real."""
+        """Add a unit of an array; the first ``items`` of the array, counted from its beginning, are real and the rest
+        is padding.
+        """
         dataset = self._sets[spec.name]
         dataset.resize(items, axis=0)
         dataset.id.write_direct_chunk((index * spec.unit,) + (0,) * bool(spec.width), values)
@@ -155,10 +158,13 @@ class PartWriter:
         self._through.check()
 
     def sync(self) -> None:
+        """Let the disk catch up with what was written. Raises StorageError."""
         durable.sync_state(self._through.descriptor, self._partial)
 
     def close(self, chunks: int, columns: int) -> PartFile:
-        """Complete the file; it has its name once everything in it was read again. Raises DataError E-HDF5."""
+        """Complete the file, which has its name only once everything in it was read again. Raises DataError E-HDF5,
+        StorageError.
+        """
         if INDPTR in self._sets:
             group, rows = self._file[MATRIX], len(self._sets[INDPTR]) - 1
             group.attrs["encoding-type"], group.attrs["encoding-version"] = "csr_matrix", "0.1.0"
@@ -214,14 +220,14 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def described(path: Path, name: str, units: list[Unit], chunks: int) -> PartFile:
-    """What the manifest says of a file; its index is all that is not a unit."""
+    """Return what the manifest says of a file; its index is all that is not a unit."""
     nbytes = path.stat().st_size
     index = h5_file.gaps(units, nbytes)
     return PartFile(name, chunks, nbytes, index, index_crc(path, index))
 
 
 def index_crc(path: Path, index: list[tuple[int, int]]) -> int:
-    """crc32c of the bytes of a file that are not payload."""
+    """Return the crc32c of the bytes of a file that are not payload."""
     crc = 0
     for offset, nbytes in index:
         crc = crc32c(read_bytes(path, offset, nbytes), crc)

@@ -30,21 +30,23 @@ from streamsvm.store.write.cutter import Cutters
 
 PART_BYTES = 1 << 30
 INDEX_BYTES = 1 << 20
-"""More than what a part of ``PART_BYTES`` holds beside its units."""
+"""More bytes than a part of ``PART_BYTES`` holds beside its units."""
 HINT = "restore the file, or ingest again"
 
 
 def part_path(directory: Path, number: int) -> Path:
-    """The name of a part: from its number, never from a file."""
+    """Return the path of a part; it is made from the part's number and never taken from a file."""
     return directory / f"part-{number:05d}.h5"
 
 
 @dataclass(slots=True)
 class HDF5Medium:
-    """See ``writer.Medium``."""
+    """Puts the arrays of a store into HDF5 files; see ``store.write.backend.Medium``."""
 
     name: str = "hdf5"
+    """The name of the format."""
     part_bytes: int = field(default_factory=lambda: PART_BYTES)
+    """The size of a file after which the next chunk begins a new one."""
     _directory: Path = Path()
     _specs: dict[str, ArraySpec] = field(default_factory=dict)
     _files: list[PartFile] = field(default_factory=list)
@@ -65,21 +67,25 @@ class HDF5Medium:
     _repair: bool = False
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
+        """Note the arrays that are to come; see ``Medium.begin``."""
         durable.make_directory(directory)
         self._directory, self._specs = directory, specs
 
     def compress(self, packed: dict[str, str]) -> None:
+        """Raise UsageError when any codec is asked for: HDF5 stores are not compressed."""
         if packed:
             hint = "pass --compression none: HDF5 would need a plugin to read it"
             raise UsageError("HDF5 stores are not compressed", hint=hint)
 
     def turn(self, values: dict[str, NDArray[Any]]) -> bool:
+        """Close the file when the next chunk would not fit in it, and return whether it did; see ``Medium.turn``."""
         full = self._cutters is not None and self._cutters.room(values) > self.part_bytes - INDEX_BYTES
         if full:
             self._close_part(self._columns)
         return full
 
     def write(self, values: dict[str, NDArray[Any]]) -> None:
+        """Add what a chunk has of each array to the current file."""
         if self._writer is None or self._cutters is None:
             self._writer = self._next_part()
             self._cutters = Cutters(self._specs, self._writer.unit)
@@ -90,26 +96,30 @@ class HDF5Medium:
         self._rows += len(values["y"])
 
     def sync(self) -> bool:
-        """A part that is not complete is no point to go on from, but its pages leave the cache."""
+        """Let pages leave the cache and return False: a file that is not complete is no point to go on from."""
         if self._writer is not None:
             self._writer.sync()
         return self._writer is None
 
     def finish(self, columns: int) -> None:
+        """Close the last file."""
         if self._chunks:
             self._close_part(columns)
 
     def described(self) -> dict[str, Any]:
+        """Return the manifest's fields ``units`` and ``files``."""
         return {"units": {name: [] for name in self._specs}, "files": self._files}
 
     def progress(self) -> Any:
+        """Return the files that are complete, as plain JSON."""
         return {"files": msgspec.to_builtins(self._files)}
 
     def resume(self, saved: Any, rows: int) -> None:
+        """Go on after the files of ``saved``, which hold ``rows`` rows."""
         self._files, self._rows = msgspec.convert(saved["files"], list[PartFile]), rows
 
     def known(self, notes: list[Any], *, repair: bool) -> None:
-        """A part that is complete is compared by the checksums of its units; any other is written again as a whole."""
+        """Compare the files that are complete by the checksums of their units; any other is written again as a whole."""
         self._repair = repair
         if not repair:
             parts = [part for note in notes for part in note["parts"]]
@@ -120,6 +130,7 @@ class HDF5Medium:
             self._noted = len(parts)
 
     def note(self) -> Any:
+        """Return the files that were completed since the last note, with their checksums, as plain JSON."""
         fresh = zip(self._files[self._noted :], self._crcs[self._noted :], strict=True)
         self._noted = max(self._noted, len(self._files))
         return {"parts": [{"file": msgspec.to_builtins(file), "crcs": crcs} for file, crcs in fresh]}
@@ -131,6 +142,7 @@ class HDF5Medium:
         return PartWriter(part_path(self._directory, number), self._specs, self._rows, reuse=self._repair)
 
     def abort(self) -> None:
+        """Remove the file that is being written."""
         if self._writer is not None:
             self._writer.abort()
 
@@ -145,7 +157,7 @@ class HDF5Medium:
 
 
 def open_hdf5(root: Path, manifest: Manifest) -> DiskStore:
-    """A committed store of this format. Raises DataError E-CHUNKS, E-CRC, E-HDF5, SecurityError."""
+    """Open a committed HDF5 store. Raises DataError E-CHUNKS, E-CRC, E-HDF5, SecurityError."""
     m = manifest
     specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units)
     parts, first = [], 0

@@ -23,38 +23,46 @@ HINT = "restore the file, or ingest again"
 
 
 class Place(NamedTuple):
-    """Where a unit lies."""
+    """Where a unit of an array lies."""
 
     path: str
-    """As text: making a ``Path`` costs as much as opening the file."""
+    """The path as text, because making a ``Path`` costs as much as opening the file."""
     offset: int
+    """Where the unit begins in the file."""
     nbytes: int
+    """Its bytes in the file."""
     file_bytes: int
-    """What the file must have, to the byte."""
+    """The size the file must have, to the byte."""
     crc: int | None = None
     """The crc32c that follows the unit in the file; None where none does."""
 
 
 class UnitArray(NamedTuple):
-    """An array and where its units are."""
+    """An array, and where its units are."""
 
     spec: ArraySpec
+    """Its name, type and shape."""
     place: Callable[[int], Place]
+    """Returns where the unit of a number lies."""
     packed: bool = False
-    """Whether units are compressed: then they can only be read whole."""
+    """Whether units are compressed, so that they can only be read whole."""
 
 
 class Segment(NamedTuple):
-    """Part of one unit: byte ``offset`` and length; ``ends`` where it reaches the end of the unit."""
+    """Part of one unit."""
 
     unit: int
+    """The number of the unit."""
     offset: int
+    """The first byte within the unit."""
     nbytes: int
+    """The number of bytes."""
     ends: bool
+    """Whether the segment reaches the end of the unit."""
 
 
 def segments(spec: ArraySpec, start: int, stop: int) -> list[Segment]:
-    """The segments that hold items [start, stop)."""
+    """Yield the segments that hold items [start, stop), in order."""
     found = []
     while start < stop:
         index, within = divmod(start, spec.unit)
@@ -66,12 +74,12 @@ def segments(spec: ArraySpec, start: int, stop: int) -> list[Segment]:
 
 
 def padded_stop(spec: ArraySpec, stop: int) -> int:
-    """The end of the unit that item ``stop - 1`` lies in."""
+    """Return the end of the unit that item ``stop - 1`` lies in, counted in items."""
     return -(-stop // spec.unit) * spec.unit
 
 
 def read_range(array: UnitArray, start: int, stop: int, into: memoryview) -> None:
-    """Read items [start, stop) into ``into``; check file sizes and, where a unit ends, the crc stored after it.
+    """Read items [start, stop) into ``into``, checking file sizes and, where a unit ends, the crc stored after it.
 
     Raises DataError when a unit is missing, its file has another size or another crc; StorageError when a read fails.
     """
@@ -84,7 +92,7 @@ def read_range(array: UnitArray, start: int, stop: int, into: memoryview) -> Non
 
 
 def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> None:
-    """Read from byte ``offset`` of a unit on; ``tail``, if not empty, is its crc and is compared."""
+    """Read from byte ``offset`` of a unit on; ``tail``, if not empty, is read after it and compared as the unit's crc."""
     views = [into, tail] if tail else [into]
 
     def read(descriptor: int) -> None:
@@ -101,7 +109,7 @@ def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> 
 
 
 def read_bytes(path: Path | str, offset: int, nbytes: int) -> bytes:
-    """Some bytes of a file. Raises DataError E-CHUNKS, StorageError."""
+    """Return some bytes of a file. Raises DataError E-CHUNKS, StorageError."""
     into = bytearray(nbytes)
     _read_from(path, lambda descriptor: _read_fully(descriptor, [into], offset, path))
     return bytes(into)
@@ -138,7 +146,7 @@ def _read_rest(descriptor: int, views: list[Any], offset: int, got: int, path: P
 
 
 def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
-    """Give the kernel a hint about the pages of items [start, stop); a refused hint changes nothing."""
+    """Give the kernel a hint about the pages of items [start, stop); a hint that is refused changes nothing."""
     for segment in segments(array.spec, start, stop):
         place = array.place(segment.unit)
         try:

@@ -22,36 +22,47 @@ from streamsvm.store.read.extents import UnitArray, advise, padded_stop, read_ra
 from streamsvm.types import Chunk, Statistics
 
 DECODED = "decoded"
-"""The buffer an encoded chunk is turned into float32 in."""
+"""The name of the buffer in which an encoded chunk is turned into float32."""
 HINT = "restore the file, or ingest again"
 
 
 class Part(NamedTuple):
-    """Some chunks in arrays of their own: all of a Zarr store, a file of an HDF5 store."""
+    """Some chunks in arrays of their own: all of a Zarr store, or one file of an HDF5 store."""
 
     chunks: int
+    """The number of chunks."""
     arrays: dict[str, UnitArray]
+    """The arrays by name."""
 
 
 class Range(NamedTuple):
-    """Items of an array: [start, stop) are a chunk's, up to ``padded`` lies the padding of the part's last unit."""
+    """Items of an array that belong to a chunk."""
 
     array: UnitArray
+    """The array."""
     start: int
+    """The chunk's first item."""
     stop: int
+    """The end of the chunk's items."""
     padded: int
+    """The end of what is read: after the last chunk of a part, the padding of its last unit is read too."""
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the items, padding included."""
         return (self.padded - self.start) * self.array.spec.item_bytes
 
     @property
     def real_bytes(self) -> int:
+        """Bytes of the items without padding."""
         return (self.stop - self.start) * self.array.spec.item_bytes
 
 
 class DiskStore:
-    """See ``types.Store``; raises DataError and StorageError naming the chunk."""
+    """A committed store of ours on a local disk; see ``types.StoredFiles``.
+
+    It raises DataError and StorageError that name the chunk.
+    """
 
     def __init__(
         self, root: Path, manifest: Manifest, parts: list[Part], beside: Mapping[str, bytes] | None = None
@@ -83,11 +94,11 @@ class DiskStore:
 
     @property
     def selection(self) -> None:
-        """All chunks, as they are."""
+        """None: all chunks, as they are."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of what wrote it."""
+        """The versions of the programs that wrote it."""
         return self.manifest.versions
 
     @property
@@ -100,7 +111,7 @@ class DiskStore:
         return statistics.read(self.root, self.manifest.statistics)
 
     def faults(self) -> Iterator[DataError]:
-        """All that is wrong beside the chunks."""
+        """Yield all that is wrong beside the chunks, without raising it."""
         for name, content in self._beside.items():
             path = self.root / name
             if path.is_symlink() or not path.is_file() or path.read_bytes() != content:

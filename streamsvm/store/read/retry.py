@@ -16,18 +16,21 @@ from typing import Any
 PAUSES = [0.1, 1.0, 5.0]
 """Seconds before the second, third and last try."""
 TRIES = len(PAUSES) + 1
+"""How often a read is tried in all."""
 PASSING = (errno.EIO, errno.ESTALE)
-"""What is tried again."""
+"""The errors after which a read is tried again."""
 _seen = 0
 
 
 def preadv(descriptor: int, views: list[Any], offset: int) -> int:
-    """``os.preadv``; raises OSError when it fails four times."""
+    """Call ``os.preadv``, up to four times. Raises OSError when the last try fails too."""
     return _tried(errno.EIO, lambda: os.preadv(descriptor, views, offset))
 
 
 def opened(path: Path | str, read: Callable[[int], None]) -> None:
-    """Call ``read`` with a descriptor of the file. Raises OSError when it was stale four times."""
+    """Call ``read`` with a descriptor of the file, again where the file was stale. Raises OSError when it was stale
+    four times.
+    """
 
     def once() -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -53,7 +56,7 @@ def _tried(passing: int, once: Callable[[], int]) -> int:
 
 
 def of_disk(error: Exception) -> bool:
-    """Whether the disk is to blame for what a library raised; HDF5 tells what the system said in words."""
+    """Return whether the disk is to blame for what a library raised; HDF5 tells in words what the system said."""
     message = str(error)
     return getattr(error, "errno", None) in PASSING or any(f"'{os.strerror(number)}'" in message for number in PASSING)
 
@@ -64,5 +67,5 @@ def _count() -> None:
 
 
 def retries() -> int:
-    """How many reads of this process had to be made again."""
+    """Return how many reads of this process had to be made again."""
     return _seen

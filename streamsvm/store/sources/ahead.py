@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 POLL_SECONDS = 0.2
-"""How soon the thread notices that nobody wants its items any more."""
+"""How soon the thread notices that nobody wants its items any more, in seconds."""
 
 
 class _End:
@@ -20,9 +20,9 @@ class _End:
 
 
 def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
-    """Yield ``items``, at most ``depth`` of them made in advance. What they raise is raised here.
+    """Yield ``items``, at most ``depth`` of them made in advance by a thread.
 
-    The thread ends when the items do, or when this iterator is closed.
+    What they raise is raised here. The thread ends when the items do, or when this iterator is closed.
     """
     made: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = threading.Event()

@@ -15,21 +15,29 @@ from streamsvm.errors import DataError, MissingError, StorageError, quote
 PIECE = 1 << 18
 """Bytes read from disk at a time, and the most one step of decompression makes of them."""
 ZSTD_PIECE = 512
-"""zstd cannot be told how much to make: a bomb turns 4 bytes into 128 KiB, so this bounds a step at 16 MiB."""
+"""Bytes given to zstd at a time. It cannot be told how much to make, and a bomb turns 4 bytes into 128 KiB, so that
+this bounds a step at 16 MiB."""
 XZ_MEMORY = 192 << 20
-"""The largest dictionary (xz -9 needs 65 MiB)."""
+"""The most memory xz may ask for, in bytes: its largest dictionary needs 65 MiB (xz -9)."""
 CORRUPT = "get the file again: its compressed data is damaged"
 CUT = "the file was cut short: get it again, and compare its size with the original's"
 
 
 class Decompressor(Protocol):
-    """The interface of bz2 and lzma, which the others are brought to."""
+    """Turns compressed bytes into content, step by step: the interface of bz2 and lzma, to which the others are
+    brought.
+    """
 
     eof: bool
+    """Whether the end of the compressed data was met."""
     needs_input: bool
+    """Whether nothing more can be made without more data."""
     unused_data: bytes
+    """What came after the end of the compressed data."""
 
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Return at most ``max_length`` bytes of content; what does not fit is returned by the next call."""
+        ...
 
 
 class _Gzip:
@@ -97,12 +105,12 @@ FORMATS: dict[str, tuple[bytes, Any]] = {
 
 
 def compression_of(head: bytes) -> str:
-    """The name of the compression a file with these first bytes has; empty for none."""
+    """Return the name of the compression of a file with these first bytes; empty for none."""
     return next((name for name, (magic, _) in FORMATS.items() if head.startswith(magic)), "")
 
 
 class Input:
-    """The content of one file as a stream of bytes, and ``sha256`` of the file once it was read to its end.
+    """The content of one file as a stream of bytes, and the sha256 of the file once it was read to its end.
 
     Raises MissingError, StorageError, and DataError E-TRUNCATED or E-CRC when compressed data end early or are damaged.
     """
@@ -134,16 +142,16 @@ class Input:
 
     @property
     def sha256(self) -> str:
-        """Of the bytes read from disk so far."""
+        """The sha256 of the bytes read from disk so far, as hex digits."""
         return self._hash.hexdigest()
 
     @property
     def disk_position(self) -> int:
-        """Bytes taken from disk."""
+        """Bytes read from disk so far."""
         return self._raw.tell()
 
     def read(self, size: int = -1) -> bytes:
-        """The next ``size`` bytes of content, fewer only at the end."""
+        """Return the next ``size`` bytes of content, fewer only at the end."""
         made: list[bytes] = []
         wanted = size if size >= 0 else 1 << 62
         while wanted > 0 and (piece := self._step(min(wanted, PIECE))):
@@ -165,9 +173,11 @@ class Input:
             self.mixed_line_ends |= b"\r\n" in content
 
     def readable(self) -> bool:
+        """Return True: it is a stream for reading."""
         return True
 
     def close(self) -> None:
+        """Close the file."""
         self.closed = True
         self._raw.close()
 
@@ -257,7 +267,7 @@ def _open(path: Path) -> Any:
 
 
 def digest_of(path: Path) -> str:
-    """The sha256 of a file that is not read forward. Raises MissingError, StorageError."""
+    """Return the sha256 of a file that is not read forward. Raises MissingError, StorageError."""
     with _open(path) as raw:
         try:
             return hashlib.file_digest(raw, "sha256").hexdigest()

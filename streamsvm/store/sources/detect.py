@@ -1,4 +1,4 @@
-"""Which format files have, from their first bytes; names decide only between kinds of text."""
+"""Which format files have, by their first bytes; names decide only between kinds of text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRIES = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
 
 
 def detect(paths: tuple[Path, ...]) -> str:
-    """The format all files share. Raises DataError E-FORMAT when they differ or it is none we read."""
+    """Return the format all files share. Raises DataError E-FORMAT when they differ or it is none that is read."""
     found = {path: _format_of(path) for path in paths}
     first = found[paths[0]]
     for path, name in found.items():
@@ -29,7 +29,7 @@ def detect(paths: tuple[Path, ...]) -> str:
 
 
 def binary_format(path: Path) -> str | None:
-    """The format of what is no text, None for text and for what nobody knows."""
+    """Return the format of what is not text; None for text and for what nobody knows."""
     return "zarr" if path.is_dir() else _format_by(_head(path))
 
 

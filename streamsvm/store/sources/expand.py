@@ -13,7 +13,7 @@ PATTERN = frozenset("*?[")
 
 
 def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """Files, and directories that are Zarr arrays. Raises MissingError, UsageError."""
+    """Return the files that are meant, and directories that are Zarr arrays. Raises MissingError, UsageError."""
     found: list[Path] = []
     for path in map(Path, paths):
         if path.exists():

@@ -8,7 +8,7 @@ from streamsvm.errors import DataError
 from streamsvm.store.sources.decompression import Input
 
 BLOCK = 1 << 20
-"""Bytes read at a time: a batch of rows is a few times that, and stays in the processor's cache while it is parsed."""
+"""Bytes read at a time. A batch of rows is a few times that, and stays in the processor's cache while it is parsed."""
 LINE_LIMIT = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -18,7 +18,7 @@ NO_NEWLINE = "compare the file's size with the original's; if it is complete, pa
 
 
 def check_encoding(name: str, head: bytes) -> bytes:
-    """The first bytes without a UTF-8 byte order mark. Raises DataError E-ENCODING for UTF-16."""
+    """Return the first bytes without a UTF-8 byte order mark. Raises DataError E-ENCODING for UTF-16."""
     if head.startswith(UTF16_MARKS):
         raise DataError(f"{name} is UTF-16 text", code="E-ENCODING", hint="convert it: iconv -f UTF-16 -t UTF-8")
     return head.removeprefix(BYTE_ORDER_MARK)
@@ -32,7 +32,7 @@ def check_line_length(name: str, length: int) -> None:
 
 
 def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bool = False) -> Iterator[bytes]:
-    """Blocks of whole lines of about ``block`` bytes; each ends with a line feed. Raises DataError."""
+    """Yield blocks of whole lines of about ``block`` bytes; each ends with a line feed. Raises DataError."""
     pieces: list[bytes] = []
     length = 0
     while piece := stream.read(block):
@@ -59,7 +59,7 @@ def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
 
 
 def note_form(stream: Input, notices: dict[str, int]) -> None:
-    """Note what was odd about a file that was read to its end."""
+    """Count in ``notices`` what was odd about a file that was read to its end."""
     if stream.mixed_line_ends:
         notices[MIXED] = notices.get(MIXED, 0) + 1
     if stream.members > 1:

@@ -24,16 +24,19 @@ FILLED = "missing values filled"
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What stands for a missing value in each column (d,), and the columns that are given an indicator."""
+    """What stands for a missing value in each column, and which columns are given an indicator."""
 
     values: Float32
+    """The value in place of a missing one, (d,)."""
     indicators: NDArray[np.int64]
+    """The numbers of the columns that are given an indicator."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return both as plain JSON."""
         return {"values": self.values.tolist(), "indicators": self.indicators.tolist()}
 
     def apply(self, X: Rows) -> Rows:
-        """The rows without NaN, with the indicator columns after the others."""
+        """Return the rows without NaN, with the indicator columns after the others."""
         return self._dense(X) if isinstance(X, Dense) else self._sparse(X)
 
     def _dense(self, X: Dense) -> Dense:
@@ -60,7 +63,7 @@ class Filling:
 
 
 class Filled:
-    """Wraps a source; see ``Source``."""
+    """A source whose missing values are filled; see ``Source``."""
 
     def __init__(self, source: Source, filling: Filling) -> None:
         self._source, self._filling = source, filling
@@ -86,7 +89,9 @@ class Filled:
 
 
 def filled(source: Source, paths: tuple[Path, ...], options: SourceOptions) -> Source:
-    """The source with missing values replaced as asked. Raises DataError E-MISSING for a column without any value."""
+    """Return the source with missing values replaced as asked. Raises DataError E-MISSING for a column without any
+    value.
+    """
     recorded = (options.encoding or {}).get("missing")
     if recorded is not None:
         filling = Filling(np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64))

@@ -14,14 +14,15 @@ from streamsvm.types import Batch
 MISSING = ("error", "mean", "zero", "indicator")
 DUPLICATES = ("error", "sum", "first", "last")
 MOST_HASH_BITS = 26
+"""The largest exponent of the number of columns that text can be hashed into."""
 COLUMN_BYTES = 6 << 10
-"""Of memory for each column of a table: its name, its types, its builder and its values (measured with CSV: 5.8 KiB)."""
+"""Bytes of memory for each column of a table: its name, types, builder and values (measured with CSV: 5.8 KiB)."""
 UNSTATED = {"encoding", "memory_limit", "rejects"}
-"""Fields nobody states."""
+"""The fields of ``SourceOptions`` that no user states."""
 
 
 def bad_share(text: str) -> float:
-    """'1%' or '0.01' as a share. Raises UsageError."""
+    """Return '1%' or '0.01' as a share. Raises UsageError."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -48,7 +49,7 @@ def check_width(name: str, columns: int, memory_limit: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the user says about the files. An option a format has no use for is ignored by it."""
+    """What the user says about the files. A format ignores the options it has no use for."""
 
     format: str = "auto"
     """A name of ``SOURCES``, or 'auto': told from the first bytes."""
@@ -126,47 +127,50 @@ class SourceOptions:
 
 @dataclass(slots=True)
 class SourceFile:
-    """Facts about one file; complete when its last batch was taken."""
+    """Facts about one file; they are complete when its last batch was taken."""
 
     name: str
+    """Its path, as given."""
     size: int = 0
-    """Bytes on disk."""
+    """Its bytes on disk."""
     sha256: str = ""
-    """Of the bytes on disk."""
+    """The sha256 of its bytes on disk, as hex digits."""
     rows: int = 0
+    """Rows read so far."""
     read: int = 0
-    """Bytes of it read so far."""
+    """Bytes read so far."""
     compression: str = ""
-    """'gzip', 'bzip2', 'xz', 'zstd' or nothing."""
+    """'gzip', 'bzip2', 'xz', 'zstd', or empty."""
 
 
 class Source(Protocol):
     """One or several files of one format that are read forward, in bounded memory, into batches of rows."""
 
     columns: int | None
-    """Features; None until the last batch where only the data say it (svmlight)."""
+    """The number of features; None until the last batch where only the data say it (svmlight)."""
     names: tuple[str, ...] | None
-    """Of the features, where the format has names."""
+    """The names of the features, where the format has names."""
     sparse: bool
     """Whether batches are CSR."""
     sources: list[SourceFile]
+    """The files that were opened so far."""
     notices: dict[str, int]
     """What was met and passed over, with counts: blank lines, empty rows, unknown categories."""
 
     def batches(self) -> Iterator[Batch]:
-        """All rows in order. ``Batch.labels`` is an empty array when the files hold no labels.
+        """Yield all rows in order; ``Batch.labels`` is an empty array when the files hold no labels.
 
         Raises DataError with file and line or row, StorageError.
         """
         ...
 
     def encoding(self) -> dict[str, Any]:
-        """What another set of files must be read by to give the same columns: plain JSON values."""
+        """Return what another set of files must be read by to give the same columns, as plain JSON."""
         ...
 
 
 def options_from(encoding: Mapping[str, Any], **changes: Any) -> SourceOptions:
-    """Options that read files as those were that ``encoding`` was recorded of, with or without labels."""
+    """Return options that read files like those that ``encoding`` was recorded of, with or without labels."""
     known = {f.name for f in fields(SourceOptions)} - UNSTATED
     known_options = {
         k: tuple(v) if isinstance(v, list) else v for k, v in encoding.get("options", {}).items() if k in known

@@ -7,23 +7,24 @@ from dataclasses import dataclass, field
 from streamsvm.errors import DataError
 
 LISTED_REJECTS = 100_000
-"""Of the lines that are listed; more are only counted."""
+"""How many bad lines are listed; more are only counted."""
 LINES_BEFORE_JUDGING = 1000
-"""Lines after which the share is judged while reading."""
+"""Lines after which the share of bad ones is judged while reading; before, one bad line would be too large a share."""
 
 
 @dataclass(slots=True)
 class Rejects:
-    """Shared by the files of a source."""
+    """The bad lines of a source; its files share it."""
 
     lines: list[tuple[str, int, str, str]] = field(default_factory=list)
-    """File, line number, code, reason."""
+    """The file, line number, code and reason of each bad line."""
     count: int = 0
+    """The number of bad lines."""
     read: int = 0
     """Lines looked at, good ones included."""
 
     def add(self, name: str, number: int, error: DataError) -> None:
-        """Note a line."""
+        """Note a bad line."""
         self.count += 1
         if len(self.lines) < LISTED_REJECTS:
             reason = error.message.partition(f"line {number}")[2].lstrip(":, ") or error.message
@@ -39,6 +40,6 @@ class Rejects:
             )
 
     def clear(self) -> None:
-        """Begin again: the files are read another time."""
+        """Begin again, because the files are read another time."""
         self.lines.clear()
         self.count = self.read = 0

@@ -17,7 +17,9 @@ from streamsvm.types import Chunk, Statistics, Store
 
 
 class Resident:
-    """Wraps a store; ``prepare`` is applied once to the rows of each chunk as they are read."""
+    """A store that is read once into memory, where it is one chunk; ``prepare`` is applied once to the rows of each
+    chunk.
+    """
 
     def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
         self._store, self._prepare = store, prepare
@@ -29,12 +31,12 @@ class Resident:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What is known of the store that is wrapped."""
+        """What is recorded of the store that is wrapped."""
         return self._store.facts
 
     @property
     def selection(self) -> tuple[int, ...] | None:
-        """See ``types.Store``: where the rows come from; here they are one chunk."""
+        """Where the rows come from, although here they are one chunk; see ``types.Store.selection``."""
         return self._store.selection
 
     def statistics(self) -> Statistics:
@@ -56,7 +58,7 @@ class Resident:
         return self._kept
 
     def expect(self, chunk: int) -> None:
-        """Nothing to fetch ahead: all is read at once."""
+        """Do nothing: all rows are read at once."""
 
     def forget(self, chunk: int) -> None:
         """Hint that ``chunk`` is not needed soon; see ``types.Store.forget``."""

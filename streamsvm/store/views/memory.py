@@ -17,25 +17,34 @@ from streamsvm.types import Chunk, Layout, Statistics
 
 
 class NoBuffer:
-    """A store in memory hands out its own arrays' copies; it needs no buffer of the reader's."""
+    """Stands for buffers that are not needed: a store in memory hands out copies of its own arrays."""
 
     nbytes = 0
+    """No bytes."""
 
 
 @dataclass(slots=True)
 class MemoryStore:
-    """Chunks as arrays; ``append`` and ``commit`` like a writer's. What is read is a copy: a visit may change it."""
+    """Chunks as arrays in memory; ``append`` and ``commit`` are like a writer's.
+
+    What is read is a copy, because a visit may change it.
+    """
 
     chunk_bytes: int = 4 << 20
+    """The size of a chunk."""
     name: str = "memory"
+    """What messages call the store."""
     layout: Layout = field(default_factory=lambda: Layout(0, (), None, (), ()))
+    """Columns, chunks and classes, once committed."""
     digest: str = ""
+    """The sha256 of the content, once committed: that of the same chunks on disk."""
     facts: dict[str, Any] = field(default_factory=dict)
+    """What is recorded of where the data came from."""
     _chunks: list[Piece] = field(default_factory=list)
     _chunker: Chunker | None = None
 
     def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes."""
+        """Add rows with their class codes (n,) and, where there are any, weights (n,)."""
         if self._chunker is None:
             sparse = isinstance(X, CSR)
             size = self.chunk_bytes // 8 if isinstance(X, CSR) else self.chunk_bytes // (4 * X.values.shape[1])
@@ -43,7 +52,7 @@ class MemoryStore:
         self._chunks += self._chunker.push(Piece(X, codes, weight))
 
     def commit(self, classes: tuple[str, ...], columns: int) -> MemoryStore:
-        """Make the store readable."""
+        """Make the store readable and return it. Raises DataError E-EMPTY when nothing was appended."""
         if self._chunker is None:
             raise DataError("there are no rows to store", code="E-EMPTY")
         self._chunks += self._chunker.rest()
@@ -58,7 +67,7 @@ class MemoryStore:
 
     @property
     def selection(self) -> None:
-        """All chunks, as they are."""
+        """None: all chunks, as they are."""
 
     def statistics(self) -> Statistics:
         """Return the column statistics over all rows; see ``types.Store.statistics``."""
@@ -72,7 +81,7 @@ class MemoryStore:
         return NoBuffer()
 
     def fetch(self, chunk: int, into: NoBuffer) -> None:
-        """Nothing to move."""
+        """Do nothing: the rows are in memory."""
 
     def check(self, chunk: int, into: NoBuffer) -> Chunk:
         """Verify what was fetched and return it as rows; see ``types.Store.check``."""
@@ -82,10 +91,10 @@ class MemoryStore:
         return Chunk(copy, piece.codes.copy(), None if piece.weight is None else piece.weight.copy())
 
     def expect(self, chunk: int) -> None:
-        """Nothing to fetch."""
+        """Do nothing: there is nothing to read."""
 
     def forget(self, chunk: int) -> None:
-        """Nothing to drop."""
+        """Do nothing: there are no pages to drop."""
 
     def _hash(self) -> str:
         """As of the same chunks on disk."""

@@ -10,7 +10,7 @@ from streamsvm.types import Chunk, Statistics, Store
 
 
 class Section:
-    """Wraps a store; its chunk k is chunk ``chunks[k]`` of the other one.
+    """Some chunks of a store as a store of their own: its chunk k is chunk ``chunks[k]`` of the other one.
 
     ``counts``: rows of each class in these chunks, where that matters.
     """
@@ -24,13 +24,13 @@ class Section:
 
     @property
     def selection(self) -> tuple[int, ...]:
-        """See ``types.Store``: of a section of a section, too, the numbers in the store both are named after."""
+        """The numbers of the chunks in the store that both are named after, also of a section of a section."""
         inner = self._store.selection
         return self._chunks if inner is None else tuple(inner[chunk] for chunk in self._chunks)
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What is known of the whole store."""
+        """What is recorded of the whole store."""
         return self._store.facts
 
     def statistics(self) -> Statistics:

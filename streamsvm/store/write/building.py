@@ -21,14 +21,14 @@ from streamsvm.store.write.journal import Journal, made_with
 from streamsvm.store.write.writer import StoreWriter
 
 SPACE_FACTOR = 1.05
-"""Of the estimated size, this much must be free."""
+"""How many times the estimated size must be free on the disk."""
 Opener = Callable[[Path, bool, int], StoreWriter]
-"""A writer for (path, whether sparse, bytes a chunk)."""
+"""Returns a writer for (path, whether rows are sparse, bytes of a chunk)."""
 
 
 @contextmanager
 def all_locked(targets: Sequence[Path]) -> Iterator[None]:
-    """Be the only writer of several stores. Raises ExistsError E-LOCKED."""
+    """Be the only writer of several stores while the context lasts. Raises ExistsError E-LOCKED."""
     with ExitStack() as stack:
         for target in targets:
             stack.enter_context(locked(target))
@@ -36,7 +36,7 @@ def all_locked(targets: Sequence[Path]) -> Iterator[None]:
 
 
 def journaled(targets: Sequence[Path], settings: dict[str, Any], *, overwrite: bool, **options: Any) -> Opener:
-    """Writers that go on where a run with the same settings was stopped.
+    """Return an opener of writers that go on where a run with the same settings was stopped.
 
     Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for what another run began.
     """
@@ -90,7 +90,9 @@ def _differences(target: Path, then: dict[str, Any], now: dict[str, Any]) -> Con
 
 
 def repairing(sources: Sequence[Path]) -> Opener:
-    """Writers that write again only what is damaged. Raises DataError E-SOURCE when a source is another file now."""
+    """Return an opener of writers that write again only what is damaged. Raises DataError E-SOURCE when a source is
+    another file now.
+    """
     return lambda path, sparse, _: _repairer(path, sources, sparse)
 
 

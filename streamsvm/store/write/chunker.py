@@ -15,26 +15,34 @@ class Piece(NamedTuple):
     """Some rows with their class codes and, where there are any, weights."""
 
     X: Rows
+    """The rows."""
     codes: Int32
+    """Their class codes (n,)."""
     weight: Float32 | None
+    """Their weights (n,); None where every row counts once."""
 
     def cut(self, start: int, stop: int) -> Piece:
+        """Return rows [start, stop) as a piece; the numbers are not copied."""
         weight = None if self.weight is None else self.weight[start:stop]
         return Piece(row_slice(self.X, start, stop), self.codes[start:stop], weight)
 
 
 @dataclass(slots=True)
 class Chunker:
-    """Collects pieces; a chunk is full at ``rows`` rows or, for CSR, when the next row would exceed ``nonzeros``."""
+    """Collects pieces into chunks; a chunk is full at ``rows`` rows or, for CSR, when the next row would exceed
+    ``nonzeros``.
+    """
 
     rows: int
+    """The largest number of rows in a chunk."""
     nonzeros: int | None = None
+    """The largest number of stored entries in a chunk; None for dense rows."""
     _pending: list[Piece] = field(default_factory=list)
     _rows: int = 0
     _nonzeros: int = 0
 
     def push(self, piece: Piece) -> Iterator[Piece]:
-        """Add rows; yields the chunks they complete."""
+        """Add rows and yield the chunks they complete."""
         while row_count(piece.X):
             taken = self._room(piece.X)
             if taken:
@@ -44,7 +52,7 @@ class Chunker:
                 yield self._join()
 
     def rest(self) -> Iterator[Piece]:
-        """The last chunk, if any rows are left."""
+        """Yield the last chunk, if any rows are left."""
         if self._rows:
             yield self._join()
 

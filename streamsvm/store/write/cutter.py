@@ -1,4 +1,4 @@
-"""Cuts the values of chunk after chunk into the units of each array."""
+"""Cuts the values of one chunk after another into the units of each array."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ Emit = Callable[[ArraySpec, int, NDArray[Any], int], None]
 
 @dataclass(slots=True)
 class UnitCutter:
-    """One array."""
+    """Cuts the values of one array into units."""
 
     spec: ArraySpec
+    """The array."""
     emit: Emit
+    """Takes the units."""
     items: int = 0
+    """Items added so far."""
     _written: int = 0
     _pending: NDArray[Any] | None = None
     _filled: int = 0
@@ -39,7 +42,7 @@ class UnitCutter:
             values = values[taken:]
 
     def finish(self) -> None:
-        """Pad the unit that is not full with zeros."""
+        """Emit the unit that is not full, padded with zeros."""
         if self._filled:
             pending = self._buffer()
             pending[self._filled :] = 0
@@ -74,12 +77,16 @@ class UnitCutter:
 
 @dataclass(slots=True)
 class Cutters:
-    """All arrays of a store, or of one part of it."""
+    """Cuts the values of all arrays of a store, or of one part of it."""
 
     specs: dict[str, ArraySpec]
+    """The arrays by name."""
     emit: Emit
+    """Takes the units."""
     of: dict[str, UnitCutter] = field(default_factory=dict)
+    """The cutter of each array."""
     entries: int = 0
+    """Stored entries added so far (CSR)."""
 
     def __post_init__(self) -> None:
         self.of = {name: UnitCutter(spec, self.emit) for name, spec in self.specs.items()}
@@ -94,11 +101,12 @@ class Cutters:
             self.entries += int(values[INDPTR][-1])
 
     def finish(self) -> None:
+        """Emit the units that are not full."""
         for cutter in self.of.values():
             cutter.finish()
 
     def room(self, values: dict[str, NDArray[Any]]) -> int:
-        """Bytes of all units once ``values`` are added."""
+        """Return the bytes of all units once ``values`` are added."""
         total = 0
         for name, cutter in self.of.items():
             units = -(-(cutter.items + len(values[name])) // cutter.spec.unit)

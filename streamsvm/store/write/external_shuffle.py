@@ -22,13 +22,13 @@ from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count, row_stac
 from streamsvm.store.write.chunker import Piece
 
 RUN_BYTES = 16 << 20
-"""Of rows collected for a run, and of a bucket."""
+"""Bytes of rows that are collected for a run, and about those of a bucket."""
 HASH_RANGES = 1024
-"""Ranges of hashes a run is indexed by; a bucket is some of them."""
+"""How many ranges of hashes a run is indexed by; a bucket is some of them."""
 SHIFT = np.uint64(54)
-"""From a hash to its slot: 64 - log2(HASH_RANGES)."""
+"""How far a hash is shifted to give its range: 64 - log2(HASH_RANGES)."""
 SALT = 1 << 32
-"""Apart from the draw of the rows that are held out."""
+"""What sets these hashes apart from those that choose the rows that are held out."""
 ENTRY = ("data", "indices")
 
 
@@ -41,13 +41,17 @@ class _Run(NamedTuple):
 
 
 def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
-    """splitmix64 of seed and row number, a bijection for one seed: no two rows of a store share a hash."""
+    """Return splitmix64 of seed and row number, uint64 (rows,). For one seed it is a bijection: no two rows of a store
+    share a hash.
+    """
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
     return mixed((state + np.uint64(1)) * STEP)
 
 
 class Spool:
-    """``append`` all rows, then ``drain`` them. The scratch file has no name: it is gone with the process."""
+    """Holds rows in a scratch file: ``append`` all of them, then ``drain``. The file has no name and is gone with the
+    process.
+    """
 
     def __init__(self, path: Path, seed: int) -> None:
         self._path, self._seed = path, seed
@@ -66,7 +70,7 @@ class Spool:
             self._write_run()
 
     def drain(self) -> Iterator[Piece]:
-        """All rows, in the order of their hashes. Raises StorageError."""
+        """Yield all rows in the order of their hashes. Raises StorageError."""
         if self._pending:
             self._write_run()
         buckets = max(1, min(HASH_RANGES, -(-self._size // RUN_BYTES)))
@@ -77,6 +81,7 @@ class Spool:
                 yield _piece(_sorted({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
 
     def close(self) -> None:
+        """Remove the scratch file."""
         os.close(self._descriptor)
 
     def _write_run(self) -> None:

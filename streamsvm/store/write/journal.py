@@ -19,12 +19,13 @@ FILE = "ingest.journal"
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """``made_with``: all that decides the bytes of the store, as plain JSON."""
+    """The journal of one build; ``made_with`` is all that decides the bytes of the store."""
 
     made_with: dict[str, Any]
+    """What the store is made from, as plain JSON."""
 
     def begin(self, directory: Path) -> list[Any] | None:
-        """The notes of an earlier build of the same store; None where there is none, and after ``start``."""
+        """Return the notes of an earlier build of the same store; None where there is none, and after ``start``."""
         found = _lines(directory / FILE)
         if not found or found[0] != self.made_with:
             return None
@@ -33,15 +34,15 @@ class Journal:
         return found[1:]
 
     def start(self, directory: Path) -> None:
-        """Begin a new journal."""
+        """Begin a new journal. Raises StorageError."""
         self._write(directory, [self.made_with])
 
     def note(self, directory: Path, what: Any) -> None:
-        """Add what has become durable."""
+        """Add what has become durable. Raises StorageError."""
         durable.append_line(directory / FILE, json.dumps(what))
 
     def end(self, directory: Path) -> None:
-        """The store is committed."""
+        """Remove the journal: the store is committed."""
         (directory / FILE).unlink(missing_ok=True)
 
     def _write(self, directory: Path, lines: list[Any]) -> None:
@@ -49,7 +50,7 @@ class Journal:
 
 
 def made_with(directory: Path) -> dict[str, Any] | None:
-    """What an unfinished store in a directory is being made from; None where there is no journal of one."""
+    """Return what an unfinished store in a directory is being made from; None where there is no journal of one."""
     found = _lines(directory / FILE)
     return found[0] if found and isinstance(found[0], dict) else None
 

@@ -34,22 +34,29 @@ SYNC_EVERY = 16
 
 @dataclass(slots=True)
 class StoreWriter:
-    """Nothing can be opened before ``commit``."""
+    """Writes one store; nothing of it can be opened before ``commit``."""
 
     root: Path
+    """The path of the store."""
     sparse: bool
+    """Whether rows are CSR."""
     chunk_bytes: int
+    """The size of a chunk before compression."""
     medium: Medium
+    """Where the arrays are put."""
     replaces: bool = False
+    """Whether there is a committed store at ``root``, which stays until ``commit``."""
     encoding: Encoding | None = None
+    """How the numbers of a dense store are written; None for float32."""
     compression: str = "none"
-    """'lz4', 'none', or 'auto': by a trial on the rows that come first."""
+    """'lz4', 'none', or 'auto', which decides by a trial on the rows that come first."""
     uuid: str = ""
-    """Empty: from the digest of the content, so that a build that was interrupted is the same to the last byte."""
+    """The name of this very store; empty makes one from the digest of the content, so that a build that was interrupted
+    is the same to the last byte."""
     journal: Journal | None = None
-    """Of a build that can be gone on with when it was stopped."""
+    """The journal of a build that can be gone on with when it was stopped; None for any other."""
     repairs: Manifest | None = None
-    """Of a committed store whose units are written again where they are not what this says."""
+    """The manifest of a committed store whose units are written again where they are not what it says."""
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
@@ -64,7 +71,7 @@ class StoreWriter:
         return self.root.with_name(f".{self.root.name}.building") if self.replaces else self.root
 
     def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes. Raises StorageError."""
+        """Add rows with their class codes (n,) and, where there are any, weights (n,). Raises StorageError."""
         if self._chunker is None:
             self._begin(X, weight is not None)
         assert self._chunker is not None
@@ -91,16 +98,16 @@ class StoreWriter:
         return manifest
 
     def progress(self) -> dict[str, Any] | None:
-        """What ``resume`` needs, as plain JSON; only of dense stores, between two chunks.
+        """Return what ``resume`` needs, as plain JSON; only of dense stores, between two chunks.
 
-        It tells of what is durable: all so far, or up to the last file that is complete; None before the first.
+        It covers what is durable: all so far, or up to the last file that is complete; None before the first.
         """
         if self.medium.sync():
             self._saved = self._snapshot()
         return self._saved
 
     def resume(self, saved: dict[str, Any], X: Dense, *, weighted: bool) -> None:
-        """Go on after the chunks of ``saved``, in the directory they lie in; ``X``: any rows of the right width."""
+        """Go on after the chunks of ``saved``, in the directory they lie in; ``X`` is any rows of the right width."""
         self.open(X, weighted=weighted)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
         self._moments.rows = saved["rows"]
@@ -117,7 +124,7 @@ class StoreWriter:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def suspend(self) -> int:
-        """Keep what was built for the same build later; returns how many chunks are safe."""
+        """Leave what was built for the same build later; return how many chunks are safe."""
         if self._chunker is None:
             return 0
         if self.journal is None:

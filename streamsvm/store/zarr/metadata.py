@@ -18,7 +18,7 @@ FILE = "zarr.json"
 def nodes(
     specs: Mapping[str, ArraySpec], items: Mapping[str, int], columns: int, version: int, packed: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """The files of a store of ``items`` items (rows) in each array, by their path in it."""
+    """Return the files of a store of ``items`` items (rows) in each array, by their path in it."""
     found = {FILE: _group({"streamsvm": {"format": version}})}
     if INDPTR in specs:
         shape = [items[INDPTR] - 1, columns]

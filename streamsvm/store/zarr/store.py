@@ -31,17 +31,18 @@ from streamsvm.store.zarr import metadata
 
 
 def naming(directory: Path, spec: ArraySpec) -> tuple[str, str]:
-    """What stands before and after the number of a unit in the name of its file."""
+    """Return what stands before and after the number of a unit in the name of its file."""
     return f"{directory / spec.name}/c.", ".0" if spec.width else ""
 
 
 @dataclass(slots=True)
 class ZarrMedium:
-    """See ``writer.Medium``."""
+    """Puts the arrays of a store into a Zarr v3 directory, one file a unit; see ``store.write.backend.Medium``."""
 
     packed: dict[str, str] = field(default_factory=dict)
     """The codec of each array that is to be compressed."""
     name: str = "zarr"
+    """The name of the format."""
     _directory: Path = Path()
     _cutters: Cutters | None = None
     _crcs: dict[str, list[int]] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class ZarrMedium:
     _repair: bool = False
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
+        """Make the directories of the arrays; see ``Medium.begin``."""
         self._directory = directory
         specs = compression.finer(specs, self.packed)
         for name in specs:
@@ -63,20 +65,25 @@ class ZarrMedium:
         self._cutters = Cutters(specs, self._write_unit)
 
     def compress(self, packed: dict[str, str]) -> None:
+        """Use these codecs, by array."""
         self.packed = packed
 
     def turn(self, values: dict[str, NDArray[Any]]) -> bool:
+        """Return False: there are no files that could be full."""
         return False
 
     def write(self, values: dict[str, NDArray[Any]]) -> None:
+        """Add what a chunk has of each array. Raises StorageError."""
         self._arrays.append(values)
 
     def sync(self) -> bool:
+        """Make the units written so far durable, and return True."""
         durable.sync(self._unsynced)
         self._unsynced.clear()
         return True
 
     def finish(self, columns: int) -> None:
+        """Complete the last units and write the metadata of the arrays."""
         self._arrays.finish()
         items = {name: cutter.items for name, cutter in self._arrays.of.items()}
         nodes = metadata.nodes(self._arrays.specs, items, columns, manifests.FORMAT, self.packed)
@@ -85,18 +92,24 @@ class ZarrMedium:
         self.sync()
 
     def described(self) -> dict[str, Any]:
+        """Return the manifest's fields ``units``, ``stored`` and ``packed``."""
         return {"units": self._crcs, "stored": self._stored, "packed": self.packed}
 
     def progress(self) -> Any:
+        """Return the checksums and sizes of the units so far, as plain JSON."""
         return {"units": self._crcs, "stored": self._stored}
 
     def resume(self, saved: Any, rows: int) -> None:
+        """Go on after ``rows`` rows whose units are those of ``saved``."""
         self._crcs = {name: list(crcs) for name, crcs in saved["units"].items()}
         self._stored = {name: list(sizes) for name, sizes in saved["stored"].items()}
         for cutter in self._arrays.of.values():
             cutter.skip(rows)
 
     def known(self, notes: list[Any], *, repair: bool) -> None:
+        """Take over the checksums of units that are on disk, so that equal ones are not written again; see
+        ``Medium.known``.
+        """
         self._known, self._repair = {}, repair
         for note in notes:
             for name, crcs in note["units"].items():
@@ -104,12 +117,13 @@ class ZarrMedium:
         self._noted = {name: len(crcs) for name, crcs in self._known.items()}
 
     def note(self) -> Any:
+        """Return the checksums of units that became durable since the last note, as plain JSON."""
         fresh = {name: crcs[self._noted.get(name, 0) :] for name, crcs in self._crcs.items()}
         self._noted = {name: max(len(crcs), self._noted.get(name, 0)) for name, crcs in self._crcs.items()}
         return {"units": fresh}
 
     def abort(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     @property
     def _arrays(self) -> Cutters:
@@ -142,7 +156,7 @@ class ZarrMedium:
 
 
 def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
-    """A committed store of this format."""
+    """Open a committed Zarr store. Raises DataError."""
     m = manifest
     specs = compression.finer(specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units), m.packed)
     items = {name: items_of(name, m.chunks) for name in specs}

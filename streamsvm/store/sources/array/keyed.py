@@ -25,7 +25,7 @@ LABEL_HINT = "labels are numbers or text, one a row"
 
 
 class KeyedSource:
-    """See ``Source``."""
+    """Arrays in HDF5 files or Zarr directories; see ``Source``."""
 
     names = None
 
@@ -94,7 +94,7 @@ def _labels(foreign: Foreign, start: int, stop: int) -> NDArray[Any]:
 
 
 def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
-    """Labels (n,) as float64, or as str. Raises DataError E-LABEL."""
+    """Return labels (n,) as float64, or as str. Raises DataError E-LABEL."""
     if values.dtype.kind in "US":
         return values.astype(np.str_)
     if values.dtype.kind not in "fiub":
@@ -103,12 +103,14 @@ def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a directory."""
+    """Return the bytes of a file, or of all files in a directory."""
     return path.stat().st_size if path.is_file() else sum(os.stat(file).st_size for file in files_below(path))
 
 
 def files_below(directory: Path | str) -> Iterator[str]:
-    """The files in a directory in order of their names: a directory of chunks has too many to hold as ``Path``."""
+    """Yield the files in a directory in order of their names, as text: a directory of chunks has too many to hold as
+    ``Path``.
+    """
     with os.scandir(directory) as found:
         entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
     for name, below in entries:
@@ -120,7 +122,7 @@ def files_below(directory: Path | str) -> Iterator[str]:
 
 
 def digest_of_tree(path: Path) -> str:
-    """The sha256 of a file, or of the names and contents of all files in a directory."""
+    """Return the sha256 of a file, or of the names and contents of all files in a directory."""
     if path.is_file():
         return digest_of(path)
     found = hashlib.sha256()

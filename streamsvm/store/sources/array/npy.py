@@ -27,7 +27,10 @@ HINT_LABEL = "pass --label first, --label last, or --labels FILE"
 
 
 class NpySource:
-    """See ``Source``. The label is the first or last column of X, or the array in the file ``labels``."""
+    """Arrays in npy, IDX and npz files; see ``Source``.
+
+    The label is the first or last column of X, or the array in the file ``labels``.
+    """
 
     sparse = False
     names = None

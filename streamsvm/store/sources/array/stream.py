@@ -16,38 +16,47 @@ from streamsvm.errors import DataError, SecurityError, quote
 from streamsvm.rows import Float32
 
 SLICE_BYTES = 2 << 20
-"""Of one slice of rows, as float32."""
+"""Bytes of one slice of rows, as float32."""
 HEADER_LIMIT = 10_000
+"""The longest npy header that is parsed, in bytes."""
 KINDS = "fiub"
-"""Kinds of dtype that are numbers: float, int, unsigned, bool."""
+"""The kinds of dtype that are numbers: float, int, unsigned, bool."""
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-"""Of IDX, the format of MNIST: two zeros, the type, the number of dimensions, then each as a big-endian int32."""
+"""The types of IDX, the format of MNIST: two zeros, the type, the number of dimensions, then each as a big-endian
+int32."""
 HINT_DTYPE = "save the array with a plain number dtype, such as float32"
 HINT_NAN = "if it stands for a missing value pass --missing mean, zero or indicator; else remove or replace it"
 HINT_CUT = "the file was cut short or written over: save it again"
 
 
 class ByteStream(Protocol):
-    """Bytes read forward."""
+    """Bytes that are read forward."""
 
-    def read(self, size: int = ..., /) -> bytes: ...
+    def read(self, size: int = ..., /) -> bytes:
+        """Return at most ``size`` bytes; none at the end."""
+        ...
 
 
 @dataclass(slots=True)
 class ArrayStream:
-    """One array of numbers, its header read."""
+    """One array of numbers whose header was read."""
 
     name: str
+    """What messages call it: the file and its place in the file."""
     shape: tuple[int, ...]
+    """Its shape; rows come first."""
     dtype: np.dtype[Any]
+    """The type of its items, as stored."""
     stream: ByteStream
+    """The bytes after the header."""
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         return self.shape[0]
 
     def slices(self, rows: int) -> Iterator[NDArray[Any]]:
-        """At most ``rows`` rows at a time. Raises DataError E-TRUNCATED when the data are shorter or longer."""
+        """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED when the data are shorter or longer."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         for start in range(0, self.rows, rows):
             taken = min(rows, self.rows - start)
@@ -62,7 +71,7 @@ class ArrayStream:
 
 
 def open_array(stream: ByteStream, name: str, nbytes: int | None) -> ArrayStream:
-    """Read and check the header of an npy or IDX array. ``nbytes``: the size of header and data, where it is known.
+    """Read and check the header of an npy or IDX array. ``nbytes`` is the size of header and data, where it is known.
 
     Raises DataError E-PARSE, E-TRUNCATED, E-DTYPE, E-SHAPE, E-LAYOUT; SecurityError for pickled objects.
     """
@@ -82,7 +91,7 @@ def open_array(stream: ByteStream, name: str, nbytes: int | None) -> ArrayStream
 
 
 def read_fully(stream: ByteStream, size: int) -> bytes:
-    """``size`` bytes, fewer only at the end of the stream."""
+    """Return ``size`` bytes, fewer only at the end of the stream."""
     pieces: list[bytes] = []
     while size > 0 and (piece := stream.read(size)):
         pieces.append(piece)
@@ -93,9 +102,9 @@ def read_fully(stream: ByteStream, size: int) -> bytes:
 def as_float32(
     values: NDArray[Any], name: str, first_row: int, first_column: int = 0, *, missing: bool = False
 ) -> Float32:
-    """Numbers (n, d) as float32; ``missing``: NaN stands for a missing value and stays.
+    """Return numbers (n, d) as float32; with ``missing``, NaN stands for a missing value and stays.
 
-    Raises DataError E-NONFINITE, E-RANGE with row and column, from 1.
+    Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
     """
     with np.errstate(over="ignore"):
         cast: Float32 = np.ascontiguousarray(values, np.float32)
@@ -137,7 +146,7 @@ class _CountingStream:
 
 
 def is_idx(head: bytes) -> bool:
-    """Whether these are the first bytes of an IDX file."""
+    """Return whether these are the first bytes of an IDX file."""
     return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in IDX_TYPES and 1 <= head[3] <= 4
 
 

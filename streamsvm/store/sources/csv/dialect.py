@@ -18,14 +18,19 @@ class Dialect:
     """How the lines of one file are cut, and the names of its columns in file order."""
 
     delimiter: str
+    """The character between two values."""
     header: bool
+    """Whether the first line names the columns."""
     names: tuple[str, ...]
+    """The names of the columns, in the order of the file."""
     skipped: int = 0
     """Lines before the first row: the header and empty lines above it."""
 
 
 def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
-    """Judge by the first line of ``head``. Raises DataError E-HEADER, E-DIALECT, E-ENCODING, E-EMPTY."""
+    """Return the dialect that the first line of ``head`` shows. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
+    E-EMPTY.
+    """
     blank, line = _first_line(name, head)
     delimiter = options.delimiter or _delimiter(line)
     _check_delimiter(name, line, delimiter)
@@ -40,12 +45,12 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
 
 
 def split(line: str, delimiter: str) -> list[str]:
-    """The fields of one row; a value in quotes may hold line feeds."""
+    """Return the fields of one row; a value in quotes may hold line feeds."""
     return next(csv.reader(line.splitlines(keepends=True), delimiter=delimiter), [])
 
 
 def is_number(text: str) -> bool:
-    """Whether Python reads it as a number, which for a header is all we ask."""
+    """Return whether Python reads the text as a number, which for a header is all that is asked."""
     try:
         float(text)
     except ValueError:
@@ -66,7 +71,7 @@ def _first_line(name: str, head: bytes) -> tuple[int, str]:
 
 
 def decoded(line: bytes, where: str) -> str:
-    """A line as text. Raises DataError E-ENCODING, E-PARSE for a NUL byte."""
+    """Return a line as text. Raises DataError E-ENCODING, E-PARSE for a NUL byte."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

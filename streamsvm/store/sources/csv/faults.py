@@ -15,19 +15,22 @@ from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
 from streamsvm.store.sources.table.encoder import MISSING_HINT
 
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
-"""Ways people write a missing value. NaN is not one of them: it is a number that is refused."""
+"""The ways people write a missing value. NaN is not one of them: it is a number that is refused."""
 
 LOOK_AHEAD = 1 << 20
-"""Bytes of one row that runs over several lines."""
+"""The most bytes of one row that runs over several lines."""
 HINT_TEXT = "encode text with --categorical, or leave the column out with --drop"
 
 
 class Columns(NamedTuple):
-    """Which columns must hold what."""
+    """Which columns of a table must hold what."""
 
     numbers: frozenset[str]
+    """The columns that must hold numbers."""
     text: frozenset[str]
+    """The columns that may hold any text."""
     label: str | None
+    """The column of labels; None where there is none."""
     missing: bool = False
     """Whether values may be missing, the label apart."""
     multiline: bool = False
@@ -35,7 +38,7 @@ class Columns(NamedTuple):
 
 
 def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
-    """The first fault after ``rows`` good rows; None when every line to the end is in order."""
+    """Return the first fault after ``rows`` good rows; None when every line to the end is in order."""
     lines = _lines_after(stream, rows + dialect.skipped, last_line)
     for number, line in _joined(stream, dialect, rows, last_line) if columns.multiline else lines:
         where = f"{stream.name} line {number}"

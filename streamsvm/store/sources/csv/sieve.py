@@ -20,10 +20,11 @@ from streamsvm.store.sources.svmlight.faults import NUMBER
 
 LOOKED_AT = 1000
 NUMBERS_SHARE = 0.9
+"""The share of values that must be numbers for a column to be one of numbers."""
 
 
 class Sieve:
-    """A file for pyarrow, made of the good lines of a stream; the others are noted in ``rejects``."""
+    """A file for pyarrow that consists of the good lines of a stream; the others are noted in ``rejects``."""
 
     closed = False
 
@@ -34,7 +35,7 @@ class Sieve:
         self._waiting = b""
 
     def read(self, size: int = -1) -> bytes:
-        """The next ``size`` bytes, fewer only at the end."""
+        """Return the next ``size`` bytes, fewer only at the end."""
         made = [self._waiting]
         length = len(self._waiting)
         while (size < 0 or length < size) and (block := next(self._blocks, b"")):
@@ -46,9 +47,11 @@ class Sieve:
         return content[:cut]
 
     def readable(self) -> bool:
+        """Return True: it is a stream for reading."""
         return True
 
     def close(self) -> None:
+        """Read no more."""
         self.closed = True
 
     def _sifted(self) -> Iterator[bytes]:
@@ -88,7 +91,9 @@ class Sieve:
 
 
 def most_types(table: Any) -> dict[str, pa.DataType]:
-    """The types of a table's columns: a number where nearly all values are, although pyarrow takes them for text."""
+    """Return the types of a table's columns: a number where nearly all values are, although pyarrow takes them for
+    text.
+    """
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.slice(0, LOOKED_AT).drop_null()

@@ -43,11 +43,14 @@ BLOCK = 1 << 20
 """Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads of
 its own cost half as much time again."""
 LONGEST_BLOCK = 64 << 20
-"""A block must hold a whole line, so wide tables get larger blocks, up to this."""
+"""The largest block, in bytes. A block must hold a whole line, so that wide tables get larger blocks."""
 
 
 class CSVSource:
-    """See ``Source``. Files of one table are matched by column name, or by position where they have no header."""
+    """CSV and TSV files; see ``Source``.
+
+    Files of one table are matched by column name, or by position where they have no header.
+    """
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []

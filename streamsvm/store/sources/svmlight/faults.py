@@ -20,8 +20,11 @@ class Expected(NamedTuple):
     """What the parser was told of the indices."""
 
     base: int
+    """The index of the first column, 0 or 1."""
     features: int | None
+    """The number of columns; None where any index goes."""
     base_was_given: bool = False
+    """Whether the user said so, rather than the first lines."""
 
 
 class _Complaint(Exception):
@@ -29,7 +32,7 @@ class _Complaint(Exception):
 
 
 def explain(line: bytes, where: str, expected: Expected) -> DataError:
-    """The error for a line the parser refused. ``where`` names file and line."""
+    """Return the error for a line the parser refused. ``where`` names file and line."""
     try:
         _check(line.removesuffix(b"\r"), expected)
     except _Complaint as complaint:

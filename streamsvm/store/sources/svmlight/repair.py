@@ -20,27 +20,28 @@ class Words:
     """Numbers for labels that are words, by order of appearance."""
 
     numbers: dict[bytes, int] = field(default_factory=dict)
+    """The number of each word."""
 
     def numbered(self, text: bytes) -> bytes:
-        """The text with a number in place of every label."""
+        """Return the text with a number in place of every label."""
         return LABEL.sub(self._number, text)
 
     def _number(self, found: re.Match[bytes]) -> bytes:
         return b"%d" % self.numbers.setdefault(found[1], len(self.numbers))
 
     def named(self, labels: Any) -> NDArray[np.str_]:
-        """The words again, (n,)."""
+        """Return the words that labels (n,) stand for, (n,)."""
         words = np.array([word.decode("utf-8", "replace") for word in self.numbers])
         return words[labels.astype(np.int64)]
 
 
 def repairs(options: SourceOptions) -> bool:
-    """Whether entries may be in another order than the strict one."""
+    """Return whether entries may be in another order than the strict one."""
     return options.sort or options.on_duplicate != "error"
 
 
 def repaired(text: bytes, options: SourceOptions) -> bytes:
-    """The same lines, the entries of each in order and once, as far as the options ask for it."""
+    """Return the same lines with the entries of each in order and once, as far as the options ask for it."""
     return b"\n".join(_repaired_line(line, options) for line in text.split(b"\n"))
 
 

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 QID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
 NO_QUERY = rb"\1"
 READING = ("ignore_qid", "sort", "on_duplicate", "text_labels")
-"""Options that other files of the same kind are read with too."""
+"""The options that other files of the same kind are read with too."""
 
 
 class SvmlightSource:
-    """See ``Source``. ``columns`` is known at the end, or from the start when ``features`` is given."""
+    """Svmlight files; see ``Source``.
+
+    ``columns`` is known at the end, or from the start when ``features`` is given.
+    """
 
     sparse = True
     names = None

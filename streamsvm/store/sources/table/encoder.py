@@ -18,9 +18,9 @@ from streamsvm.types import Batch
 
 MOST_CATEGORIES = 10_000
 BATCH_BYTES = 2 << 20
-"""Of the rows made of one batch."""
+"""Bytes of the rows made of one batch."""
 WHOLE = 1 << 24
-"""Up to here float32 holds every whole number."""
+"""The number up to which float32 holds every whole number."""
 MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
 
 
@@ -32,15 +32,16 @@ class BadCell(Exception):
         self.row, self.column, self.code, self.text, self.hint = row, column, code, text, hint
 
     def error(self, where: str, rows_before: int) -> DataError:
-        """As the user sees it; rows are counted from 1."""
+        """Return the error as the user sees it; rows are counted from 1."""
         place = f"{where} row {rows_before + self.row + 1}, column {quote(self.column)}"
         return DataError(f"{place}: {self.text}", code=self.code, hint=self.hint)
 
 
 class TableEncoder:
-    """Makes the features a ``Schema`` asks for; counts categories that were not in the census.
+    """Makes the features a ``Schema`` asks for, and counts categories that were not in the census.
 
-    ``missing``: missing numbers become NaN, to be filled by somebody else; missing categories are none of the known.
+    With ``missing``, missing numbers become NaN, to be filled by somebody else; missing categories are none of the
+    known.
     """
 
     def __init__(self, schema: Schema, notices: dict[str, int], *, missing: bool = False) -> None:
@@ -50,7 +51,7 @@ class TableEncoder:
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
 
     def batch(self, table: pa.RecordBatch) -> Batch:
-        """One batch of rows. Raises BadCell."""
+        """Return one batch of rows. Raises BadCell."""
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
         labels = np.empty(0) if label is None else _labels(table.column(label), label)
@@ -144,12 +145,12 @@ class TableEncoder:
 
 
 def text_hash(column: str, text: str) -> int:
-    """64 bits that are the same everywhere and always."""
+    """Return 64 bits that are the same for the same text everywhere and always."""
     return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
 
 
 def summed(indices: NDArray[Any], data: Float32, width: int) -> CSR:
-    """Rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
+    """Return rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
     stored = data != 0
     rows = np.nonzero(stored)[0]
     keys, which = np.unique(rows * width + indices[stored], return_inverse=True)
@@ -165,12 +166,12 @@ def _indices(encoded: Any) -> NDArray[np.int64]:
 
 
 def as_text(values: Any) -> Any:
-    """Values of any type as strings."""
+    """Return values of any type as strings."""
     return values if values.type == pa.string() else values.cast(pa.string())
 
 
 def distinct(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], where: str) -> dict[str, set[str]]:
-    """The distinct values of the columns ``names`` as text. Raises DataError E-LIMIT when there are too many."""
+    """Return the distinct values of the columns ``names`` as text. Raises DataError E-LIMIT when there are too many."""
     found: dict[str, set[str]] = {name: set() for name in names}
     for batch in batches:
         for name in names:
@@ -184,7 +185,7 @@ def distinct(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], where: s
 
 
 def batch_rows(schema: Schema) -> int:
-    """Rows that make a batch of about ``BATCH_BYTES``."""
+    """Return how many rows make a batch of about ``BATCH_BYTES``."""
     row = 8 * len(schema.columns) if schema.sparse else 4 * schema.width
     return int(np.clip(BATCH_BYTES // row, 256, 65_536))
 

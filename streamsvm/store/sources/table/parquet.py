@@ -23,11 +23,11 @@ BUFFERS, LARGEST_BUFFER, LEAST_BUFFER = 16 << 20, 1 << 20, 16 << 10
 """Pages are read through a buffer a column instead of a whole column chunk at a time: of all columns, of one."""
 CENSUS_ROWS = 65_536
 FOOTER_FACTOR = 13
-"""What pyarrow makes of a footer, in its bytes (measured: 12)."""
+"""Bytes that pyarrow makes of a byte of a footer (measured: 12)."""
 
 
 class ParquetSource:
-    """See ``Source``. Files of one table are matched by column name."""
+    """Parquet files; see ``Source``. Files of one table are matched by column name."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []

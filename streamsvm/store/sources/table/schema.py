@@ -19,14 +19,15 @@ ALL_TEXT = "*"
 ONE_HOT_BYTES = 8
 DENSE_BYTES = 4
 SPARSE_BELOW = 0.5
-"""CSR when its entries take less than this share of what dense rows would."""
+"""Rows are CSR when their entries take less than this share of what dense rows would."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the table and the feature columns made of it."""
+    """One column of the table, and the feature columns made of it."""
 
     name: str
+    """Its name in the table."""
     kind: str
     """'number', 'category', 'hashed', or a part of a point in time: 'month', 'weekday', 'hour'."""
     values: tuple[str, ...] = ()
@@ -34,11 +35,12 @@ class Column:
 
     @property
     def width(self) -> int:
+        """The number of feature columns."""
         return 1 if self.kind == NUMBER else len(self.values)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the feature columns."""
+        """The names of the feature columns."""
         if self.kind == NUMBER:
             return (self.name,)
         name = self.name if self.kind == CATEGORY else f"{self.name}.{self.kind}"
@@ -47,52 +49,57 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What is read of a table. ``columns`` are in the order of the features."""
+    """What is read of a table."""
 
     columns: tuple[Column, ...]
+    """The columns that become features, in the order of the features."""
     label: str | None
+    """The column of labels; None where there is none."""
     weight: str | None = None
+    """The column of row weights; None where there is none."""
     hash_bits: int = 0
-    """Of the feature columns that all hashed columns share, after the others."""
+    """The exponent of the number of feature columns that all hashed columns share, after the others; 0 for none."""
     dropped: tuple[str, ...] = ()
     """Columns a table may have beside those that are read."""
 
     @property
     def width(self) -> int:
+        """The number of feature columns."""
         return self.own_width + (1 << self.hash_bits if self.hash_bits else 0)
 
     @property
     def own_width(self) -> int:
-        """Feature columns that belong to one column of the table."""
+        """The number of feature columns that belong to one column of the table."""
         return sum(column.width for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """None when some stand for whatever is hashed to them."""
+        """The names of the feature columns; None when some stand for whatever is hashed to them."""
         return None if self.hash_bits else tuple(name for column in self.columns for name in column.features)
 
     @property
     def sparse(self) -> bool:
-        """Whether CSR is much smaller than dense: many one-hot columns."""
+        """Whether CSR is much smaller than dense, as with many one-hot columns."""
         return self.hash_bits > 0 or ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
 
     @property
     def categories(self) -> tuple[str, ...]:
+        """The names of the categorical columns."""
         return tuple(c.name for c in self.columns if c.kind == CATEGORY)
 
     @property
     def needed(self) -> list[str]:
-        """Columns of the table that have to be read, each once."""
+        """The columns of the table that have to be read, each once."""
         extra = [name for name in (self.label, self.weight) if name is not None]
         return list(dict.fromkeys([*(c.name for c in self.columns), *extra]))
 
     def with_categories(self, values: Mapping[str, Sequence[str]]) -> Schema:
-        """The same with the distinct values of the categorical columns filled in."""
+        """Return the schema with the distinct values of the categorical columns filled in."""
         known = (replace(c, values=tuple(values[c.name])) if c.kind == CATEGORY else c for c in self.columns)
         return replace(self, columns=tuple(known))
 
     def found_in(self, names: Sequence[str], label: str | None, where: str) -> Schema:
-        """The same for files with these columns: label and weight may be missing.
+        """Return the schema for files with these columns, in which label and weight may be missing.
 
         ``label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA for a
         column that is missing, and for one that nobody knows: a table that has grown is another table.
@@ -109,20 +116,22 @@ class Schema:
         return replace(self, label=found, weight=self.weight if self.weight in names else None)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the schema as plain JSON."""
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
         recorded = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
         return recorded | {"dropped": list(self.dropped)}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
-    """What ``Schema.to_json`` wrote."""
+    """Return the schema that ``Schema.to_json`` wrote."""
     columns = tuple(Column(c["name"], c["kind"], tuple(c["values"])) for c in recorded["columns"])
     dropped = tuple(recorded.get("dropped", ()))
     return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0), dropped)
 
 
 def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where: str, code: str) -> Schema:
-    """Decide by the columns' types and the options; ``code`` is the error for a column that is no number.
+    """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
+    number.
 
     Categorical columns have no values yet. Raises UsageError, DataError.
     """
@@ -140,7 +149,7 @@ def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where:
 
 
 def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
-    """The name of the label column, None for 'none'. Raises UsageError, DataError E-LABEL."""
+    """Return the name of the label column, None for 'none'. Raises UsageError, DataError E-LABEL."""
     if label is None:
         raise UsageError(f"which column of {where} is the label?", hint=f"pass --label; {_columns(names)}")
     if label in names:
