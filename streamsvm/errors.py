@@ -8,7 +8,10 @@ from __future__ import annotations
 
 
 class StreamSVMError(Exception):
-    """The root. ``code`` names the kind, ``exit_code`` is what the process returns, ``hint`` is the next step."""
+    """The root of all errors a user can meet.
+
+    ``code`` names the kind, ``exit_code`` is what the process returns, ``hint`` is the next step.
+    """
 
     exit_code = 1
     default_code = "E-INTERNAL"
@@ -93,6 +96,6 @@ class BudgetError(ConfigError):
 
 
 def quote(text: object, limit: int = 80) -> str:
-    """Text from outside, safe to print: escaped, cut at ``limit`` characters."""
+    """Return text from outside in a form that is safe to print: escaped, and cut at ``limit`` characters."""
     shown = ascii(text)
     return shown if len(shown) <= limit else shown[: limit - 4] + "...'"

@@ -28,28 +28,33 @@ LINEAR, KERNEL = "linear", "kernel"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """f_k(x) = weights[k, :-1].phi(x) + weights[k, -1], one row of ``weights`` float64 a problem.
+    """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
-    phi(x) is x as it is stored, or the kernel values of an expansion. With one row, f > 0 means ``classes[1]``; with
-    several the largest f names the class.
+    phi(x) is x as it is stored, or the kernel values of an expansion. With one row of weights, f > 0 means
+    ``classes[1]``; with several the largest f names the class.
     """
 
     weights: Float64
+    """Float64 (problems, features + 1); the last column belongs to the constant feature."""
     classes: tuple[str, ...]
+    """The label each class code stands for."""
     provenance: dict[str, Any] = field(default_factory=dict)
+    """How the model was made, as plain JSON: settings, certificates, the store, how its files were read."""
     expansion: Expansion | None = None
+    """The points and kernel of phi; None for a linear function."""
 
     @property
     def kind(self) -> str:
+        """'linear' or 'kernel'."""
         return LINEAR if self.expansion is None else KERNEL
 
     @property
     def columns(self) -> int:
-        """Columns of the rows it is applied to."""
+        """The number of columns of the rows it is applied to."""
         return self.weights.shape[1] - 1 if self.expansion is None else self.expansion.columns
 
     def decision(self, X: Rows) -> Float64:
-        """Decision values (n, k) float64 of raw rows; columns that CSR rows lack count as 0."""
+        """Return the decision values (n, k) float64 of rows as stored; columns that CSR rows lack count as 0."""
         values = np.empty((row_count(X), len(self.weights)))
         if self.expansion is None:
             decision_values(X._replace(bias=1.0), self.weights, values)
@@ -58,13 +63,13 @@ class Model:
         return values
 
     def codes(self, decision: Float64) -> Int32:
-        """Index into ``classes`` (n,) for decision values (n, k)."""
+        """Return the index into ``classes`` (n,) for decision values (n, k)."""
         if decision.shape[1] == 1:
             return (decision[:, 0] > 0).astype(np.int32)
         return np.argmax(decision, axis=1).astype(np.int32)
 
     def save(self, path: Path) -> None:
-        """Write the file, all of it or nothing. Raises StorageError."""
+        """Write the model to a file, all of it or nothing. Raises StorageError."""
         from safetensors.numpy import save
 
         header = {

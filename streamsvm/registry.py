@@ -12,7 +12,9 @@ from streamsvm.errors import UsageError
 
 
 class Registry(Mapping[str, Any]):
-    """What can be chosen by name. The command line, the configuration and the contract tests read these tables."""
+    """A table of what can be chosen by name. The command line, the configuration and the contract tests read these
+    tables.
+    """
 
     def __init__(self, kind: str, entries: dict[str, str]) -> None:
         self.kind = kind
@@ -34,7 +36,7 @@ class Registry(Mapping[str, Any]):
 
 
 def build(kind: Any, options: dict[str, Any], what: str) -> Any:
-    """Make a settings value from options given by name. Raises UsageError naming what there is."""
+    """Make a settings value from options given by name. Raises UsageError, which names the settings there are."""
     import msgspec
 
     record = hasattr(kind, "_fields")

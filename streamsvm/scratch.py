@@ -22,7 +22,7 @@ _PART = re.compile(r"\.part-\d+\.h5" + re.escape(PARTIAL))
 
 @contextmanager
 def scratch_beside(target: Path) -> Iterator[Path]:
-    """A directory for what an output is made of, gone in the end. Raises StorageError."""
+    """Give a directory for what an output is made of; it is removed when the context ends. Raises StorageError."""
     with explained("writing beside", target):
         made = tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}.", suffix=PARTIAL)
     with made as directory:

@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @contextmanager
 def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]:
-    """The report for a job: JSON lines on stdout, or progress on stderr - a bar if that is a terminal."""
+    """Give the report for a job: JSON lines on stdout, or progress on stderr, which is a bar if that is a terminal."""
     if as_json:
         yield to_json(sys.stdout)
     elif quiet:
@@ -37,7 +37,7 @@ def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]
 
 
 def to_json(stream: TextIO) -> Report:
-    """Every event as a line of JSON, at once."""
+    """Return a report that writes every event as a line of JSON at once."""
 
     def report(event: dict[str, Any]) -> None:
         stream.write(json.dumps(finite(event)) + "\n")
@@ -47,7 +47,7 @@ def to_json(stream: TextIO) -> Report:
 
 
 def finite(value: Any) -> Any:
-    """The same with what JSON has no number for as null."""
+    """Return the same value with null in place of what JSON has no number for."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ class Progress:
         self.memory = 0
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Update; whether there is anything new to show."""
+        """Update from an event, and return whether there is anything new to show."""
         name = event["event"]
         if name not in ("progress", "pass", "ingest", "synth", "predict", "evaluate", "verify", "embed"):
             return False
@@ -91,20 +91,20 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Rows a second, in this pass."""
+        """Rows a second in this pass."""
         spent = self.seconds - self._since
         return self.rows / spent if spent > 0 else 0.0
 
     @property
     def left(self) -> float | None:
-        """Seconds to the end of the pass, or of the job if it has one pass."""
+        """Seconds to the end of the pass, or of the job if it has one pass; None while nobody knows."""
         spent = self.seconds - self._since
         if not self.total or not self.done or self.done >= self.total:
             return None
         return spent * (self.total - self.done) / self.done
 
     def details(self) -> str:
-        """Rate, time left, gap and memory, as far as they are known."""
+        """Return rate, time left, gap and memory as text, as far as they are known."""
         parts = [f"{count_text(self.rate)} rows/s"] if self.rate else []
         if self.left is not None:
             parts.append(f"{seconds_text(self.left)} left" + (" in this pass" if self.number else ""))
@@ -116,11 +116,12 @@ class Progress:
 
     @property
     def title(self) -> str:
+        """The name of the job and the number of the pass."""
         return f"{self.name}, pass {self.number}" if self.number else self.name
 
 
 class Lines:
-    """One line an interval: for log files and pipes."""
+    """A report that writes one line an interval: for log files and pipes."""
 
     def __init__(self, stream: TextIO, interval: float = INTERVAL) -> None:
         self._stream, self._interval = stream, interval
@@ -170,12 +171,12 @@ def _onto(bars: Bars) -> Report:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """A share in percent, two digits: '0.081 %'."""
+    """Return a share in percent: '0.081 %'."""
     return f"{100 * share:.{digits}g} %"
 
 
 def count_text(count: float) -> str:
-    """A number in three digits: '1.25 M'."""
+    """Return a number in three digits: '1.25 M'."""
     for unit in ("", " k", " M"):
         if count < 999.5:
             return f"{count:.3g}{unit}"
@@ -184,7 +185,7 @@ def count_text(count: float) -> str:
 
 
 def plan_line(plan: dict[str, Any]) -> str:
-    """The first line of a fit, from its 'plan' event: what was chosen and why, and what is solved."""
+    """Return the first line of a fit, from its 'plan' event: what was chosen and why, and what is solved."""
     costs = [f"{C:.4g}" for C in dict.fromkeys(plan["C"])]
     classes = plan["problems"] // len(costs)
     what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
@@ -192,7 +193,7 @@ def plan_line(plan: dict[str, Any]) -> str:
 
 
 def fit_line(end: dict[str, Any]) -> str:
-    """The last line of a fit, from its 'done' event: how far from the optimum, and what it took."""
+    """Return the last line of a fit, from its 'done' event: how far from the optimum, and what it took."""
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
     stopped = "" if end["status"] == "converged" else f", stopped by {end['status']}"
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0

@@ -23,53 +23,66 @@ class Slice(NamedTuple):
     """Some of the rows: chunks of a store, or one of the files."""
 
     number: int
+    """The place of the slice among all slices."""
     chunks: tuple[int, ...]
+    """The numbers of the chunks of a store."""
     file: str | None = None
+    """The file; None for chunks of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyWork:
-    """What is applied to what. ``job``: that of predict or evaluate."""
+    """What is applied to what."""
 
     model: str
+    """The path of the model."""
     data: tuple[str, ...]
+    """A store, or files."""
     asked: SourceOptions
+    """How the files are read."""
     job: Any
+    """The job of predict or evaluate."""
     directory: Path | None = None
-    """Where outputs go."""
+    """Where outputs go; None where there are none."""
 
 
 class Written(NamedTuple):
     """The output of a slice."""
 
     path: Path
+    """The file that holds it."""
     rows: int
+    """The number of rows."""
     notices: list[str]
+    """What a user should know."""
 
 
 class Counts(NamedTuple):
-    """The accumulator of some slices and what else was met."""
+    """What evaluating a slice found."""
 
     accumulator: MetricAccumulator
+    """The accumulator of its rows."""
     rows: int
+    """The number of rows."""
     notices: list[str]
+    """What a user should know."""
 
 
 def slices_of(data: Sequence[str]) -> list[Slice]:
-    """A store in groups of chunks, files one by one."""
+    """Return the slices of the data: a store in groups of chunks, files one by one."""
     if Path(data[0]).is_dir():
         return [Slice(group.number, group.chunks) for group in contiguous(open_store(data[0]).layout)]
     return [Slice(k, (), str(Path(path).resolve())) for k, path in enumerate(data)]
 
 
 def work_of(job: Any, asked: SourceOptions, directory: Path | None = None) -> ApplyWork:
-    """With paths that mean the same on a worker."""
+    """Return the work with paths that mean the same on a worker."""
     data = tuple(str(Path(path).resolve()) for path in job.data)
     return ApplyWork(str(Path(job.model).resolve()), data, asked, job, directory)
 
 
 def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
-    """The model and the rows of a slice."""
+    """Open the model and the rows of a slice. Raises MissingError, DataError."""
     model = models.load(Path(work.model))
     rows = row_batches(model, work.data if part.file is None else (part.file,), work.asked)
     if part.file is None:
@@ -78,12 +91,12 @@ def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
 
 
 def written(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Iterator[Written]:
-    """The outputs in order."""
+    """Yield the outputs of all slices in order. Raises what a task raises, ClusterError."""
     yield from executor.map(Task("predict", predict_slice, needs), parts, (executor.share(work),))
 
 
 def predict_slice(part: Slice, work: ApplyWork) -> Written:
-    """The task of predict. Raises DataError, StorageError."""
+    """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
     from streamsvm.jobs.apply.predict import encoded
 
     assert work.directory is not None
@@ -92,23 +105,23 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
 
     def pieces() -> Iterator[Any]:
         nonlocal count
-        for portion in rows:
-            count += row_count(portion.X)
-            yield encoded(work.job, model, model.decision(portion.X))
+        for batch in rows:
+            count += row_count(batch.X)
+            yield encoded(work.job, model, model.decision(batch.X))
 
     durable.write_stream(path, pieces())
     return Written(path, count, rows.notices)
 
 
 def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
-    """The accumulator of all slices."""
-    task = Task("evaluate", tally_slice, needs)
+    """Return the accumulator of all slices. Raises what a task raises, ClusterError."""
+    task = Task("evaluate", evaluate_slice, needs)
     found: Counts = executor.reduce(task, parts, Joins(_join), (executor.share(work),), ignore_progress)
     return found
 
 
-def tally_slice(part: Slice, work: ApplyWork) -> Counts:
-    """The task of evaluate. Raises DataError E-LABEL for rows without labels."""
+def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
+    """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
     from streamsvm.jobs.apply.evaluate import accumulate
 
     model, rows = rows_of(part, work)

@@ -21,33 +21,38 @@ from streamsvm.model import Model
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100
-"""Of a block: decision values, codes, keys of the ranking."""
+"""Bytes for each row of a block: decision values, codes, keys of the ranking."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluateResult:
-    """The figures, how long it took, and what is worth knowing beside them."""
+    """The figures, how long they took, and what is worth knowing beside them."""
 
     evaluation: ModelEvaluation
+    """The figures."""
     seconds: float
+    """How long it took."""
     notices: tuple[str, ...]
+    """What a user should know, as lines of text."""
 
 
 def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | None = None) -> EvaluateResult:
-    """Apply the model to every row and compare. Raises DataError E-LABEL for rows without labels."""
+    """Apply the model to every row and compare. Raises MissingError, BudgetError, DataError (E-LABEL for rows without
+    labels).
+    """
     with executor_for(job, executor) as found, threadpool_limits(1):
         return _evaluated(job, report, found)
 
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
-    model, pace = models.load(Path(job.model)), Stopwatch()
+    model, stopwatch = models.load(Path(job.model)), Stopwatch()
     asked = asked_of(job)
     rows = row_batches(model, job.data, asked)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
 
     def on_progress(counted_rows: int, **more: Any) -> None:
-        report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": pace.seconds, **more})
+        report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})
 
     if executor is None:
         accumulator = accumulate(model, rows, on_progress)
@@ -55,21 +60,21 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
         accumulator, rows.notices = found.accumulator, found.notices
     on_progress(int(accumulator.confusion.sum()), done=True)
-    return EvaluateResult(accumulator.result(), pace.seconds, tuple(rows.notices))
+    return EvaluateResult(accumulator.result(), stopwatch.seconds, tuple(rows.notices))
 
 
 def accumulate(model: Model, rows: RowBatches, on_progress: Callable[[int], None]) -> MetricAccumulator:
-    """Count all rows. Raises DataError E-LABEL for rows without labels."""
+    """Count all rows and return the accumulator. Raises DataError E-LABEL for rows without labels."""
     accumulator = MetricAccumulator(model.classes)
     accumulator.truths = rows.truths
-    pace, done = Stopwatch(), 0
-    for portion in rows:
-        if portion.truth is None:
+    stopwatch, done = Stopwatch(), 0
+    for batch in rows:
+        if batch.truth is None:
             hint = "say where they are: --label COLUMN"
             raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
-        decision = model.decision(portion.X)
-        accumulator.add(portion.truth, model.codes(decision), decision)
+        decision = model.decision(batch.X)
+        accumulator.add(batch.truth, model.codes(decision), decision)
         done += len(decision)
-        if pace.due():
+        if stopwatch.due():
             on_progress(done)
     return accumulator

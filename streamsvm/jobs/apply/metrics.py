@@ -17,26 +17,32 @@ KEY_BITS = 18
 
 
 class AUC(NamedTuple):
-    """Area under the ROC curve; the exact one is within ``error`` of ``value``."""
+    """The area under the ROC curve; the exact one is within ``error`` of ``value``."""
 
     value: float
+    """The area, from 0 to 1."""
     error: float
+    """How far at most the exact area is from it."""
 
 
 class Ranking:
-    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the rows."""
+    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the number of
+    rows.
+    """
 
     def __init__(self) -> None:
         self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
 
     def add(self, decision: Float64, positive: Any) -> None:
-        """Count rows with decision values (n,), ``positive`` (n,) bool."""
+        """Count rows with decision values (n,) and ``positive`` (n,) bool."""
         keys = sort_keys(decision)
         for side, mask in enumerate((~positive, positive)):
             self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
 
     def auc(self) -> AUC | None:
-        """Pairs of one bin count as half a pair; None when there is one class only."""
+        """Return the area under the ROC curve, in which pairs of one bin count as half a pair; None when there is one
+        class only.
+        """
         negatives, positives = self.counts.astype(np.float64)
         pairs = float(negatives.sum() * positives.sum())
         if not pairs:
@@ -47,16 +53,16 @@ class Ranking:
 
 
 def sort_keys(values: Float64) -> Int64:
-    """The leading bits of float32 values as integers (n,) in the order of the values."""
+    """Return the leading bits of float32 values as integers (n,) in the order of the values."""
     bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0: -0.0 is 0.0
     ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
     return (ordered >> np.uint32(32 - KEY_BITS)).astype(np.int64)
 
 
 class MetricAccumulator:
-    """The confusion table, the losses and the ranking of a model's predictions.
+    """Counts the confusion table, the losses and the ranking of a model's predictions.
 
-    ``truths`` are the model's classes and, after them, labels the model does not know: always errors.
+    ``truths`` are the model's classes and, after them, labels the model does not know, which are always errors.
     """
 
     def __init__(self, classes: Sequence[str]) -> None:
@@ -84,7 +90,7 @@ class MetricAccumulator:
         self._ranking.add(f[known], positive[known])
 
     def joined(self, other: MetricAccumulator) -> MetricAccumulator:
-        """The rows of both. Neither changes."""
+        """Return an accumulator of the rows of both; neither changes."""
         both = MetricAccumulator(self.classes)
         both.count_in(self)
         both.count_in(other)
@@ -103,7 +109,7 @@ class MetricAccumulator:
             self._ranking.counts += other._ranking.counts
 
     def result(self) -> ModelEvaluation:
-        """The figures of all rows counted."""
+        """Return the figures of all rows counted."""
         table, rows = self.confusion, int(self.confusion.sum())
         actual = table.sum(axis=1)
         # a class that the model does not know is never predicted: its recall and its F1 are 0, and they count
@@ -131,45 +137,60 @@ class MetricAccumulator:
 
 
 class ModelEvaluation(NamedTuple):
-    """How good a model is on some rows, each row counted once whatever its weight. None: for two classes only."""
+    """How good a model is on some rows, each row counted once whatever its weight.
+
+    Figures that are for two classes only are None for more.
+    """
 
     rows: int
+    """The number of rows."""
     accuracy: float
+    """The share of right answers."""
     balanced_accuracy: float
-    """Mean share of right answers over the classes that occur."""
+    """The mean share of right answers over the classes that occur."""
     F1: float | None
-    """Of the positive class, ``classes[1]``."""
+    """The F1 score of the positive class, ``classes[1]``."""
     F1_macro: float
+    """The mean F1 score of the classes that occur or were predicted."""
     AUC: float | None
+    """The area under the ROC curve."""
     AUC_error: float | None
     """How far at most the exact AUC is from ``AUC``."""
     hinge: float | None
-    """Mean loss."""
+    """The mean hinge loss."""
     squared_hinge: float | None
+    """The mean squared hinge loss."""
     classes: tuple[str, ...]
+    """The classes of the model."""
     truths: tuple[str, ...]
+    """The labels that occurred: the model's classes, then labels it does not know."""
     confusion: tuple[tuple[int, ...], ...]
-    """Rows of ``truths`` by what was predicted for them, ``classes``."""
+    """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
 
 
 class Mistakes(NamedTuple):
-    """``wrong`` (models,) of so many rows."""
+    """How often models are wrong about rows; counts may be added up in any order."""
 
     wrong: NDArray[np.int64]
+    """Wrong answers of each model, (models,) int64."""
     rows: int
+    """The number of rows."""
 
     @property
     def shares(self) -> list[float]:
-        """Of the rows, for each model."""
+        """The share of wrong answers of each model."""
         return (self.wrong / max(self.rows, 1)).tolist()
 
 
 def mistakes(rows: RowBatches, model: Model, models: int) -> Mistakes:
-    """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
+    """Count the mistakes of ``models`` models in one reading.
+
+    They have the same classes, and their weights stand below each other in ``model``.
+    """
     wrong, count = np.zeros(models, np.int64), 0
-    for portion in rows:
-        assert portion.truth is not None
-        parts = np.split(model.decision(portion.X), models, axis=1)
-        wrong += [np.count_nonzero(model.codes(part) != portion.truth) for part in parts]
-        count += len(portion.truth)
+    for batch in rows:
+        assert batch.truth is not None
+        parts = np.split(model.decision(batch.X), models, axis=1)
+        wrong += [np.count_nonzero(model.codes(part) != batch.truth) for part in parts]
+        count += len(batch.truth)
     return Mistakes(wrong, count)

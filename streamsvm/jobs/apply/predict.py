@@ -32,7 +32,7 @@ from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 200
-"""Of a block: the decision, its text as Python objects and as bytes."""
+"""Bytes for each row of a block: the decision, its text as Python objects and as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,19 @@ class PredictResult:
     """What was written."""
 
     out: str
+    """Where the predictions are."""
     rows: int
+    """The number of rows."""
     seconds: float
+    """How long it took."""
     notices: tuple[str, ...]
+    """What a user should know, as lines of text."""
 
 
 def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
-    """Write one prediction a row, all of them or none. Raises StreamSVMError of every kind."""
+    """Write one prediction for each row, all of them or none. Raises MissingError, BudgetError, DataError,
+    StorageError, ExistsError, ClusterError.
+    """
     with ExitStack() as stack:
         if job.out != STDOUT:
             claim([Output(Path(job.out), PREDICTIONS)], [job.model, *job.data], overwrite=job.overwrite)
@@ -72,21 +78,23 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
             work, parts = work_of(job, asked, scratch), slices_of(job.data)
             _write(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
     counted.check()
-    report({"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.pace.seconds, "done": True})
-    return PredictResult(job.out, counted.rows, counted.pace.seconds, tuple(rows.notices))
+    report(
+        {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
+    )
+    return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, tuple(rows.notices))
 
 
 class _Predictions:
     """Decision values (n, k) of block after block, counted and reported."""
 
     def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
-        self._portions, self._model, self._report = rows, model, report
-        self.rows, self.pace = 0, Stopwatch()
+        self._batches, self._model, self._report = rows, model, report
+        self.rows, self.stopwatch = 0, Stopwatch()
 
     def __iter__(self) -> Iterator[Any]:
-        for portion in self._portions:
-            decision = self._model.decision(portion.X)
-            self.rows += row_count(portion.X)
+        for batch in self._batches:
+            decision = self._model.decision(batch.X)
+            self.rows += row_count(batch.X)
             yield decision
             self._tell()
 
@@ -96,18 +104,18 @@ class _Predictions:
             yield from _pieces(found.path)
             found.path.unlink()
             self.rows += found.rows
-            self._portions.notices += [n for n in found.notices if n not in self._portions.notices]
+            self._batches.notices += [n for n in found.notices if n not in self._batches.notices]
             self._tell()
 
     def _tell(self) -> None:
-        if self.pace.due():
-            seconds = self.pace.seconds
-            self._report({"event": "predict", "rows": self.rows, "of": self._portions.total, "seconds": seconds})
+        if self.stopwatch.due():
+            seconds = self.stopwatch.seconds
+            self._report({"event": "predict", "rows": self.rows, "of": self._batches.total, "seconds": seconds})
 
     def check(self) -> None:
         """Raise DataError when rows are missing: the file must have as many as the store."""
-        if self._portions.total not in (None, self.rows):
-            raise DataError(f"{self.rows} of {self._portions.total} rows were predicted", code="E-ROWS")
+        if self._batches.total not in (None, self.rows):
+            raise DataError(f"{self.rows} of {self._batches.total} rows were predicted", code="E-ROWS")
 
 
 def _write(job: PredictJob, model: Model, pieces: Iterable[Any], counted: _Predictions) -> None:
@@ -128,7 +136,7 @@ def _header(job: PredictJob, model: Model) -> bytes:
 
 
 def encoded(job: PredictJob, model: Model, decision: Any) -> Any:
-    """What is written of a block with decision values (n, k): lines of text, or the bytes of an array's rows."""
+    """Return what is written of a block with decision values (n, k): lines of text, or the bytes of an array's rows."""
     if Path(job.out).suffix == ".npy":
         values = decision if job.output == "decision" else np.array(model.classes)[model.codes(decision)]
         return np.ascontiguousarray(values).view(np.uint8)

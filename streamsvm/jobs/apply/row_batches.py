@@ -26,36 +26,42 @@ from streamsvm.types import Layout, Term
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
 SOURCE_BYTES = 96 * MIB
-"""What parsing a source may hold: text, pyarrow and its batches (measured: 20 to 70 MiB)."""
+"""Bytes that parsing a source may hold: text, pyarrow and its batches (measured: 20 to 70 MiB)."""
 
 
 class RowBatch(NamedTuple):
-    """Some rows, and which class each is in truth: indices into the caller's list of truths, None when unlabeled."""
+    """Some rows, and which class each is in truth."""
 
     X: Rows
+    """The rows."""
     truth: Int32 | None
+    """Indices into ``RowBatches.truths`` (n,); None when the rows have no labels."""
 
 
 @dataclass(slots=True)
 class RowBatches:
-    """Iterates over rows. ``truths`` grows when labels turn up that are no class of the model."""
+    """Iterates over rows in order. ``truths`` grows when labels turn up that are no class of the model."""
 
     model: Model
+    """The model the rows are for."""
     truths: list[str]
+    """The model's classes and, after them, other labels that were met."""
     total: int | None
-    """Rows in all, where it is known beforehand."""
+    """The number of rows, where it is known beforehand."""
     terms: list[Term]
+    """The memory that reading takes."""
     _store: Any = None
     _source: Source | None = None
     notices: list[str] = field(default_factory=list)
+    """What a user should know, as lines of text."""
     chunks: tuple[int, ...] | None = None
-    """Of the store, those that are wanted; None: all."""
+    """The chunks of the store that are wanted; None for all."""
 
     def __iter__(self) -> Iterator[RowBatch]:
         return self._of_store() if self._source is None else self._of_source(self._source)
 
     def check_memory(self, memory: int | None, per_row: int) -> int:
-        """The bytes needed; ``per_row``: those held for each row of a block. Raises BudgetError."""
+        """Return the bytes needed, with ``per_row`` bytes for each row of a block. Raises BudgetError."""
         rows = 65_536 if self._store is None else self._store.layout.largest_chunk
         terms = [
             *budget.base_terms(),
@@ -118,7 +124,7 @@ class RowBatches:
 
 
 def model_terms(model: Model) -> list[Term]:
-    """What a model and its application hold."""
+    """Return the memory of a model and of applying it."""
     if model.expansion is None:
         return [Term("model", model.weights.nbytes, "weights")]
     nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
@@ -126,7 +132,9 @@ def model_terms(model: Model) -> list[Term]:
 
 
 def held_out_terms(validation: float | str | None, layout: Layout, models: int) -> list[Term]:
-    """What looking at held-out rows after each pass holds: a part of a store of this layout, or another store."""
+    """Return the memory of evaluating on held-out rows after each pass: part of a store of this layout, or another
+    store.
+    """
     if validation is None:
         return []
     seen = (
@@ -139,7 +147,7 @@ def held_out_terms(validation: float | str | None, layout: Layout, models: int) 
 
 
 def row_batches(model: Model, data: Sequence[str], asked: SourceOptions) -> RowBatches:
-    """The rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
+    """Open the rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
     if not paths:
         raise UsageError("there is no data", hint="name a store, or files")
@@ -149,7 +157,7 @@ def row_batches(model: Model, data: Sequence[str], asked: SourceOptions) -> RowB
     if paths[0].is_dir() and foreign_format(paths[0]) is None:
         if len(paths) > 1:
             raise UsageError("one store at a time", hint="run the command once for each")
-        return _store_portions(model, paths[0])
+        return _store_rows(model, paths[0])
     source = open_source(paths, source_options(model, asked))
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise _width_error(str(paths[0]), source.columns, model.columns)
@@ -157,21 +165,32 @@ def row_batches(model: Model, data: Sequence[str], asked: SourceOptions) -> RowB
     return RowBatches(model, list(model.classes), None, [term], _source=source)
 
 
-class Asking(Protocol):
-    """A job that applies a model to files."""
+class FileRequest(Protocol):
+    """What a job that applies a model says of its files."""
 
     @property
-    def format(self) -> str: ...
+    def format(self) -> str:
+        """A name of ``SOURCES``, or 'auto'."""
+        ...
+
     @property
-    def label(self) -> str | None: ...
+    def label(self) -> str | None:
+        """The column of labels; None as recorded in the model."""
+        ...
+
     @property
-    def allow_no_final_newline(self) -> bool: ...
+    def allow_no_final_newline(self) -> bool:
+        """Whether a last line without a line feed is taken."""
+        ...
+
     @property
-    def memory(self) -> int | None: ...
+    def memory(self) -> int | None:
+        """Bytes the process may use; None for a share of what there is."""
+        ...
 
 
-def asked_of(job: Asking) -> SourceOptions:
-    """What a job says of its files, and what memory there is for knowing their columns."""
+def asked_of(job: FileRequest) -> SourceOptions:
+    """Return what a job says of its files, and what memory there is for knowing their columns."""
     left = budget.memory_limit(job.memory) - sum(term.nbytes for term in budget.base_terms())
     return SourceOptions(
         format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline, memory_limit=max(0, left)
@@ -179,7 +198,7 @@ def asked_of(job: Asking) -> SourceOptions:
 
 
 def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
-    """How to read files: as those the model was trained on, or as asked where nothing of them is known."""
+    """Return how to read files: like those the model was trained on, or as asked where nothing of them is known."""
     recorded = model.provenance.get("encoding")
     if recorded:
         changes = {"label": asked.label} if asked.label is not None else {}
@@ -194,7 +213,7 @@ def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
     )
 
 
-def _store_portions(model: Model, path: Path) -> RowBatches:
+def _store_rows(model: Model, path: Path) -> RowBatches:
     store = open_store(path)
     layout = store.layout
     check_names(model.provenance.get("names"), store.facts.get("names"), path)

@@ -21,32 +21,44 @@ from streamsvm.store.views.subset import Section
 from streamsvm.types import Chunk, Visit
 
 PART_BYTES = 64 << 20
-"""Of features, about, that one task makes."""
+"""Bytes of features, about, that one task makes."""
 
 
 class Span(NamedTuple):
-    """Rows [first, stop) of a store."""
+    """Rows [first, stop) of a store, which one task embeds."""
 
     number: int
+    """The place of the span among all spans."""
     first: int
+    """The first row."""
     stop: int
+    """The end of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedWork:
-    """What is embedded, through which map, and where the parts go. ``rows`` of a chunk of the embedding."""
+    """What is embedded, through which map, and where the parts go."""
 
     store: str
+    """The path of the store."""
     digest: str
+    """The digest the store must have."""
     directory: Path
+    """The folder of the parts."""
     map: Path
+    """The file that holds the map."""
     seal: str
+    """The sha256 the file must have."""
     key: str
+    """The key of the embedding."""
     rows: int
+    """Rows of a chunk of the embedding."""
 
 
 def features_of(work: EmbedWork, total: int, projection: Projection, executor: Executor) -> Iterator[Chunk]:
-    """The features of all ``total`` rows in order, with their codes and weights."""
+    """Yield the features of all ``total`` rows in order, with their codes and weights. Raises what a task raises,
+    ClusterError.
+    """
     rank, task = projection.rank, Task("embed", embed_span, projection.nbytes)
     shared = (executor.share(work),)
     step = max(1, PART_BYTES // (4 * rank * work.rows)) * work.rows
@@ -56,7 +68,7 @@ def features_of(work: EmbedWork, total: int, projection: Projection, executor: E
 
 
 def embed_span(span: Span, work: EmbedWork) -> Span:
-    """The task: the features of some rows as a part. Raises DataError, StorageError."""
+    """Write the features of some rows as a part; this is the task of a worker. Raises DataError, StorageError."""
 
     def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
         projection = read_map(work.map, work.seal)

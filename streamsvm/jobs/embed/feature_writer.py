@@ -1,4 +1,4 @@
-"""Where features go: chunks of a fixed number of rows, filled by one thread while another writes the last ones."""
+"""Where features go: chunks of a fixed number of rows, filled by one thread while another writes those that are full."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from streamsvm.types import Chunk, Store
 
 JOURNAL = "journal.json"
 JOURNAL_EVERY = 16
+"""Chunks between two entries of the journal."""
 CHUNK_BUFFERS = 3
-"""One chunk being filled, one being written, one between them."""
+"""The number of chunks in memory: one being filled, one being written, one between them."""
 
 
 class _ChunkBuffer:
@@ -37,10 +38,11 @@ class _ChunkBuffer:
 
 
 class Sink:
-    """A context manager. ``take`` rows of the current chunk, fill them, say ``filled``; ``finish`` after the last.
+    """Takes features and writes them in a thread of its own; a context manager.
 
-    What goes wrong in the writer thread is raised by the next call. ``journal``: written again every few chunks with
-    the writer's progress, once all it names is durable.
+    ``take`` rows of the current chunk, fill them, call ``filled``; call ``finish`` after the last. What goes wrong in
+    the writer thread is raised by the next call. ``journal`` is written again every few chunks with the writer's
+    progress, once all it names is durable.
     """
 
     def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: dict[str, Any]) -> None:
@@ -64,11 +66,13 @@ class Sink:
 
     @property
     def room(self) -> int:
-        """Rows that still fit the current chunk."""
+        """How many rows still fit the current chunk."""
         return self._rows - self._slot.count
 
     def take(self, count: int, chunk: Chunk, first: int) -> Float32:
-        """Where the features of the next ``count`` rows go; their codes and weights are rows ``first`` on of a chunk."""
+        """Return where the features of the next ``count`` rows go, (count, columns) float32; their codes and weights
+        are those of a chunk's rows from ``first`` on.
+        """
         slot, at = self._slot, self._slot.count
         slot.codes[at : at + count] = chunk.codes[first : first + count]
         slot.weighted = chunk.weight is not None
@@ -78,7 +82,7 @@ class Sink:
         return slot.features[at : at + count]
 
     def filled(self) -> None:
-        """What was taken is filled: hand the chunk over if it is full. Raises what the writer met."""
+        """Hand the chunk over if it is full, now that what was taken is filled. Raises what the writer met."""
         if self.room == 0:
             self._hand_over()
 
@@ -131,7 +135,8 @@ SCALE_ROWS = 8192
 
 
 def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
-    """127 stands for a bit more than the largest feature in a sample of rows, or in all of few.
+    """Return the scale of each column for int8, at which 127 stands for a bit more than the largest feature in a sample
+    of rows.
 
     Not of the landmarks: their features along small eigenvalues are far smaller than those of other rows.
     """

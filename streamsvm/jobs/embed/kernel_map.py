@@ -27,13 +27,13 @@ from streamsvm.types import Chunk, Report, Store, Visit
 
 
 def make_map(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Nystrom:
-    """Draw the landmarks and factorize. Raises DataError, StorageError."""
+    """Draw the landmarks, factorize their kernel matrix and return the map. Raises DataError, StorageError."""
     projection = make_projection(request, store, report, depth)
     return Nystrom(projection, request.bias, request.factored)
 
 
 def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:
-    """The landmarks and W."""
+    """Return the landmarks and W. Raises DataError, StorageError."""
     points = draw_landmarks(request, store, depth)
     projection = projection_of(points, request.record, request.inner, request.cutoff)
     report({"event": "landmarks", **request.describe(), "drawn": points.size, "rank": projection.rank})
@@ -41,7 +41,7 @@ def make_projection(request: NystromRequest, store: Store, report: Report, depth
 
 
 def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Points:
-    """The landmarks, as the kernel sees them. Raises DataError, StorageError."""
+    """Return the landmarks as the kernel sees them, (m, columns) float32. Raises DataError, StorageError."""
     if request.file is not None:
         return points_of(_from_file(Path(request.file), store.layout.columns, request.inner))
     return points_of(gather(store, _draw(request, store, depth), request.inner, depth))
@@ -88,12 +88,12 @@ def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
 
 
 def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
-    """Rows by number, rising, as the kernel sees them, (k, columns)."""
+    """Return rows by rising number as the kernel sees them, (k, columns) float32."""
     return labeled(store, rows, inner, depth)[0]
 
 
 def labeled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Int32]:
-    """Rows by number, rising, as the kernel sees them, (k, columns), and the class of each."""
+    """Return rows by rising number as the kernel sees them, (k, columns) float32, and the class of each, (k,) int32."""
     out, codes = np.empty((len(rows), store.layout.columns), np.float32), np.empty(len(rows), np.int32)
     for chunk, here, place in chosen(store, rows, inner, depth):
         out[place], codes[place] = dense_rows(chunk.X, here, store.layout.columns), chunk.codes[here]
@@ -103,7 +103,8 @@ def labeled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1
 def chosen(
     store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1
 ) -> Iterator[tuple[Chunk, Int64, slice]]:
-    """The chunks that hold rows of these rising numbers, as the kernel sees them: which of theirs, and which of ``rows``.
+    """Yield the chunks that hold rows of these rising numbers as the kernel sees them, with which of their rows and
+    which of ``rows`` they are.
 
     A chunk is valid until the next is asked for.
     """

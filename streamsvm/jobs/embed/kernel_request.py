@@ -20,47 +20,54 @@ from streamsvm.types import Layout, Store, Term
 
 SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
 CHUNK_BYTES = 4 << 20
-"""Of an embedding that a fit makes for itself."""
+"""Bytes of a chunk of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
-"""Rows the leverages are estimated from, at most."""
+"""The most rows from which leverages are estimated."""
 CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
 """Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class NystromRequest:
-    """Which features are asked for; gamma is resolved, so that it is known before anything is read."""
+    """Which kernel features are asked for; gamma is resolved, so that it is known before anything is read."""
 
     kernel: str
+    """The name of the kernel."""
     record: Any
+    """The kernel with its settings, a record of ``kernels``."""
     landmarks: int
+    """The number of landmarks."""
     inner: Raw | Standardized
-    """From stored rows to what the kernel sees."""
+    """Maps stored rows to what the kernel sees."""
     bias: float = 1.0
+    """The value of the constant feature."""
     sampling: str = "uniform"
+    """How landmarks are drawn, a name of ``SAMPLINGS``."""
     file: str | None = None
-    """A .npy file of landmarks, rows as they are stored."""
+    """A .npy file of landmarks, rows as they are stored; None draws them."""
     seed: int = 0
+    """What landmarks are drawn from."""
     cutoff: float = CUT
+    """The share of the largest eigenvalue below which directions are left out."""
     factored: bool = False
     """Whether the solver takes a block as a factored pair."""
     on_disk: bool = False
     """Whether the features are written to a store and read from it."""
 
     def describe(self) -> dict[str, Any]:
-        """The request as plain JSON."""
+        """Return the request as plain JSON."""
         parameters = {name: float(value) for name, value in self.record._asdict().items()}
         drawn = {"landmarks": self.landmarks, "sampling": self.file or self.sampling, "seed": self.seed}
         return {"kernel": self.kernel, **parameters, **drawn, "cutoff": self.cutoff}
 
 
 def wanted(job: Any) -> bool:
-    """Whether a job asks for landmarks."""
+    """Return whether a job asks for landmarks."""
     return job.landmarks is not None or job.landmark_file is not None
 
 
 def request_of(job: Any, store: Store, inner: Raw | Standardized) -> NystromRequest | None:
-    """What a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
+    """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
     if job.landmarks is not None and job.landmark_file is not None:
@@ -81,7 +88,7 @@ def request_of(job: Any, store: Store, inner: Raw | Standardized) -> NystromRequ
 
 
 def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Any:
-    """The kernel with its width resolved from the store's statistics. Raises UsageError."""
+    """Return the kernel with its width resolved from the store's statistics. Raises UsageError."""
     kind = KERNELS[name]
     unknown = [option for option in options if option not in kind._fields]
     if unknown:
@@ -97,7 +104,7 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
 
 
 def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
-    """The width as a number; the statistics are read only if the rule needs them."""
+    """Return the width as a number; the statistics are read only if the rule needs them."""
     try:
         return gamma_of(float(rule), np.zeros(1), np.zeros(1))
     except ValueError:
@@ -109,15 +116,15 @@ def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_b
 
 
 def seen_layout(layout: Layout, landmarks: int) -> Layout:
-    """The data as a solver sees it through the map: dense, as many columns as landmarks at most, in parts."""
+    """Return the layout as a solver sees it through the map: dense, as many columns as landmarks at most, in parts."""
     part = part_rows(landmarks)
     chunks = tuple(min(part, rows - start) for rows in layout.chunks for start in range(0, rows, part))
     return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None)
 
 
 def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> list[Term]:
-    """What the map holds: landmarks, projection, buffers; and while it is made, what that takes beyond the buffers and
-    beyond what is taken ``later``, when it is made.
+    """Return the bytes of the map: landmarks, projection, buffers, and while it is made, what that takes beyond the
+    buffers and beyond ``later``, which is taken only when the map is made.
     """
     m = request.landmarks
     points = 4 * m * (layout.columns + 1)
@@ -144,12 +151,12 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> lis
 
 
 def spread_candidates(landmarks: int, rows: int) -> int:
-    """Rows that landmarks far from each other are chosen from."""
+    """Return how many rows landmarks far from each other are chosen from."""
     return min(rows, max(landmarks, min(CANDIDATES_PER_LANDMARK * landmarks, MOST_CANDIDATES)))
 
 
 def landmark_file(path: Path) -> Any:
-    """The array of a .npy file, not read yet. Raises MissingError, DataError."""
+    """Open the array of a .npy file without reading its rows. Raises MissingError, DataError."""
     if not path.is_file():
         raise MissingError(f"there is no file of landmarks at {path}", hint="a .npy array, one landmark a row")
     try:

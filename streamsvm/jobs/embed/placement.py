@@ -1,4 +1,4 @@
-"""Features on disk or on the fly: estimated from rates measured here and now, said in the plan."""
+"""Features on disk or on the fly: estimated from rates measured here and now, and reported in the plan."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from streamsvm.types import Store
 DISK, FLY, AUTO = "disk", "fly", "auto"
 DTYPES = {"float32": 4, "float16": 2, "int8": 1}
 PROBE_ROWS = 512
+"""Rows on which the cost of the map is measured."""
 FREE_DISK_FACTOR = 2
 """How many times the embedding must fit on the disk before it is written without being asked for."""
 PASSES_UNLESS_STATED = 30
-"""Of a solver that does not say what is to be expected of it."""
+"""Passes that are assumed for a solver that does not say how many it expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +36,31 @@ class Choice:
     """Where the features live, and the figures that decided it; all times in seconds."""
 
     where: str
+    """'disk' or 'fly'."""
     why: str
+    """The reason, in words."""
     dtype: str
+    """The type of the features on disk."""
     map_seconds: float = 0.0
     """One pass of making the features, as far as the solver needs them."""
     read_seconds: float = 0.0
-    """One pass of reading them instead, or of looking at them, whichever takes longer."""
+    """One pass of reading the features instead, or of computing with them, whichever takes longer."""
     write_seconds: float = 0.0
+    """Writing the features once."""
     passes: int = 0
+    """The number of passes the choice was made for."""
 
     def facts(self) -> dict[str, Any]:
-        """The choice as plain JSON."""
+        """Return the choice as plain JSON."""
         seconds = {"map": self.map_seconds, "read": self.read_seconds, "write": self.write_seconds}
         return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}
 
 
 def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: tuple[int, int] | None) -> Choice:
-    """Disk or fly for a fit of so many ``expected`` passes, which make features of so many rows in all; None: of a
-    solver that takes all rows as features, in passes by the dozen.
+    """Choose disk or fly for a fit that expects so many passes, and features of so many rows in all of them.
 
     On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
-    Raises UsageError.
+    ``expected`` is None for a solver that takes all rows as features, in passes by the dozen. Raises UsageError.
     """
     if job.embedding not in (DISK, FLY, AUTO):
         raise UsageError(f"there is no embedding '{job.embedding}'", hint="choose from auto, disk, fly")
@@ -84,18 +89,18 @@ def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: 
 
 
 class MapCost(NamedTuple):
-    """Seconds a row."""
+    """What the map costs, in seconds for each row."""
 
     through_pair: float
-    """Kernel values, and looking at the row through them."""
+    """Making kernel values, and computing with the row through them."""
     features: float
-    """Making its features."""
+    """Making the row's features."""
     look: float
-    """Looking at features that are there."""
+    """Computing with features that are there."""
 
 
 def measured_map(columns: int, request: NystromRequest) -> MapCost:
-    """What making and looking cost here and now, on random rows of that size."""
+    """Measure what making features and computing with them cost here and now, on random rows of that size."""
     m, random = request.landmarks, np.random.default_rng(0)
     X = Dense(random.random((PROBE_ROWS, columns), np.float32))
     points, W = points_of(random.random((m, columns), np.float32)), random.random((m, m), np.float32)

@@ -41,7 +41,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
 
 
 def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:
-    """What building holds."""
+    """Return the memory that building an embedding takes."""
     m = request.landmarks
     chunk = max(job.chunk_bytes, 4 * m)
     terms = [*budget.base_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]

@@ -1,4 +1,4 @@
-"""Rows on their way into the stores: counted, their labels looked at, told of."""
+"""Rows on their way into the stores: counted, their labels noted, progress reported."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from streamsvm.types import Batch, Report
 
 @dataclass(slots=True)
 class IngestCounts:
-    """Rows written so far and their labels."""
+    """Rows written so far, and their labels."""
 
     coder: Labels
+    """Turns labels into class codes."""
     rows: int = 0
+    """Rows written, those of the test store included."""
     test_rows: int = 0
+    """Rows written to the test store."""
     counts: list[int] = field(default_factory=list)
     """Rows of each class."""
     labels: dict[int, set[str]] = field(default_factory=dict)
-    """Those of each file, by its position; as long as there are no more than two."""
-    pace: Stopwatch = field(default_factory=Stopwatch)
+    """The distinct labels of each file, by its position; a file's set stops growing at three."""
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    """Measures the seconds since the start, and says when progress is due."""
 
     def store(self, batch: Batch, file: int, stores: Stores, columns: int | None) -> None:
         """Append a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
@@ -41,7 +45,7 @@ class IngestCounts:
         few_labels(batch.labels, self.labels.setdefault(file, set()))
 
     def report_progress(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
-        """Report ``read`` of ``total`` bytes, not too often."""
-        if last or self.pace.due():
-            event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": self.pace.seconds}
+        """Report that ``read`` of ``total`` bytes were read, unless that was done a moment ago."""
+        if last or self.stopwatch.due():
+            event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": self.stopwatch.seconds}
             report(event | {"total_bytes": total, "done": last})

@@ -17,7 +17,7 @@ from streamsvm.store.write.external_shuffle import hashes
 
 
 class Stores:
-    """The store being written and, if rows are held out, the test store."""
+    """The store that is being written and, if rows are held out, the test store."""
 
     def __init__(
         self,
@@ -35,7 +35,9 @@ class Stores:
         self.writers: list[Any] = [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
 
     def append(self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int) -> int:
-        """Write rows, the first of which is row ``first_row`` of the sources. Returns how many were held out."""
+        """Write rows, the first of which is row ``first_row`` of the sources, and return how many were held out. Raises
+        StorageError.
+        """
         if not self._fraction:
             self.writers[0].append(X, codes, weight)
             return 0
@@ -46,11 +48,13 @@ class Stores:
         return int(np.count_nonzero(chosen))
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:
-        """Commit the test store first: the store is what people look for. Returns the manifest of the store."""
+        """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
         return [writer.commit(classes, columns, facts) for writer in reversed(self.writers)][-1]
 
     def on_exit(self, _: Any, error: BaseException | None, __: Any) -> None:
-        """What to do with unfinished stores: keep them for the next run if it can be better, else remove them."""
+        """Leave unfinished stores for the next run where it can go on from them, else remove them; a callback of an
+        exit stack.
+        """
         if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
             safe = sum(writer.suspend() for writer in self.writers)
             if isinstance(error, InterruptedRun | StorageError):
@@ -61,7 +65,8 @@ class Stores:
 
 
 def held_out(seed: int, start: int, rows: int, fraction: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether each of the rows [start, start + rows) goes to the test store: splitmix64 of seed and row number.
+    """Return whether each of the rows [start, start + rows) goes to the test store, (rows,) bool: by splitmix64 of seed
+    and row number.
 
     It depends on nothing else, so that the same rows are held out however the source was cut into batches.
     """

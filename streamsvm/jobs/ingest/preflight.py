@@ -15,13 +15,16 @@ from streamsvm.store.write.building import require_space
 from streamsvm.types import Batch, Term
 
 SOURCE_BYTES = 64 << 20
-"""Parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with pyarrow)."""
+"""Bytes for parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with
+pyarrow)."""
 CHUNKS_PER_WRITER = 3
-"""By a writer: the chunk that fills, the rows it is joined from, the unit on its way to disk."""
+"""Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk."""
 
 
 def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuffle: bool) -> int:
-    """Bytes a source may take beside what ``stores`` writers hold. Raises BudgetError when not even the least fits."""
+    """Return the bytes a source may take beside what ``stores`` writers hold. Raises BudgetError when not even the
+    least fits.
+    """
     terms = (
         *budget.base_terms(),
         Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
@@ -41,7 +44,7 @@ def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuf
 def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
     """Refuse what the disk has no room for, judging by the rows read first of sources of ``total`` bytes.
 
-    ``columns`` of a dense store; None for CSR. Raises StorageError E-NOSPACE.
+    ``columns`` is that of a dense store; None for CSR. Raises StorageError E-NOSPACE.
     """
     entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
     entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)

@@ -34,7 +34,7 @@ from streamsvm.store.write.building import Opener, all_locked, journaled, repair
 from streamsvm.types import Batch, Report, silent
 
 ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
-"""Fields that say nothing of what the store will hold."""
+"""The fields of a job that say nothing of what the store will hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,27 @@ class IngestResult:
     """What was stored."""
 
     store: Path
+    """The path of the store."""
     test_store: Path | None
+    """The path of the test store; None where no rows were held out."""
     rows: int
+    """Rows read, those of the test store included."""
     test_rows: int
+    """Rows of the test store."""
     columns: int
+    """The number of features."""
     sparse: bool
+    """Whether the rows are stored as CSR."""
     classes: tuple[str, ...]
+    """The label each class code stands for."""
     counts: tuple[int, ...]
     """Rows of each class, those of the test store included."""
     bytes_read: int
+    """Bytes of the sources on disk."""
     seconds: float
+    """How long it took."""
     notices: tuple[str, ...]
+    """What a user should know of the data, as lines of text."""
 
 
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
@@ -191,6 +201,6 @@ def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, 
         classes=counts.coder.table(),
         counts=tuple(counts.counts),
         bytes_read=sum(f.read for f in source.sources),
-        seconds=counts.pace.seconds,
+        seconds=counts.stopwatch.seconds,
         notices=tuple(remarks),
     )

@@ -10,11 +10,11 @@ from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
 from streamsvm.store.write.writer import StoreWriter
 
 SHUFFLE_BYTES = 6 * RUN_BYTES
-"""What a shuffle holds at most: a run or a bucket, as pieces, joined and sorted."""
+"""The most bytes a shuffle holds: a run or a bucket, as pieces, joined and sorted."""
 
 
 class Shuffling:
-    """Wraps a writer; all rows are written when it commits."""
+    """A writer that puts all rows aside and writes them in random order when it commits."""
 
     def __init__(self, writer: StoreWriter, seed: int) -> None:
         self._writer, self._seed = writer, seed
@@ -35,11 +35,14 @@ class Shuffling:
         return self._writer.commit(classes, columns, facts)
 
     def suspend(self) -> int:
-        """Keep what was written; what was put aside is read again. Returns how many chunks are safe."""
+        """Leave what was written for the next run, which reads again what was put aside; return how many chunks are
+        safe.
+        """
         self._close()
         return self._writer.suspend()
 
     def abort(self) -> None:
+        """Remove what was written and what was put aside."""
         self._close()
         self._writer.abort()
 

@@ -25,12 +25,16 @@ CLASSES = ("-1", "1")
 
 @dataclass(frozen=True, slots=True)
 class SynthResult:
-    """Where the rows are; ``test`` is None when none were set aside."""
+    """Where the generated rows are."""
 
     store: Path
+    """The path of the store."""
     test: Path | None
+    """The path of the test store; None when no rows were set aside."""
     rows: int
+    """Rows generated in all."""
     seconds: float
+    """How long it took."""
 
 
 def synth(job: SynthJob, report: Report = silent) -> SynthResult:
@@ -65,14 +69,14 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
             writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=True))
             undo.callback(writers[-1].abort)
         targets = list(zip(writers, ends.values(), strict=True))
-        done, pace = 0, Stopwatch()
+        done, stopwatch = 0, Stopwatch()
         for batch in generator.batches():
             if not done:
                 require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
             _share_out(batch, done, targets)
             done += len(batch.labels)
-            if pace.due():
-                event = {"event": "synth", "rows": done, "of": job.rows, "seconds": pace.seconds}
+            if stopwatch.due():
+                event = {"event": "synth", "rows": done, "of": job.rows, "seconds": stopwatch.seconds}
                 report(event | {"done": False})
         for writer in reversed(writers):  # the test store first: the store is what people look for
             writer.commit(CLASSES, generator.columns, _facts(job, generator))
@@ -80,7 +84,7 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
 
 
 def bytes_per_row(batch: Batch, generator: Generator) -> float:
-    """What a row takes on disk, judging by the first ones."""
+    """Return the bytes a row takes on disk, judging by the first ones."""
     if isinstance(batch.X, CSR):
         return 8 * len(batch.X.data) / len(batch.labels) + 12
     return 4 * generator.columns + 4

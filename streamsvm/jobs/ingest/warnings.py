@@ -1,4 +1,4 @@
-"""What an ingest has to say about the rows it stored, beside how many there are."""
+"""What an ingest tells the user about the rows it stored, beside how many there are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from streamsvm.errors import DataError
 from streamsvm.outputs.kinds import REJECTS_HEADER
 
 DRIFT = 0.1
-"""A class whose share in some chunk is further from its share in all rows is worth a warning."""
+"""The distance of a class's share in a chunk from its share in all rows beyond which a user is warned."""
 FEW_CHUNKS = 2
+"""Fewer chunks than this say nothing about drift."""
 
 
 def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float:
-    """How far the share of a class in a chunk is from its share in all rows, at most: 0 when classes are well mixed."""
+    """Return how far the share of a class in a chunk is from its share in all rows, at most; 0 when classes are well
+    mixed.
+    """
     table = np.zeros((len(chunks), len(counts)))
     for k, chunk in enumerate(chunks):
         table[k, : len(chunk)] = chunk
@@ -27,7 +30,10 @@ def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float
 
 
 def drift_warning(manifest: Any) -> list[str]:
-    """A warning when the classes are not spread over the chunks; the last chunk may be too small to judge by."""
+    """Return a warning when the classes are not spread over the chunks, else nothing.
+
+    The last chunk may be too small to judge by.
+    """
     chunks = manifest.chunks[:-1] if len(manifest.chunks) > FEW_CHUNKS else manifest.chunks
     if len(chunks) < FEW_CHUNKS:
         return []
@@ -41,7 +47,7 @@ def drift_warning(manifest: Any) -> list[str]:
 
 
 def notice_lines(notices: Mapping[str, int]) -> list[str]:
-    """Notices with their counts."""
+    """Return notices with their counts, as lines of text."""
     return [f"{count} {what}" for what, count in notices.items() if count]
 
 
@@ -55,6 +61,6 @@ def check_rows(found: int, expected: int | None) -> None:
 
 
 def write_rejects(path: Path, rejects: Sequence[tuple[str, int, str, str]]) -> None:
-    """File, line, code and reason of every line that was left out, as tab-separated text."""
+    """Write file, line, code and reason of every line that was left out, as tab-separated text. Raises StorageError."""
     lines = ("\t".join(map(str, reject)) + "\n" for reject in rejects)
     durable.write_file(path, REJECTS_HEADER + "".join(lines).encode())

@@ -19,7 +19,7 @@ PROBE_BYTES = 64 << 20
 
 
 def doctor(directory: Path) -> dict[str, Any]:
-    """Facts as plain JSON values; writes and removes 64 MiB in ``directory`` to measure the disk."""
+    """Return facts about this machine as plain JSON; writes and removes 64 MiB in ``directory`` to measure the disk."""
     return {
         "streamsvm": __version__,
         "python": platform.python_version(),
@@ -61,7 +61,7 @@ def _memory() -> dict[str, Any]:
 
 
 def disk_speed(directory: Path) -> dict[str, float]:
-    """Bytes a second written durably and read back, past the page cache where the system allows it."""
+    """Return the bytes a second that are written durably and read back, past the page cache where the system allows it."""
     block = os.urandom(1 << 20)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".streamsvm-") as scratch:
         path = Path(scratch) / "probe"

@@ -20,10 +20,11 @@ from streamsvm.store.read.retry import retries
 from streamsvm.types import Report, Store, silent
 
 PROBE_SECONDS = 0.5
+"""How long the rate of reading is measured."""
 
 
 def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
-    """Facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
+    """Return facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
     if not path.exists():
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
     stored = path.is_dir() or foreign_format(path) is not None
@@ -31,7 +32,7 @@ def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
 
 
 def store_facts(path: Path, *, columns: bool = False) -> dict[str, Any]:
-    """What is known of a store without reading its chunks."""
+    """Return what is known of a store without reading its chunks, as plain JSON."""
     store = open_store(path)
     layout, facts = store.layout, store.facts
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
@@ -68,7 +69,7 @@ def _statistics(store: Any) -> list[dict[str, Any]]:
 
 
 def model_facts(path: Path) -> dict[str, Any]:
-    """What a model is and how it was come by."""
+    """Return what a model is and how it was made, as plain JSON."""
     model = models.load(path)
     known = model.provenance
     return {
@@ -89,14 +90,14 @@ def model_facts(path: Path) -> dict[str, Any]:
 
 
 def verify(path: Path, report: Report = silent) -> dict[str, Any]:
-    """Read everything and list all that is wrong. Raises what opening raises; the list is the caller's to judge."""
+    """Read everything and return all that is wrong. Raises what opening raises; the list is the caller's to judge."""
     if not path.exists():
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
     if not path.is_dir() and foreign_format(path) is None:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)
-    pace, repeated = Stopwatch(), retries()
+    stopwatch, repeated = Stopwatch(), retries()
     buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
     for chunk, count in enumerate(layout.chunks):
         try:
@@ -106,16 +107,18 @@ def verify(path: Path, report: Report = silent) -> dict[str, Any]:
             bad.append({"chunk": chunk, "code": error.code, "message": error.message})
         store.forget(chunk)
         rows += count
-        if pace.due():
-            report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": pace.seconds})
+        if stopwatch.due():
+            report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": stopwatch.seconds})
     bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
     facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
     facts["reads_repeated"] = retries() - repeated
-    return {"path": str(path), "kind": "store", "seconds": pace.seconds, **facts, "bad": bad}
+    return {"path": str(path), "kind": "store", "seconds": stopwatch.seconds, **facts, "bad": bad}
 
 
 def read_rate(store: Store) -> float:
-    """Bytes a second at which the store is read now, from its first chunks: cached pages included, as a pass would."""
+    """Return the bytes a second at which the store is read now, from its first chunks: cached pages included, as a pass
+    would.
+    """
     layout = store.layout
     per_row = layout.bytes_per_pass / layout.rows
     began, rows = time.perf_counter(), 0

@@ -30,24 +30,28 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Report, Stop, Store, Term
 
 SEARCH_FIELDS = {"out", "C", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
+"""The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
-"""Settings a fit has too."""
+"""The settings that a fit has too."""
 
 
 class Cell(NamedTuple):
     """A point of the grid but for C, and how it is worked on."""
 
     job: FitJob
+    """The fit of the point, with the first C."""
     plan: Plan
+    """The plan of that fit."""
     together: int
     """Pairs of C and fold that one reading serves, as the memory allows."""
     memory: MemoryPlan
+    """The memory of training so many pairs at once."""
     point: tuple[int | None, float | str]
     """Landmarks and gamma."""
 
 
 def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str) -> Cell:
-    """The plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
+    """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
     shared = {name: getattr(job, name) for name in FIT_FIELDS}
     fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
     plan = make_plan(fit_job, store)
@@ -75,7 +79,7 @@ def _memory(job: TuneJob, store: Any, fit_job: FitJob, plan: Plan, together: int
 
 
 def scored(job: TuneJob, stores: tuple[Any, Store], cell: Cell, report: Report) -> list[Score]:
-    """The errors of a cell for every C."""
+    """Train a cell and return its errors for every C. Raises what training raises."""
     store, seen = stores
     _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
     fold = folding.round_robin(seen.layout, job.folds, job.seed)
@@ -104,8 +108,8 @@ class _Ended(NamedTuple):
 def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
     """Train on all but a fold and count errors on it, for several trials at once."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
-    course = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
-    with closing(Trainer(store, plan.solver, problems, plan.features, course, report)) as trainer:
+    settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
+    with closing(Trainer(store, plan.solver, problems, plan.features, settings, report)) as trainer:
         training = trainer.train(Stop(job.max_passes))
     each = len(plan.problems)
     runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
@@ -116,7 +120,7 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
 
 
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
-    """Landmarks and gamma of each map to try. Raises UsageError for a grid that means nothing."""
+    """Return landmarks and gamma of each map to try. Raises UsageError for a grid that means nothing."""
     for name in ("C", "gamma", "landmarks"):
         values = getattr(job, name)
         if len(set(values)) < len(values) or (not values and name != "landmarks"):

@@ -24,16 +24,16 @@ from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import FeatureMap, Layout, Problem, Store, Term
 
 CHUNKS_PER_FOLD = 8
-"""Chunks a fold has at least."""
+"""The least number of chunks of a fold."""
 
 
 def needs_cutting(layout: Layout, folds: int) -> bool:
-    """Whether there are too few chunks to deal."""
+    """Return whether there are too few chunks to make folds of."""
     return len(layout.chunks) < CHUNKS_PER_FOLD * folds
 
 
 def cut_terms(layout: Layout, folds: int) -> list[Term]:
-    """What a store cut finer holds."""
+    """Return the memory of a store that is cut finer."""
     if not needs_cutting(layout, folds):
         return []
     return [
@@ -44,7 +44,7 @@ def cut_terms(layout: Layout, folds: int) -> list[Term]:
 
 
 def cut_finer(store: Store, folds: int, depth: int) -> Store:
-    """The store, or its rows in memory in chunks enough. Raises UsageError when there are not enough rows."""
+    """Return the store, or its rows in memory in chunks enough. Raises UsageError when there are not enough rows."""
     layout = store.layout
     if not needs_cutting(layout, folds):
         return store
@@ -63,7 +63,7 @@ def cut_finer(store: Store, folds: int, depth: int) -> Store:
 
 
 def round_robin(layout: Layout, folds: int, seed: int) -> Int32:
-    """The fold of each chunk, as many chunks in each but for one. Raises UsageError."""
+    """Return the fold of each chunk (chunks,) int32, with as many chunks in each but for one. Raises UsageError."""
     chunks = len(layout.chunks)
     if not 2 <= folds <= chunks:
         raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")
@@ -71,15 +71,19 @@ def round_robin(layout: Layout, folds: int, seed: int) -> Int32:
 
 
 class Trial(NamedTuple):
-    """Problems, one a class or one for two classes, that are not shown the chunks of a fold."""
+    """Problems, one for each class or one for two classes, that are not shown the chunks of a fold."""
 
     problems: tuple[Problem, ...]
+    """The problems."""
     chunks: tuple[int, ...]
+    """The numbers of the chunks they are not shown."""
     rows: int
-    """In those chunks."""
+    """Rows in those chunks."""
 
     def wrong(self, f: Float64, codes: Int32) -> int:
-        """How many rows of decision values f (n, problems) are taken for another class."""
+        """Return how many rows of decision values f (n, problems) are taken for another class than their ``codes``
+        (n,).
+        """
         positives = np.array([problem.positive for problem in self.problems])
         if len(positives) == 1:
             return int(np.count_nonzero((f[:, 0] > 0) != (codes == positives[0])))
@@ -87,7 +91,7 @@ class Trial(NamedTuple):
 
 
 def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, number: int) -> Trial:
-    """``problems`` of all rows, for this C and without a fold."""
+    """Return ``problems`` of all rows, for this C and without a fold."""
     chunks = tuple(np.flatnonzero(fold == number).tolist())
     rows = sum(layout.chunks[chunk] for chunk in chunks)
     shown = (replace(problem, C=float(C), rows=layout.rows - rows, held_out=chunks) for problem in problems)
@@ -97,7 +101,7 @@ def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, nu
 def errors(
     store: Store, features: FeatureMap, trials: Sequence[Trial], weights: Sequence[Float64], **reading: Any
 ) -> list[float]:
-    """The share of wrong answers of each trial on the fold it did not see, in one reading of the store.
+    """Return the share of wrong answers of each trial on the fold it did not see, in one reading of the store.
 
     ``weights``: what was found, (components, problems) for each trial. ``reading``: how to read, as for the stream.
     """

@@ -21,20 +21,26 @@ TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.
 
 
 class Score(NamedTuple):
-    """A point of the grid: the share of wrong answers on each fold by the model that did not see it."""
+    """A point of the grid, and the share of wrong answers on each fold by the model that did not see it."""
 
     landmarks: int | None
+    """The number of landmarks; None without a map."""
     gamma: float | None
+    """The width of the kernel; None where it has none."""
     C: float
+    """The weight of the loss sum."""
     errors: tuple[float, ...]
+    """The share of wrong answers on each fold."""
     rank: int
-    """Columns of the features."""
+    """The number of columns of the features."""
     passes: int
+    """The most passes of all folds."""
     gap: float
-    """The largest of all folds."""
+    """The largest relative gap of all folds."""
 
     @property
     def error(self) -> float:
+        """The mean over the folds."""
         return float(np.mean(self.errors))
 
     @property
@@ -43,7 +49,7 @@ class Score(NamedTuple):
         return float(np.std(self.errors, ddof=1) / len(self.errors) ** 0.5)
 
     def facts(self) -> dict[str, Any]:
-        """The row of the table."""
+        """Return the row of the table."""
         folds = {f"fold_{k + 1}": error for k, error in enumerate(self.errors)}
         point = {"landmarks": self.landmarks, "gamma": self.gamma, "C": self.C}
         found = {"error": self.error, "standard_error": self.spread, **folds}
@@ -51,12 +57,12 @@ class Score(NamedTuple):
 
 
 def best_of(scores: Sequence[Score]) -> Score:
-    """The smallest error; among equals the fewest landmarks, then the smallest C."""
+    """Return the score with the smallest error; among equals the fewest landmarks, then the smallest C."""
     return min(scores, key=lambda score: (score.error, score.landmarks or 0, score.C))
 
 
 def write_results(out: Path, scores: Sequence[Score], facts: dict[str, Any]) -> tuple[str, ...]:
-    """Write table, sheet and map; what could not be drawn is the notice returned. The table is last."""
+    """Write table, sheet and map, the table last; return a notice of what could not be drawn. Raises StorageError."""
     rows = [score.facts() for score in scores]
     sheet = io.StringIO()
     writer = csv.DictWriter(sheet, list(rows[0]), lineterminator="\n")
@@ -73,16 +79,20 @@ def write_results(out: Path, scores: Sequence[Score], facts: dict[str, Any]) -> 
 
 
 class Panel(NamedTuple):
-    """Errors (landmarks, C) of one width; NaN where there is none."""
+    """The errors of one width."""
 
     gamma: float | None
+    """The width; None where the kernel has none."""
     landmarks: list[int | None]
+    """The numbers of landmarks, one a row."""
     costs: list[float]
+    """The values of C, one a column."""
     errors: Any
+    """The errors (landmarks, costs); NaN where there is none."""
 
 
 def panels(scores: Sequence[Score]) -> list[Panel]:
-    """One for each width, all of the same size."""
+    """Return one panel for each width, all of the same size."""
     landmarks = list(dict.fromkeys(score.landmarks for score in scores))
     costs = sorted({score.C for score in scores})
     found = []
@@ -96,7 +106,7 @@ def panels(scores: Sequence[Score]) -> list[Panel]:
 
 
 def map_lines(scores: Sequence[Score]) -> Iterator[str]:
-    """The errors in percent; * the best, + those within its standard error."""
+    """Return the errors in percent as lines of text; * marks the best, + those within its standard error."""
     best = best_of(scores)
     for panel in panels(scores):
         yield f"error in %, gamma {panel.gamma:.4g}" if panel.gamma is not None else "error in %"
@@ -115,7 +125,7 @@ def _mark(error: float, best: Score) -> str:
 
 
 def picture_of(scores: Sequence[Score]) -> bytes | None:
-    """The map as PNG; None without matplotlib."""
+    """Return the map as PNG; None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:

@@ -34,7 +34,7 @@ from streamsvm.types import Report, silent
 
 JOURNAL = "journal.json"
 MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
-"""Settings that do not change the results; of the store its digest is looked at."""
+"""The settings that do not change the results. Of the store, the digest is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,22 @@ class TuneResult:
     """The table, its best row, and where it lies."""
 
     out: Path
+    """The directory of the table."""
     scores: tuple[Score, ...]
+    """The rows of the table."""
     best: Score
+    """The row with the smallest error."""
     seconds: float
+    """How long it took."""
     notices: tuple[str, ...] = ()
+    """What a user should know, as lines of text."""
 
 
 def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
     """Cross-validate the grid, cell by cell, or on a cluster cells side by side.
 
-    BudgetError before the first read when a cell does not fit. Raises UsageError, DataError, StorageError, ExistsError,
-    ClusterError; InterruptedRun when stopped: the cells done are kept.
+    Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
+    ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
     with executor_for(job, executor) as found:
         return _tuned(job if found is None else replace(job, memory=task_limit(found, job.memory)), report, found)
@@ -98,7 +103,7 @@ def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[lis
 
 
 def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Score]:
-    """The task: the scores of a cell, with files of its own. Raises what ``tune`` raises."""
+    """Return the scores of a cell; this is the task of a worker, with files of its own. Raises what ``tune`` raises."""
     store = open_store(job.store)
     with tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
         mine = replace(job, out=scratch)
@@ -107,13 +112,13 @@ def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Scor
 
 
 def key_of(job: TuneJob, store: Any) -> str:
-    """sha256 of all that decides the table."""
+    """Return the sha256 of all that decides the table."""
     settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
     return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
 
 
 def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
-    """The cells an interrupted run of the same settings has done. Raises ExistsError for what is another's."""
+    """Return the cells an interrupted run of the same settings has done. Raises ExistsError for what another run made."""
     try:
         saved = json.loads((out / JOURNAL).read_text(encoding="utf-8"))
         if saved["key"] == key:
