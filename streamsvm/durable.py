@@ -46,7 +46,7 @@ def _killing(at: int) -> Callable[..., None]:
 
 _FAULT = os.environ.get("STREAMSVM_FAULT", "")
 observe: Callable[..., None] | None = _killing(int(_FAULT[5:])) if _FAULT.startswith("kill@") else None
-"""Told (what was just done, path, other path) while something is being written."""
+"""Called with (what was just done, path, other path) while something is being written; None outside tests."""
 
 
 def _step(done: str, *paths: Path) -> None:
@@ -107,7 +107,7 @@ def write_file(path: Path, *pieces: Any) -> None:
 
 
 def write_stream(path: Path, pieces: Iterable[Any]) -> None:
-    """``write_file`` for buffers that are made one by one."""
+    """Replace ``path`` by buffers that are made one by one; see ``write_file``."""
     temporary = temporary_beside(path)
     with explained("writing", path):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
@@ -208,7 +208,9 @@ def write_npy(path: Path, shape: tuple[int, ...], parts: Iterable[Any]) -> None:
 
 
 def open_state(path: Path, nbytes: int) -> int:
-    """A descriptor for reading and writing a file that changes in place; a new one is given ``nbytes`` of disk."""
+    """Return a descriptor for reading and writing a file that changes in place; a new one is given ``nbytes`` of disk.
+    Raises StorageError.
+    """
     with explained("creating", path):
         fresh = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -225,7 +227,7 @@ def open_state(path: Path, nbytes: int) -> int:
 
 
 def sync_state(descriptor: int, path: Path) -> None:
-    """Make durable what was written into a file of ``open_state``."""
+    """Make durable what was written into a file of ``open_state``. Raises StorageError."""
     with explained("syncing", path):
         os.fsync(descriptor)
         _step("synced", path)
@@ -266,7 +268,7 @@ def read_at(descriptor: int, into: Any, offset: int) -> None:
 
 
 def open_log(path: Path) -> IO[str]:
-    """A line-buffered text file to append events to."""
+    """Return a line-buffered text file to append events to. Raises StorageError."""
     with explained("opening", path):
         return open(path, "a", encoding="utf-8", buffering=1)
 

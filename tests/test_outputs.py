@@ -229,7 +229,7 @@ def _rejecting(root: Path, out: Path) -> Any:
 
 def _rejecting_to(root: Path, out: Path) -> Any:
     store = root / out.name.removesuffix(".rejects")
-    more = {"on_bad_line": "skip", "max_bad": "10%", "overwrite": True}
+    more: dict[str, Any] = {"on_bad_line": "skip", "max_bad": "10%", "overwrite": True}
     return ingest(IngestJob(sources=(root / "bad.csv",), store=store, label="y", **more))
 
 

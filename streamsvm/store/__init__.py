@@ -1,4 +1,4 @@
-"""READS: chunked stores, and the sources data comes from. The only place that knows file formats."""
+"""READS: chunked stores and the sources data comes from; the only place that knows file formats."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ STORES = Registry(
         "memory": "streamsvm.store.views.memory:MemoryStore",
     },
 )
-"""What opens a store of each format once its manifest is read; ``memory`` is one that is not on disk."""
+"""By format, what opens a store once its manifest is read; ``memory`` is the format of a store that is not on disk."""
 MEDIA = Registry(
     "store format", {"zarr": "streamsvm.store.zarr.store:ZarrMedium", "hdf5": "streamsvm.store.hdf5.store:HDF5Medium"}
 )
-"""What writes one."""
+"""By format, what writes a store (``store.write.backend.Medium``)."""
 SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
-"""Names of stores that say their format; all others are Zarr."""
+"""The file names that choose a format; every other name is a Zarr store."""
 
 
 def open_store(
     path: Path | str, *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
 ) -> StoredFiles:
-    """Open a committed store, or arrays others wrote (the names are theirs), which are then read in place.
+    """Open a committed store, or arrays that another program wrote, which are read in place.
 
-    Raises MissingError, DataError, SecurityError, BudgetError.
+    ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` chunks of it that were
+    never written are taken for its fill value. Raises MissingError, DataError, SecurityError, BudgetError.
     """
     from streamsvm.store.foreign import Keys, foreign_format
     from streamsvm.store.format import manifest
@@ -60,10 +61,11 @@ def create(
     store_format: str | None = None,
     compression: str = "none",
 ) -> StoreWriter:
-    """A writer for a new store.
+    """Return a writer for a new store at ``path``.
 
-    Raises ExistsError when something is there and ``overwrite`` is not set, or it is nothing that a store may replace;
-    SecurityError for a link.
+    ``chunk_bytes`` is the size of a chunk before compression, ``store_format`` a name of ``MEDIA`` (None goes by the
+    suffix). Raises ExistsError when something is there and ``overwrite`` is not set, or it is nothing that a store may
+    replace; SecurityError for a link.
     """
     from streamsvm.outputs import refuse_foreign
     from streamsvm.outputs.kinds import ANY_STORE
@@ -84,6 +86,6 @@ def create(
 
 
 def read_chunk(store: Store, chunk: int, into: Any) -> Chunk:
-    """Fetch and check one chunk, for those who read without a reader thread."""
+    """Fetch and check one chunk, for callers that read without a reader thread. Raises DataError, StorageError."""
     store.fetch(chunk, into)
     return store.check(chunk, into)

@@ -48,32 +48,45 @@ from streamsvm.types import Report, Store
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult:
-    """What was built, or found to be there already."""
+    """The embedding that was built, or found to be there already."""
 
     embedding: Path
+    """The path of the embedding."""
     projection: Projection
+    """The landmarks and W of its map."""
     rows: int
+    """The number of rows."""
     reused: bool
+    """Whether it was there already, made of the same."""
     resumed: int
     """Rows that an earlier, interrupted run had written."""
     seconds: float
+    """How long it took."""
 
 
 @dataclass(slots=True)
 class Builder:
-    """One embedding on its way to ``target``. ``job``: dtype, chunk_bytes, prefetch, overwrite."""
+    """Builds one embedding."""
 
     store: Store
+    """The rows that are embedded."""
     request: NystromRequest
+    """The kernel features that are asked for."""
     target: Path
+    """The path of the embedding."""
     job: Any
+    """Says dtype, chunk_bytes, prefetch and overwrite: an ``EmbedJob`` or a fit's own."""
     report: Report
+    """Takes the events of progress."""
     executor: Executor | None = None
+    """Where features are made; None makes them here."""
     inputs: tuple[str | None, ...] = ()
     """What the job reads beside the store."""
 
     def build(self) -> EmbedResult:
-        """Reuse, resume or build anew. Raises ExistsError (E-LOCKED: another process builds it), StorageError, DataError."""
+        """Reuse the embedding, go on with it or build it anew. Raises ExistsError (E-LOCKED: another process builds
+        it), StorageError, DataError.
+        """
         began = time.perf_counter()
         outputs = store_outputs([self.target], continues=True, kind=EMBEDDING)
         outputs.append(Output(self._parts, PARTS, continues=True))
@@ -162,7 +175,7 @@ class Builder:
     def _fetch(self, projection: Projection, writer: Any, saved: dict[str, Any], rows: int, executor: Executor) -> None:
         """Have the features made by workers and write them in order."""
         durable.make_directory(self._parts)
-        store, pace, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
+        store, stopwatch, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
         place = writer.directory.resolve()
         work = EmbedWork(
             str(Path(store.name).resolve()), store.digest, self._parts, place, saved["map"], saved["key"], rows
@@ -170,11 +183,11 @@ class Builder:
         for chunk in features_of(work, of, projection, executor):
             writer.append(chunk.X, chunk.codes, chunk.weight)
             done += len(chunk.codes)
-            self._tell(done, pace)
+            self._tell(done, stopwatch)
 
     def _map(self, features: Nystrom, sink: Sink, first: int) -> None:
         """Read the blocks from row ``first`` on and fill the sink's chunks."""
-        layout, pace = self.store.layout, Stopwatch()
+        layout, stopwatch = self.store.layout, Stopwatch()
         starts = np.concatenate([[0], np.cumsum(layout.chunks)])
         visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if starts[v.chunk + 1] > first)
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
@@ -188,11 +201,11 @@ class Builder:
                     features.into(row_slice(X, at, stop), out)
                     sink.filled()
                     at = stop
-                if pace.due():
-                    self._tell(int(starts[loaded.visit.chunk + 1]), pace)
+                if stopwatch.due():
+                    self._tell(int(starts[loaded.visit.chunk + 1]), stopwatch)
 
-    def _tell(self, done: int, pace: Stopwatch) -> None:
-        event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": pace.seconds}
+    def _tell(self, done: int, stopwatch: Stopwatch) -> None:
+        event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": stopwatch.seconds}
         self.report(event | {"done": False})
 
     def _facts(self, projection: Projection, saved: dict[str, Any]) -> dict[str, Any]:
@@ -217,7 +230,7 @@ def _ours(target: Path) -> bool:
 
 
 def read_journal(directory: Path, key: str) -> dict[str, Any] | None:
-    """The journal of an interrupted build of the same embedding; None when there is none that can be used."""
+    """Return the journal of an interrupted build of the same embedding; None when there is none that can be used."""
     try:
         saved = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -229,7 +242,7 @@ FORMAT = 1
 
 
 def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, chunk_bytes: int) -> str:
-    """sha256 of all that decides an embedding's bytes."""
+    """Return the sha256 of all that decides an embedding's bytes."""
     inner = request.inner
     scaling = [inner.shift, inner.scale] if isinstance(inner, Standardized) else []
     arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
@@ -239,7 +252,7 @@ def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, ch
 
 
 def committed_key(target: Path) -> str | None:
-    """The key of a finished embedding; "" for another store, None where there is none. Raises DataError."""
+    """Return the key of a finished embedding, "" for another store, None where there is none. Raises DataError."""
     if not (target / manifest.FILE).exists():
         return None
     return str(open_store(target).facts.get("embedding", {}).get("key", ""))

@@ -26,27 +26,37 @@ NUMBERS = "f"
 
 
 class FilePart(NamedTuple):
-    """One file, its place among the others, and its size and age: it must not change under the job."""
+    """One file of an ingest. Its size and age are noted, because it must not change under the job."""
 
     number: int
+    """Its place among the files."""
     path: str
+    """Its absolute path."""
     size: int
+    """Its bytes when the job began."""
     age: int
+    """The time of its last change when the job began, in nanoseconds."""
 
 
 class FileFacts(NamedTuple):
     """What is known of a file once it was read."""
 
     part: FilePart
+    """The file."""
     key: str
+    """The sha256 of the file's identity and the options it was read with; the part on disk carries it."""
     file: dict[str, Any]
+    """The fields of its ``SourceFile``."""
     notices: dict[str, int]
+    """What was met and passed over, with counts."""
     columns: int
+    """The number of features."""
     rows: int
+    """The number of rows."""
     labels: tuple[str, ...]
-    """The labels its codes stand for."""
+    """The labels its class codes stand for."""
     kind: str
-    """'f': the labels are numbers."""
+    """'f' where the labels are numbers, 'U' where they are text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +64,13 @@ class IngestWork:
     """How files are read, and where the parts go."""
 
     directory: Path
+    """The folder of the parts."""
     options: SourceOptions
+    """How the files are read."""
 
 
-class SpreadSource:
-    """See ``store.sources.Source``."""
+class DistributedSource:
+    """One source of files that workers read, one file a task; see ``store.sources.Source``."""
 
     def __init__(self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path) -> None:
         self._whole = open_source(paths, options)
@@ -69,7 +81,7 @@ class SpreadSource:
         self.notices: dict[str, int] = Counter()
 
     def batches(self) -> Iterator[Batch]:
-        """All rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
+        """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
         work = IngestWork(self._directory, self._agreed())
         parts = [_part(k, path) for k, path in enumerate(self._paths)]
         shared = (self._executor.share(work),)
@@ -81,7 +93,7 @@ class SpreadSource:
             yield from _batches(self._directory, found)
 
     def encoding(self) -> dict[str, Any]:
-        """What a second reading must go by."""
+        """Return what a second reading must go by; see ``Source.encoding``."""
         known = self._whole.encoding()
         return known | {"columns": self.columns} if "columns" in known else known
 
@@ -98,7 +110,7 @@ class SpreadSource:
 
 
 def read_file(part: FilePart, work: IngestWork) -> FileFacts:
-    """The task: a file as a part. Raises DataError, StorageError."""
+    """Read a file and write it as a part; this is the task of a worker. Raises DataError, StorageError."""
     now = _part(part.number, Path(part.path))
     if now != part:
         raise DataError(f"{part.path} has changed", code="E-CHANGED", hint="run the job again when it is complete")
@@ -139,12 +151,12 @@ def _key(part: FilePart, work: IngestWork) -> str:
 
 
 def source_for(job: Any, options: SourceOptions, executor: Executor | None, directory: Path) -> Source:
-    """One source of all files of an ingest: read here, or by the workers of a cluster."""
+    """Return one source of all files of an ingest, which is read here or by the workers of a cluster."""
     if executor is None or len(job.sources) == 1:
         return open_source(job.sources, options)
     if options.on_bad_line != "error":
         raise UsageError("lines are skipped only where they are read here", hint="ingest without --cluster")
-    return SpreadSource(job.sources, options, executor, directory)
+    return DistributedSource(job.sources, options, executor, directory)
 
 
 def parts_path(store: Path) -> Path:
@@ -154,7 +166,10 @@ def parts_path(store: Path) -> Path:
 
 @contextmanager
 def parts_beside(store: Path, executor: Executor | None) -> Iterator[Path]:
-    """The folder of the parts of a store. It is removed with the last one: what an interrupted job left is used again."""
+    """Make the folder of the parts of a store, and remove it when the context ends.
+
+    An error leaves it, so that the next run can use the parts that are there.
+    """
     directory = parts_path(store)
     if executor is not None:
         durable.make_directory(directory)

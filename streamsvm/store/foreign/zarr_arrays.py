@@ -28,7 +28,7 @@ class ZArray:
         self._array: Any = None
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-CRC, StorageError."""
+        """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-ZARR, StorageError."""
         zarr_metadata.check_sizes(self._directory, self._meta, start, stop)
         if self._array is None:
             self._array = _opened(self._directory)
