@@ -121,6 +121,10 @@ class GroupRows:
         """Nothing is open."""
 
 
+FORMER_FIELDS = {"guide": "trust_region", "witness": "dual_point"}
+"""What fields were called in files of earlier versions."""
+
+
 @dataclass(frozen=True, slots=True)
 class DriverState:
     """``names``: the fields of a state that are kept here; each may be None."""
@@ -139,7 +143,7 @@ class DriverState:
         kept: dict[int, dict[str, Any]] = checkpoint_file.read(self._path(version)).content()
         for k, state in states.items():
             for name, value in kept[k].items():
-                setattr(state, name, value)
+                setattr(state, FORMER_FIELDS.get(name, name), value)
 
     def save(self, version: int, states: dict[int, Any], drop: Iterable[int]) -> None:
         """Keep what a round leaves and remove the versions nobody will ask for. Raises StorageError."""

@@ -110,6 +110,8 @@ def features_digest(plan: Plan) -> str | None:
 def refuse_other(saved: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise ConfigError naming all that differs between two identities."""
     then, present = _flat(saved), _flat(now)
+    if present.get(SAMPLE) is None:  # earlier versions noted a setting of that name also of solvers that hold no sample
+        then.pop(SAMPLE, None)
     changes = [
         (name, then.get(name), present.get(name)) for name in {**then, **present} if then.get(name) != present.get(name)
     ]
