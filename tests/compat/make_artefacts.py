@@ -279,7 +279,7 @@ def stopped_groups(name: str, case: Case, settings: list[str]) -> tuple[str, set
 def check_whole(name: str, case: Case, settings: list[str], passes: int, models: list[str]) -> None:
     """That the resumed run ends where one ends that was not stopped."""
     with pytest.MonkeyPatch.context() as patch:
-        placed(patch, kept=case.kept, resident=case.resident)
+        placed(patch, cached=case.kept, resident=case.resident)
         Path("whole").mkdir()
         ok("fit", settings[0], "whole/m.ssvm", *settings[2:], "--max-passes", str(passes))
     for model in models:
