@@ -226,7 +226,7 @@ def interrupted(name: str, case: Case) -> dict[str, Any]:
     Path(name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
         if not case.groups:
-            placed(patch, kept=case.kept, resident=case.resident)
+            placed(patch, cached=case.kept, resident=case.resident)
         warm = ["fit", settings[0], "warm.ssvm", *settings[2:], "--max-passes", "3", "--overwrite"]
         ok(*warm)  # compiles: a run that is stopped has 4.5 s to say so
         said, tags = stopped_groups(name, case, settings) if case.groups else stopped_visits(name, case, settings)
