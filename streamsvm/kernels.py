@@ -2,7 +2,7 @@
 
 ``similarity`` is a function of x.z, ||x||^2 and ||z||^2, so that a block of kernel values is one matrix product and one
 pass over the result. A kernel of the city-block distance is given |x - z|_1 in place of the product and ignores the
-norms; ``city_block`` says which it is.
+norms; ``city_block`` says which it is. ``types.Kernel`` says what each function is to be.
 
 A record needs a field: numba cannot pass an empty one. The arithmetic keeps the type it is given (no literal 2.0), so
 that in a pass over float32 it stays in float32; for the same reason the functions below are replaced there by compiled
@@ -19,6 +19,7 @@ from streamsvm.tags import saved_as
 
 
 def exp(x: float) -> float:
+    """e^x."""
     return math.exp(x)
 
 
@@ -33,6 +34,7 @@ def power(x: float, degree: float) -> float:
 
 
 def tanh(x: float) -> float:
+    """The hyperbolic tangent of x."""
     return math.tanh(x)
 
 
@@ -41,12 +43,27 @@ class RBF(NamedTuple):
     """exp(-gamma ||x - z||^2). The distance is clipped: by rounding it can come out below 0."""
 
     gamma: float = 1.0
+    """The width of the kernel, as the inverse of a scale: above 0."""
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        """See ``types.Kernel``."""
         return exp(-self.gamma * positive((sqx - dot) + (sqz - dot)))
 
     def city_block(self) -> bool:
+        """See ``types.Kernel``."""
         return False
+
+    def translation_invariant(self) -> bool:
+        """See ``types.Kernel``."""
+        return True
+
+    def positive_semidefinite(self) -> bool:
+        """See ``types.Kernel``."""
+        return True
+
+    def with_gamma(self, gamma: float) -> RBF:
+        """See ``types.Kernel``."""
+        return self._replace(gamma=gamma)
 
 
 @saved_as("kernel.laplacian")
@@ -54,12 +71,27 @@ class Laplacian(NamedTuple):
     """exp(-gamma |x - z|_1)."""
 
     gamma: float = 1.0
+    """The width of the kernel, as the inverse of a scale: above 0."""
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        """See ``types.Kernel``."""
         return exp(-self.gamma * positive(dot))
 
     def city_block(self) -> bool:
+        """See ``types.Kernel``."""
         return True
+
+    def translation_invariant(self) -> bool:
+        """See ``types.Kernel``."""
+        return True
+
+    def positive_semidefinite(self) -> bool:
+        """See ``types.Kernel``."""
+        return True
+
+    def with_gamma(self, gamma: float) -> Laplacian:
+        """See ``types.Kernel``."""
+        return self._replace(gamma=gamma)
 
 
 @saved_as("kernel.polynomial")
@@ -67,14 +99,31 @@ class Polynomial(NamedTuple):
     """(gamma x.z + coef0)^degree, degree a whole number; positive semidefinite where coef0 >= 0."""
 
     gamma: float = 1.0
+    """The factor of x.z: above 0."""
     coef0: float = 1.0
+    """What is added to gamma x.z."""
     degree: float = 3.0
+    """The power, a whole number from 1 on."""
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        """See ``types.Kernel``."""
         return power(self.gamma * dot + self.coef0, self.degree)
 
     def city_block(self) -> bool:
+        """See ``types.Kernel``."""
         return False
+
+    def translation_invariant(self) -> bool:
+        """See ``types.Kernel``."""
+        return False
+
+    def positive_semidefinite(self) -> bool:
+        """See ``types.Kernel``: a sum of products of positive semidefinite kernels."""
+        return self.gamma >= 0.0 and self.coef0 >= 0.0
+
+    def with_gamma(self, gamma: float) -> Polynomial:
+        """See ``types.Kernel``."""
+        return self._replace(gamma=gamma)
 
 
 @saved_as("kernel.sigmoid")
@@ -82,13 +131,29 @@ class Sigmoid(NamedTuple):
     """tanh(gamma x.z + coef0). Not a Mercer kernel for every choice: its Gram matrix can be indefinite."""
 
     gamma: float = 1.0
+    """The factor of x.z: above 0."""
     coef0: float = 0.0
+    """What is added to gamma x.z."""
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        """See ``types.Kernel``."""
         return tanh(self.gamma * dot + self.coef0)
 
     def city_block(self) -> bool:
+        """See ``types.Kernel``."""
         return False
+
+    def translation_invariant(self) -> bool:
+        """See ``types.Kernel``."""
+        return False
+
+    def positive_semidefinite(self) -> bool:
+        """See ``types.Kernel``."""
+        return False
+
+    def with_gamma(self, gamma: float) -> Sigmoid:
+        """See ``types.Kernel``."""
+        return self._replace(gamma=gamma)
 
 
 @saved_as("kernel.linear")
@@ -96,12 +161,32 @@ class Linear(NamedTuple):
     """scale x.z."""
 
     scale: float = 1.0
+    """The factor of x.z."""
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        """See ``types.Kernel``."""
         return self.scale * dot
 
     def city_block(self) -> bool:
+        """See ``types.Kernel``."""
         return False
+
+    def translation_invariant(self) -> bool:
+        """See ``types.Kernel``."""
+        return False
+
+    def positive_semidefinite(self) -> bool:
+        """See ``types.Kernel``."""
+        return self.scale >= 0.0
+
+    def with_gamma(self, gamma: float) -> Linear:
+        """See ``types.Kernel``."""
+        return self
+
+    @property
+    def gamma(self) -> None:
+        """See ``types.Kernel``: it has no width."""
+        return None
 
 
 KERNELS = Registry(

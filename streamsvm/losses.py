@@ -2,22 +2,28 @@
 
 For P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i), m_i = y_i w.x_i, C_i = C s_i, the dual is
 
-    D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||sum_i a_i y_i x_i||^2,     a_i >= 0,
+    D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||sum_i a_i y_i x_i||^2,     0 <= a_i <= upper(C_i),
 
-0 <= a_i <= upper(C_i). Along one coordinate -D is a parabola (inside the box) with
+with conjugate(a, C) = a + max_m [-a m - C l(m)], so that C l(m) >= a - conjugate(a, C) - a m, and equality at
+a = -C l'(m). For the losses here the conjugate is a parabola in a, and along one coordinate -D has
 
     slope      m_i - 1 + conjugate_slope(a_i, C_i),        curvature      ||x_i||^2 + curvature(C_i).
 
-A record needs a field: numba cannot pass an empty one. Where C_i = 0 the row has no say and none of the dual functions may be asked. References: Hsieh et al., ICML 2008,
-(4)-(9); the Huber form: Chapelle, Neural Computation 2007, (2.4).
+All three are one shape scaled: with margin k the loss is k (squared hinge: k^2) times that of margin 1 at m / k. Hence
+w is k times as large, and what is measured in margins (a width, a radius) has to be in units of ``threshold``.
+
+A record needs a field: numba cannot pass an empty one. Where C_i = 0 the row has no say and none of the dual functions
+may be asked. ``types.Loss`` says what each function is to be; the contract suites hold every registered loss to it.
+References: Hsieh et al., ICML 2008, (4)-(9); the Huber form: Chapelle, Neural Computation 2007, (2.4).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamsvm.registry import Registry
 from streamsvm.tags import saved_as
+from streamsvm.types import Loss
 
 
 @saved_as("loss.hinge")
@@ -25,27 +31,51 @@ class Hinge(NamedTuple):
     """l(m) = max(0, margin - m); 0 <= a <= C."""
 
     margin: float = 1.0
+    """Where the loss begins: 0 < margin."""
 
     def value(self, m: float) -> float:
+        """See ``types.Loss``."""
         return max(0.0, self.margin - m)
 
     def slope(self, m: float) -> float:
+        """See ``types.Loss``; at the corner the slope of its right side, 0."""
         return -1.0 if m < self.margin else 0.0
 
     def second_derivative(self, m: float) -> float:
+        """See ``types.Loss``: 0 on both sides of the corner."""
         return 0.0
 
     def upper(self, C: float) -> float:
+        """See ``types.Loss``."""
         return C
 
     def conjugate(self, a: float, C: float) -> float:
+        """See ``types.Loss``: (1 - margin) a."""
         return (1.0 - self.margin) * a
 
     def conjugate_slope(self, a: float, C: float) -> float:
+        """See ``types.Loss``."""
         return 1.0 - self.margin
 
     def curvature(self, C: float) -> float:
+        """See ``types.Loss``: the conjugate is a line."""
         return 0.0
+
+    def smooth(self) -> bool:
+        """See ``types.Loss``: there is a corner at the margin."""
+        return False
+
+    def box(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def quadratic(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def rounded(self, mu: float) -> Loss:
+        """See ``types.Loss``: the smoothed hinge of the same margin."""
+        return Huber(mu, self.margin)
 
 
 @saved_as("loss.squared_hinge")
@@ -53,67 +83,118 @@ class SquaredHinge(NamedTuple):
     """l(m) = max(0, margin - m)^2; a >= 0."""
 
     margin: float = 1.0
+    """Where the loss begins: 0 < margin."""
 
     def value(self, m: float) -> float:
+        """See ``types.Loss``."""
         z = max(0.0, self.margin - m)
         return z * z
 
     def slope(self, m: float) -> float:
+        """See ``types.Loss``."""
         return -2.0 * max(0.0, self.margin - m)
 
     def second_derivative(self, m: float) -> float:
+        """See ``types.Loss``; at the margin, where there is none, the one of its right side."""
         return 2.0 if m < self.margin else 0.0
 
     def upper(self, C: float) -> float:
+        """See ``types.Loss``: there is no bound."""
         return float("inf")
 
     def conjugate(self, a: float, C: float) -> float:
+        """See ``types.Loss``: (1 - margin) a + a^2 / (4 C)."""
         return (1.0 - self.margin) * a + 0.25 * a * a / C
 
     def conjugate_slope(self, a: float, C: float) -> float:
+        """See ``types.Loss``."""
         return 1.0 - self.margin + 0.5 * a / C
 
     def curvature(self, C: float) -> float:
+        """See ``types.Loss``."""
         return 0.5 / C
+
+    def smooth(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def box(self) -> bool:
+        """See ``types.Loss``."""
+        return False
+
+    def quadratic(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def rounded(self, mu: float) -> Loss:
+        """See ``types.Loss``: there is no corner to round."""
+        return self
 
 
 @saved_as("loss.huber")
 class Huber(NamedTuple):
-    """The hinge with its corner rounded over a width 2 mu: 0 above 1 + mu, (1 + mu - m)^2 / (4 mu) within, 1 - m below.
+    """The hinge with its corner rounded over a width 2 mu.
 
-    0 <= a <= C, and with l = max_b [b (1 - m) - c(b)], b = a / C: c(b) = mu (b^2 - b), so the conjugate is
-    mu (a^2 / C - a): negative inside the box, which is what rounding adds to the value.
+    With k the margin: 0 above k + mu, (k + mu - m)^2 / (4 mu) within, k - m below k - mu. 0 <= a <= C, and with
+    l = max_b [b (k - m) - c(b)], b = a / C: c(b) = mu (b^2 - b), so the conjugate is (1 - k) a + mu (a^2 / C - a): less
+    than the hinge's inside the box, which is what rounding adds to the value.
     """
 
     mu: float = 0.1
+    """Half the width of the rounded corner: 0 < mu."""
+    margin: float = 1.0
+    """Where the corner of the hinge is: 0 < margin."""
 
     def value(self, m: float) -> float:
-        z = 1.0 + self.mu - m
+        """See ``types.Loss``."""
+        z = self.margin + self.mu - m
         if z <= 0.0:
             return 0.0
         if z >= 2.0 * self.mu:
-            return 1.0 - m
+            return self.margin - m
         return z * z / (4.0 * self.mu)
 
     def slope(self, m: float) -> float:
-        z = 1.0 + self.mu - m
+        """See ``types.Loss``."""
+        z = self.margin + self.mu - m
         return -min(max(z / (2.0 * self.mu), 0.0), 1.0)
 
     def second_derivative(self, m: float) -> float:
-        z = 1.0 + self.mu - m
+        """See ``types.Loss``; 0 at both ends of the rounded part."""
+        z = self.margin + self.mu - m
         return 0.5 / self.mu if 0.0 < z < 2.0 * self.mu else 0.0
 
     def upper(self, C: float) -> float:
+        """See ``types.Loss``."""
         return C
 
     def conjugate(self, a: float, C: float) -> float:
-        return self.mu * (a * a / C - a)
+        """See ``types.Loss``."""
+        return (1.0 - self.margin) * a + self.mu * (a * a / C - a)
 
     def conjugate_slope(self, a: float, C: float) -> float:
-        return self.mu * (2.0 * a / C - 1.0)
+        """See ``types.Loss``."""
+        return (1.0 - self.margin) + self.mu * (2.0 * a / C - 1.0)
 
     def curvature(self, C: float) -> float:
+        """See ``types.Loss``."""
         return 2.0 * self.mu / C
+
+    def smooth(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def box(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def quadratic(self) -> bool:
+        """See ``types.Loss``."""
+        return True
+
+    def rounded(self, mu: float) -> Loss:
+        """See ``types.Loss``: the corner is rounded already."""
+        return self
 
 
 LOSSES = Registry(
@@ -126,6 +207,11 @@ LOSSES = Registry(
 )
 
 
-def rounded(loss: Any, mu: float) -> Any:
-    """The loss, its corner rounded over a width of 2 mu; itself where mu is 0."""
-    return Huber(mu) if mu else loss
+def rounded(loss: Loss, mu: float) -> Loss:
+    """Return the loss with its corner rounded over a width of 2 mu; itself where mu is 0 or there is no corner."""
+    return loss.rounded(mu) if mu else loss
+
+
+def threshold(loss: Loss) -> float:
+    """Return the margin m from which on a row costs nothing: a = 0 is optimal where m - 1 + conjugate'(0) >= 0."""
+    return 1.0 - loss.conjugate_slope(0.0, 1.0)

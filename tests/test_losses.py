@@ -11,13 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
+from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge, threshold
 
 STEP = 1e-6
 SETTINGS: dict[str, list[dict[str, float]]] = {
     "hinge": [{}, {"margin": 0.0}, {"margin": 2.5}],
     "squared_hinge": [{}, {"margin": 0.5}],
-    "huber": [{}, {"mu": 0.01}, {"mu": 2.0}],
+    "huber": [{}, {"mu": 0.01}, {"mu": 2.0}, {"mu": 0.3, "margin": 2.0}, {"margin": 0.05}],
 }
 CASES = [LOSSES[name](**settings) for name in LOSSES for settings in SETTINGS.get(name, [{}])]
 
@@ -30,7 +30,7 @@ widths = st.floats(1e-3, 5.0)
 def corners(loss: Any) -> list[float]:
     """Where the loss or its slope is not differentiable."""
     if isinstance(loss, Huber):
-        return [1.0 - loss.mu, 1.0 + loss.mu]
+        return [loss.margin - loss.mu, loss.margin + loss.mu]
     return [loss.margin]
 
 
@@ -150,6 +150,38 @@ def test_huber_is_the_hinge_but_for_its_corner(m: float, mu: float) -> None:
 @given(m=margins, margin=st.floats(0.0, 4.0))
 def test_squared_hinge_is_the_square_of_the_hinge(m: float, margin: float) -> None:
     assert SquaredHinge(margin).value(m) == Hinge(margin).value(m) ** 2
+
+
+@each_loss
+def test_properties_are_those_of_the_functions(loss: Any) -> None:
+    """What solvers ask instead of a name."""
+    assert loss.box() == isfinite(loss.upper(1.0))
+    assert loss.smooth() == (loss.curvature(1.0) > 0.0)
+    sides = [(loss.slope(m - STEP), loss.slope(m + STEP)) for m in corners(loss)]
+    assert loss.smooth() == all(abs(right - left) < 1e-2 for left, right in sides)
+    a = np.linspace(0.0, 1.0, 9)
+    third = np.diff([loss.conjugate_slope(x, 1.0) for x in a], n=2)
+    assert loss.quadratic() == bool(np.all(np.abs(third) < 1e-12))
+
+
+@each_loss
+def test_the_threshold_is_where_the_loss_ends(loss: Any) -> None:
+    end = threshold(loss)
+    assert loss.value(end + 1e-9) == 0.0
+    assert loss.value(end - 1e-3) > 0.0
+
+
+@each_loss
+@given(m=margins, share=st.floats(0.01, 1.0))
+def test_a_rounded_loss_is_smooth_near_and_has_feasible_slopes(loss: Any, m: float, share: float) -> None:
+    """Its slopes are dual points of the loss: inside the box, and next to the corner between the slopes of its sides."""
+    mu = share * max(threshold(loss), 0.1)
+    smooth = loss.rounded(mu)
+    assert smooth.smooth()
+    assert 0.0 <= smooth.value(m) - loss.value(m) <= mu / 4 + 1e-12
+    assert smooth.rounded(mu) is smooth
+    between = sorted((loss.slope(m - 1.0001 * mu), loss.slope(m + 1.0001 * mu)))
+    assert between[0] - 1e-12 <= smooth.slope(m) <= between[1] + 1e-12
 
 
 @each_loss

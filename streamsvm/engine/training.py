@@ -19,7 +19,11 @@ class Run:
     done: bool = False
 
     def certified(self, found: Certificate) -> None:
-        """A pass was closed with this certificate; exact and small enough, or final, it is the last one."""
+        """A pass was closed with this certificate; exact and small enough, or final, it is the last one.
+
+        Raises what ``Certificate.verify`` raises: a gap below 0 is never taken for convergence.
+        """
+        found.verify(self.problem)
         self.certificate = found
         self.done = found.exact and (found.gap <= self.problem.tolerance or found.final)
 

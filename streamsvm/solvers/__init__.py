@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamsvm.losses import LOSSES
 from streamsvm.registry import Registry
 from streamsvm.types import Solver
 
@@ -41,3 +42,9 @@ def checked(solver: Solver[Any], name: str) -> Solver[Any]:
             " streamsvm.types.Solver says what each of them is to do"
         )
     return solver
+
+
+def losses_of(name: str) -> list[str]:
+    """Return the names of the registered losses that a solver takes, with the settings both have by themselves."""
+    solver: Solver[Any] = SOLVERS[name]()
+    return [loss for loss, kind in LOSSES.items() if solver.losses.refusal(kind()) is None]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from streamsvm.rows import Float64
 from streamsvm.solvers.point_evaluation import Evaluation
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
 
 @saved_as("evaluation.state")
@@ -27,7 +27,7 @@ class Appraisal:
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         return Cost(fixed=2 * 8 * (problem.columns + 1), per_block_row=8)

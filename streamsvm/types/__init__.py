@@ -19,7 +19,7 @@ from streamsvm.types.capabilities import (
     SplitState,
 )
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles
-from streamsvm.types.problem import Block, Certificate, Loss, Problem
+from streamsvm.types.problem import Block, Certificate, Kernel, Loss, LossRequirement, Problem
 from streamsvm.types.run import Report, Status, Stop, Term, Visit, silent
 from streamsvm.types.solver import (
     DUAL,
@@ -48,11 +48,13 @@ __all__ = [
     "FactoredBlocks",
     "FeatureMap",
     "FeaturePart",
+    "Kernel",
     "KernelSolution",
     "KernelSolver",
     "Layout",
     "LinearSolution",
     "Loss",
+    "LossRequirement",
     "Mergeable",
     "Partitioned",
     "Problem",

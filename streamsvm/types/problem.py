@@ -8,23 +8,121 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.rows import Float32, Float64, Int32, Labelled
 from streamsvm.tags import saved_as
 
 
 class Loss(Protocol):
-    """A margin loss l(m), m = y f(x), with the dual coordinate problem it gives rise to (``losses.py``)."""
+    """A margin loss l(m) >= 0, m = y f(x), convex and not rising, with the dual coordinate problem it gives rise to.
 
-    def value(self, m: float) -> float: ...
-    def slope(self, m: float) -> float: ...
-    def second_derivative(self, m: float) -> float:
-        """The generalised second derivative l''(m)."""
+    Implementations are ``NamedTuple`` records of floats (``losses.py``), whose functions of numbers are also compiled into
+    passes (``compute.numba_bridge``); C is that of the row, C s_i > 0. What a solver needs of a loss it asks for by the
+    properties ``smooth``, ``box`` and ``quadratic`` (``LossRequirement``), never by its name.
+    """
+
+    def value(self, m: float) -> float:
+        """Return l(m)."""
         ...
 
-    def upper(self, C: float) -> float: ...
-    def conjugate(self, a: float, C: float) -> float: ...
-    def conjugate_slope(self, a: float, C: float) -> float: ...
-    def curvature(self, C: float) -> float: ...
+    def slope(self, m: float) -> float:
+        """Return l'(m) <= 0, or at a corner the slope of one of its sides."""
+        ...
+
+    def second_derivative(self, m: float) -> float:
+        """Return the generalized second derivative l''(m) >= 0."""
+        ...
+
+    def upper(self, C: float) -> float:
+        """Return the largest feasible dual variable a; inf where there is none."""
+        ...
+
+    def conjugate(self, a: float, C: float) -> float:
+        """Return c, where a row adds a - c to the dual: c = a + max_m [-a m - C l(m)], for 0 <= a <= upper(C)."""
+        ...
+
+    def conjugate_slope(self, a: float, C: float) -> float:
+        """Return the derivative of the conjugate with respect to a."""
+        ...
+
+    def curvature(self, C: float) -> float:
+        """Return the second derivative of the conjugate; the least of all a where it is not constant."""
+        ...
+
+    def smooth(self) -> bool:
+        """Whether l has no corner; then, and only then, ``curvature`` is above 0."""
+        ...
+
+    def box(self) -> bool:
+        """Whether l' is bounded; then, and only then, ``upper`` is finite."""
+        ...
+
+    def quadratic(self) -> bool:
+        """Whether the conjugate is a parabola or a line in a, so that a coordinate's optimum has a closed form."""
+        ...
+
+    def rounded(self, mu: float) -> Loss:
+        """Return a smooth loss that differs from this one within ``mu`` > 0 of its corner; itself where there is none.
+
+        Its slopes are convex combinations of slopes of this one: dual points read off it are feasible for this one.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LossRequirement:
+    """What a solver needs a loss to be, by property; None: it does not matter."""
+
+    smooth: bool | None = None
+    """Whether l has no corner."""
+    box: bool | None = None
+    """Whether the dual variables have a finite upper bound."""
+    quadratic: bool | None = None
+    """Whether the conjugate is a parabola or a line."""
+
+    def refusal(self, loss: Loss) -> str | None:
+        """Return why the loss will not do, as the end of a sentence that begins with the solver; None where it will."""
+        asked = (
+            (self.smooth, loss.smooth(), "without corners", "with a corner"),
+            (self.box, loss.box(), "whose slope is bounded", "whose slope is not bounded"),
+            (self.quadratic, loss.quadratic(), "whose conjugate is a parabola", "whose conjugate is no parabola"),
+        )
+        for wanted, found, yes, no in asked:
+            if wanted is not None and wanted != found:
+                return f"needs a loss {yes if wanted else no}"
+        return None
+
+
+class Kernel(Protocol):
+    """A Mercer kernel k(x, z), or a similarity that is taken for one.
+
+    Implementations are ``NamedTuple`` records of floats (``kernels.py``); ``similarity`` is also compiled into passes.
+    """
+
+    @property
+    def gamma(self) -> float | None:
+        """The width, as the kernel has it; None for a kernel without one."""
+        ...
+
+    def with_gamma(self, gamma: float) -> Kernel:
+        """Return the same kernel of this width; itself where it has none."""
+        ...
+
+    def similarity(self, dot: float, sqx: float, sqz: float) -> float:
+        """Return k(x, z) from x.z, ||x||^2 and ||z||^2; ``dot`` is |x - z|_1 where ``city_block`` says so."""
+        ...
+
+    def city_block(self) -> bool:
+        """Whether the kernel is one of the city-block distance, and ignores norms."""
+        ...
+
+    def translation_invariant(self) -> bool:
+        """Whether k(x, z) depends on x - z alone: then the columns may be centered, and are (``features.scaling``)."""
+        ...
+
+    def positive_semidefinite(self) -> bool:
+        """Whether every Gram matrix is positive semidefinite with these parameters: only then is a dual value a bound."""
+        ...
 
 
 @saved_as("problem")
@@ -35,20 +133,23 @@ class Problem:
     Several problems (classes, values of C) can be solved on one reading of the data.
     """
 
-    loss: Any
-    """A ``Loss`` record; the solvers that need more of it (a margin) say so in ``losses``."""
+    loss: Loss
+    """A record; which ones a solver takes it says in ``losses``."""
     C: float
+    """The weight of the loss sum, above 0."""
     rows: int
+    """Of the data it is solved on: n."""
     columns: int
     """Features, without the constant one: ``w`` has ``columns + 1`` components."""
     positive: int
     """The class code that is +1."""
     bias: float = 1.0
+    """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
     weights: tuple[float, ...] = ()
     """Factor of s_i for the rows of each class; empty: 1 for all."""
     tolerance: float = 1e-3
     """The relative gap at which the run may end."""
-    kernel: Any = None
+    kernel: Kernel | None = None
     """For solvers that evaluate it themselves; None where the rows a solver sees are all there is."""
     held_out: tuple[int, ...] = ()
     """Chunks that are not shown to it; ``rows`` are those of the others."""
@@ -67,12 +168,13 @@ class Block:
     X: Any
     """Dense, CSR, or what a feature map made of them."""
     y: Float32
-    """+1 or -1."""
+    """(n,) +1 or -1."""
     s: Float32
-    """Row weight times class weight; multiplies C."""
+    """(n,) row weight times class weight, 0 or more; multiplies C."""
     chunk: int
+    """The number of the chunk the rows are of."""
     start: int
-    """Global index of the first row."""
+    """The global number of the first row."""
     order: Int32
     """A permutation of the rows. A solver may rearrange it."""
     seed: int
@@ -88,13 +190,19 @@ class Block:
         return Labelled(self.X, self.y, self.s)
 
 
+CONTRADICTION = 1e-4
+"""How far below 0 a relative gap can be by rounding, kernel values being float32: further down it is an error."""
+
+
 @saved_as("certificate")
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """How far a solution can be from the optimum: dual <= optimum <= primal."""
 
     primal: float
+    """P of the solution, an upper bound of the optimum."""
     dual: float
+    """D of a feasible dual point, a lower bound of the optimum."""
     exact: bool = True
     """False: the primal was summed while w was moving, an estimate that must not end a run."""
     final: bool = False
@@ -106,3 +214,21 @@ class Certificate:
     def gap(self) -> float:
         """(P - D) / |P|, the relative gap; 0 when both are 0."""
         return (self.primal - self.dual) / abs(self.primal) if self.primal else abs(self.dual)
+
+    def verify(self, problem: Problem) -> None:
+        """Refuse an exact certificate that contradicts itself: a lower bound above the upper one by more than rounding.
+
+        Raises UsageError where the kernel is to blame, which is no Mercer kernel, else StreamSVMError (E-INTERNAL).
+        """
+        if not self.exact or not self.gap < -CONTRADICTION:
+            return
+        found = f"the certificate contradicts itself: primal {self.primal:.9g}, dual {self.dual:.9g}"
+        if problem.kernel is not None and not problem.kernel.positive_semidefinite():
+            raise UsageError(
+                f"{found}, because the kernel {problem.kernel} is not positive semidefinite on these rows",
+                hint="choose another kernel (rbf, laplacian), or a coef0 of 0 or more for the polynomial one",
+            )
+        raise StreamSVMError(
+            f"{found}, for {problem.loss} with C = {problem.C:g}; no result was written",
+            hint="this is a defect of streamsvm: please report it with this line",
+        )

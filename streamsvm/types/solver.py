@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
-from streamsvm.types.problem import Block, Certificate, Problem
+from streamsvm.types.problem import Block, Certificate, LossRequirement, Problem
 
 DUAL = "alpha"
 """The name of the per-row state that holds dual variables, for solvers that have them."""
@@ -123,8 +123,8 @@ class Solver(Protocol[S]):
         ...
 
     @property
-    def losses(self) -> tuple[str, ...]:
-        """The names of the losses it can solve for; anything else is refused before the first read."""
+    def losses(self) -> LossRequirement:
+        """What it needs a loss to be; others are refused before the first read."""
         ...
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

@@ -18,8 +18,8 @@ from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit, summary
+from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
-from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel import kernel_cache
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.decomposition import Decomposition
@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 EPSILON = {"epsilon": 2e-4}
 CASES = [
-    *(Case("decomposition", {"pool": pool}, loss) for pool in (150, 4096) for loss in SOLVERS["decomposition"].losses),
+    *(Case("decomposition", {"pool": pool}, loss) for pool in (150, 4096) for loss in LOSSES),
     *(Case("blended", {"pool": pool}, "squared_hinge") for pool in (150, 4096)),
     *(Case(name, EPSILON, "squared_hinge") for name in ("fw", "mfw", "swap", "partan")),
     *(Case(name, {**EPSILON, "sample": 100}, "squared_hinge") for name in ("fw", "mfw", "swap", "partan")),

@@ -16,9 +16,9 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers import SOLVERS
+from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Block, Mergeable, Stop
+from streamsvm.types import Block, KernelSolver, Mergeable, Stop
 from tests.arrays import csr_of
 
 ROWS, COLUMNS, C = 600, 8, 0.05
@@ -38,15 +38,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
     "assg": [{}, {"batch": 16}],
 }
-NOT_LINEAR = {"decomposition", "blended", "fw", "mfw", "swap", "partan"}
-"""Solvers that need a kernel; ``test_kernel_solvers.py`` is their contract."""
+
 
 CASES = [
     Case(name, options, loss)
     for name in SOLVERS
-    if name not in NOT_LINEAR
+    if not isinstance(SOLVERS[name](), KernelSolver)  # ``test_kernel_solvers.py`` is their contract
     for options in VARIANTS.get(name, [{}])
-    for loss in SOLVERS[name].losses
+    for loss in losses_of(name)
 ]
 
 
@@ -279,6 +278,6 @@ def blocks(problem: Any, features: Any, epoch: int) -> list[Block]:
 
 @pytest.mark.parametrize("name", list(SOLVERS))
 def test_other_losses_are_refused_before_reading(name: str) -> None:
-    for loss in set(LOSSES) - set(SOLVERS[name].losses):
+    for loss in set(LOSSES) - set(losses_of(name)):
         with pytest.raises(UsageError, match="does not solve for the loss"):
             make_plan(job_of(Case(name, {}, loss), 1e-3), store_of())

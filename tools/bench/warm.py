@@ -10,7 +10,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.synth import synth
-from streamsvm.solvers import SOLVERS
+from streamsvm.solvers import losses_of
 from tools.measure.harness import Row, arguments, scratch, show
 
 LINEAR = ("newton", "dcd", "sgd", "pegasos", "assg")
@@ -45,7 +45,7 @@ def main() -> None:
     with scratch() as directory:
         synth(SynthJob("susy", str(directory / "susy.zarr"), rows=options.rows))
         for loss in ("squared_hinge", "hinge"):
-            for solver in (name for name in LINEAR if loss in SOLVERS[name].losses):
+            for solver in (name for name in LINEAR if loss in losses_of(name)):
                 for job in jobs(directory, solver, loss, options):
                     begun = "nothing" if job.warm_start is None else f"C = {options.small:g}"
                     rows.append({"solver": solver, "loss": loss, "C": job.C, "from": begun, **fitted(job)})

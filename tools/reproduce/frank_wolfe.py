@@ -107,7 +107,8 @@ def measure(cell: Cell, store: Path, data: Split, cache: int) -> Row:
 def gap_in_float64(result: FitResult, data: Split, C: float) -> float:
     """2 f - min g of the weights that came out, from the rows, in numpy and double precision: nothing of ours."""
     support = result.training.runs[0].state.support
-    gamma, index, a = result.plan.problems[0].kernel.gamma, support.index, support.x
+    kernel: Any = result.plan.problems[0].kernel
+    gamma, index, a = kernel.gamma, support.index, support.x
     X, weights = data.X.astype(np.float64), a * data.y[index]
     squares, Z = np.asarray(X.multiply(X).sum(1)).ravel(), X[index].T.tocsr()
     g = np.empty(len(data.y))

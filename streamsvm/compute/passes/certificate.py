@@ -12,7 +12,6 @@ two sides; the slopes of a smoothed loss, still between them, come closer. They 
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,4 +79,4 @@ def best_scale(loss: Any, linear: float, quadratic: float, square: float) -> flo
     if linear <= 0.0 or curvature <= 0.0:
         return 0.0
     t = linear / curvature
-    return min(t, 1.0) if isfinite(loss.upper(1.0)) else t
+    return min(t, 1.0) if loss.box() else t

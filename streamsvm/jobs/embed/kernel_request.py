@@ -16,7 +16,7 @@ from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.nystrom import CUT, part_rows, working_bytes
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
-from streamsvm.types import Layout, Store, Term
+from streamsvm.types import Kernel, Layout, Store, Term
 
 SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
 CHUNK_BYTES = 4 << 20
@@ -94,13 +94,13 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
     if unknown:
         raise UsageError(f"kernel '{name}' has no setting '{unknown[0]}'", hint=f"it has: {', '.join(kind._fields)}")
     settings = {option: float(value) for option, value in options.items()}
-    if "gamma" in kind._fields and "gamma" not in settings:
-        city_block = kind(**settings).city_block()
-        settings["gamma"] = resolved_gamma(gamma, store, inner, city_block=city_block)
     degree = settings.get("degree", 1.0)
     if degree < 1.0 or degree != int(degree):
         raise UsageError(f"a degree of {degree} is not a whole number from 1 on", hint="for example degree=3")
-    return kind(**settings)
+    kernel: Kernel = kind(**settings)
+    if kernel.gamma is None or "gamma" in settings:
+        return kernel
+    return kernel.with_gamma(resolved_gamma(gamma, store, inner, city_block=kernel.city_block()))
 
 
 def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import UsageError
 from streamsvm.features.mapfile import read_map
-from streamsvm.features.nystrom import Embedded
+from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.jobs.embed.builder import Builder
 from streamsvm.jobs.embed.kernel_map import make_map
 from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
@@ -45,11 +45,12 @@ def with_features(  # noqa: PLR0917  what ``fit`` has at hand
         seen: Store = open_store(found.embedding)
         retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
         plan = replace(plan, memory=replace(plan.memory, retain=retain))
-        return seen, _changed(plan, features)
-    return store, _changed(plan, make_map(request, store, report, job.prefetch))
+        return seen, with_map(plan, features)
+    return store, with_map(plan, make_map(request, store, report, job.prefetch))
 
 
-def _changed(plan: Plan, features: Any) -> Plan:
+def with_map(plan: Plan, features: Nystrom | Embedded) -> Plan:
+    """Return the plan of a fit that sees the data through a map that is made; its problems have the map's columns."""
     problems = [replace(problem, columns=features.columns) for problem in plan.problems]
     return replace(plan, features=features, problems=problems)
 

@@ -26,6 +26,7 @@ from streamsvm.types import (
     FeatureMap,
     KernelSolver,
     Layout,
+    Loss,
     Problem,
     Solver,
     Store,
@@ -94,7 +95,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = _solver_of(job, solver_name)
+    solver = _solver_of(job, solver_name, problems[0].loss)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features)
     kernel = kernel_machine.kernel_of(job, solver, store, features)
@@ -130,10 +131,10 @@ def _expected(solver: Solver[Any], problems: list[Problem]) -> tuple[int, int] |
     return passes, len(problems) * formed
 
 
-def _solver_of(job: FitJob, name: str) -> Solver[Any]:
+def _solver_of(job: FitJob, name: str, loss: Loss) -> Solver[Any]:
     """The solver with the settings asked for. Raises UsageError."""
-    solver: Solver[Any] = build(solver_for(name, job.loss), kernel_machine.options_of(job), f"solver '{name}'")
-    checked(solver, name)
+    solver = checked(build(SOLVERS[name], kernel_machine.options_of(job), f"solver '{name}'"), name)
+    _check_loss(solver, name, job, loss)
     return proving(solver, name) if job.dual else solver
 
 
@@ -157,16 +158,13 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     return linear_solver(job, layout)
 
 
-def solver_for(name: str, loss: str) -> Any:
-    """The solver's class. Raises UsageError when it cannot solve for this loss."""
-    kind = SOLVERS[name]
-    if loss not in kind.losses:
-        able = [other for other in SOLVERS if loss in SOLVERS[other].losses]
-        raise UsageError(
-            f"solver '{name}' does not solve for the loss '{loss}', only for {', '.join(kind.losses)}",
-            hint=f"solvers that do: {', '.join(able) or 'none'}",
-        )
-    return kind
+def _check_loss(solver: Solver[Any], name: str, job: FitJob, loss: Loss) -> None:
+    """Raise UsageError when the solver cannot solve for this loss."""
+    refusal = solver.losses.refusal(loss)
+    if refusal is not None:
+        able = [other for other, kind in SOLVERS.items() if kind().losses.refusal(loss) is None]
+        hint = f"solvers that do: {', '.join(able) or 'none'}"
+        raise UsageError(f"solver '{name}' does not solve for the loss '{job.loss}': it {refusal}", hint=hint)
 
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:

@@ -30,8 +30,6 @@ SHARE = 0.5
 
 def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     """The solver's name and the reason for it."""
-    if job.loss == "hinge" and job.loss_options.get("margin", 1.0) != 1.0:
-        return "dcd", "a hinge whose margin is not 1: dual coordinate descent"
     columns = layout.columns + 1
     if columns > MOST:
         return "dcd", f"{columns} weights are too many for second order: dual coordinate descent"

@@ -87,7 +87,7 @@ def scored(job: TuneJob, stores: tuple[Any, Store], cell: Cell, report: Report) 
     ends: list[_Ended] = []
     for start in range(0, len(trials), cell.together):
         ends += _solved(job, seen, plan, trials[start : start + cell.together], report)
-    width = None if plan.request is None else getattr(plan.request.record, "gamma", None)
+    width = None if plan.request is None else plan.request.record.gamma
     scores = []
     for k, C in enumerate(job.C):
         mine = ends[k * job.folds : (k + 1) * job.folds]

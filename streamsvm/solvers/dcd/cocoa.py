@@ -93,7 +93,7 @@ def count(joint: Joint, problem: Problem, block: Block) -> None:
     ways = np.column_stack([alpha - before, _shared(problem, block)])
     ways[C <= 0.0] = 0.0
     C = np.where(C > 0.0, C, 1.0)
-    loss = problem.loss
+    loss: Any = problem.loss  # its functions of numbers are ones of arrays too
     joint.dual += float(np.sum(before - loss.conjugate(before, C)))
     joint.linear += ways.T @ (1.0 - loss.conjugate_slope(before, C) * np.ones(len(C)))
     joint.quadratic -= 0.5 * (ways.T * loss.curvature(C)) @ ways
@@ -134,8 +134,7 @@ def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
 def _box(problem: Problem, block: Block) -> tuple[Float64, Any]:
     """C_i (n,) of the rows of a block, and the upper end of their boxes."""
     C = problem.C * block.s.astype(np.float64)
-    one = problem.loss.upper(1.0)
-    return C, one * C if np.isfinite(one) else np.inf
+    return C, problem.loss.upper(1.0) * C if problem.loss.box() else np.inf
 
 
 def _shared(problem: Problem, block: Block) -> NDArray[np.float64]:

@@ -32,9 +32,9 @@ from streamsvm.compute.random import shuffle
 from streamsvm.rows import Float64
 from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.point_evaluation import Evaluation
-from streamsvm.solvers.stochastic.averaged_certificate import rounded
+from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
 SLICE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""
@@ -90,7 +90,7 @@ class DCD:
     sweeps: int = 0
     parts: int = 1
     shuffled: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
@@ -128,7 +128,7 @@ class DCD:
 
     def _warm(self, state: DCDState, warming: Evaluation, block: Block) -> None:
         p, slopes, second_derivatives = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
-        smooth = rounded(p.loss)
+        smooth = slopes_of(p.loss)
         f = warming.add(p, smooth, block, state.w)
         slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, second_derivatives)
         block.rows["alpha"][:] = slopes * block.y

@@ -44,7 +44,7 @@ from streamsvm.solvers.kernel.working_set import (
     unite,
     worst,
 )
-from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
+from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 FIRST = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
@@ -71,7 +71,7 @@ class Decomposition:
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
     free_bias: ClassVar[bool] = True
     shuffled: ClassVar[bool] = False
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES

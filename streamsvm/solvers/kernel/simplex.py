@@ -2,10 +2,11 @@
 
     min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
 
-and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, 1 - m_i)^2, the bias a regularized constant feature. The
-dual of P at t a is D = t - t^2 f(a); the best t is 1 / (2 f), so that D = 1 / (4 f): minimizing f maximizes D. With
-w = t sum_i a_i y_i phi_i the margins are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g
-= 1 - t gap, where gap = 2 f - min g is the Frank-Wolfe gap. Scaled by 1 / (1 - t gap) this point is feasible for P:
+and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, k the margin of the loss (1 unless another is
+asked for), the bias a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t is
+k / (2 f), so that D = k^2 / (4 f): minimizing f maximizes D, whatever k. With w = t sum_i a_i y_i phi_i the margins are
+m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2 f - min g is
+the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
 
     D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
 
@@ -31,13 +32,14 @@ from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.compute.random import lots, smallest
 from streamsvm.errors import StreamSVMError
+from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import bytes_for, short_values, shortened
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Form, Pool, in_order, refresh, select, unite
-from streamsvm.types import Block, Certificate, Cost, Layout, Problem, RowState, SupportSolution
+from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 LEAP = 0.1
 """Where the pool does not hold all rows, it is optimized to this part of the gap found over all of them."""
@@ -65,7 +67,7 @@ class OnSimplex(ABC):
     """The part of f to which a pool is optimized that does not hold all rows, if that is less than LEAP says."""
     free_bias: ClassVar[bool] = False
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
+    losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True)
 
     @property
     def shuffled(self) -> bool:
@@ -156,8 +158,8 @@ class OnSimplex(ABC):
         shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
 
     def _scale(self, state: SimplexState) -> float:
-        """The scale t = 1 / (2 f) of the dual."""
-        return 0.5 / state.f if state.f > 0.0 else 0.0
+        """The scale t = k / (2 f) of the dual."""
+        return 0.5 * threshold(state.problem.loss) / state.f if state.f > 0.0 else 0.0
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
         """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
@@ -196,7 +198,8 @@ class OnSimplex(ABC):
         state.trajectory = []
         half = 0.5 * (t * t * state.square if short is None else state.short_square)
         met = bool(gap <= self.epsilon or state.stopped or short is not None)
-        return Certificate(half + float(state.losses[0]), t - t * t * f, final=met, facts=facts)
+        dual = threshold(state.problem.loss) * t - t * t * f
+        return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts)
 
     def _shorten(self, state: SimplexState) -> bool:
         """Make the shortened model, if one is asked for and not all of the support is allowed in it."""

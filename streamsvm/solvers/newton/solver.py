@@ -26,8 +26,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
-from streamsvm.errors import UsageError
-from streamsvm.losses import Hinge, rounded
+from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.inner_solver import polished_dual
@@ -36,7 +35,7 @@ from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.newton.trust_region import TrustRegion, first_brake, first_mu
 from streamsvm.solvers.point_evaluation import DualPoint, Evaluation, PointEvaluation, slopes_at
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
 NARROW = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
@@ -87,7 +86,7 @@ class Newton:
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         p = problem.columns + 1
@@ -121,8 +120,6 @@ class Newton:
         return (3, rows) if rows == problem.rows else (5, 5 * rows)
 
     def start(self, problem: Problem) -> NewtonState:
-        if isinstance(problem.loss, Hinge) and problem.loss.margin != 1.0:
-            raise UsageError("solver 'newton' knows the hinge with margin 1 only", hint="use --solver dcd")
         p, point = problem.columns + 1, problem.first_weights()
         sampler = PrioritySampler(sample_rows(self.sample, problem))
         return NewtonState(problem, point, first_mu(problem), Evaluation(p), sampler, np.zeros(p), point.copy())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm.compute.passes.newton import squares
-from streamsvm.losses import Hinge, rounded
+from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.inner_solver import Descent
 from streamsvm.solvers.newton.row_sample import Sample
@@ -23,7 +23,7 @@ from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 WIDEST, WIDE = 1.5, 0.5
-"""mu of the first model, whose rows all bend at w = 0, and of the point it ends at."""
+"""mu of the first model, whose rows all bend at w = 0, and of the point it ends at, in margins."""
 NARROWEST = 1e-6
 AIM = 0.3
 """The part of the tolerance that smoothing may take."""
@@ -70,7 +70,7 @@ class TrustRegion:
     def begin(self, primal: float) -> tuple[Float64, float]:
         """The next w and mu after w = 0, where no model is wrong enough to be braked; see ``lead``."""
         model, mu = self.model, self.mu
-        floor, goal = self._floor(WIDE), self._goal(primal)
+        floor, goal = self._floor(WIDE * threshold(model.problem.loss)), self._goal(primal)
         model.brake = np.zeros_like(model.center)
         w, step = model.center, len(model.factor) // max(THIN, THIN_PER_COMPONENT * len(model.center))
         if step > 1:
@@ -115,6 +115,7 @@ def first_brake(sample: Sample, components: int) -> float:
 
 def first_mu(problem: Problem) -> float:
     """Of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
-    if not isinstance(problem.loss, Hinge):
+    if problem.loss.smooth():
         return 0.0
-    return WIDEST if problem.warm is None else float(np.sqrt(AIM * problem.tolerance))
+    widest = WIDEST if problem.warm is None else float(np.sqrt(AIM * problem.tolerance))
+    return widest * threshold(problem.loss)

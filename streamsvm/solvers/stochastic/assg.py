@@ -28,7 +28,7 @@ the stages with its own rows; sums over the pass are added.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import isfinite, sqrt
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -49,7 +49,7 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
 )
 from streamsvm.solvers.stochastic.pegasos import sampling
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
 SWEEPS = 5
 """Over the rows of the sample."""
@@ -106,7 +106,7 @@ class ASSG:
     sample: int = 4096
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch, per_block_row=8)
@@ -160,7 +160,7 @@ class ASSG:
         drift, scatter = float(mean @ mean), squares / len(order)
         G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
         step = state.first_radius * sqrt(self.batch / state.length) / G
-        if not isfinite(loss.upper(1.0)) and largest > 0.0:
+        if not loss.box() and largest > 0.0:
             step = min(step, loss.curvature(1.0) / largest)
         return min(step, 0.5 / state.lam)
 

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from streamsvm.compute.blocks.loss_sums import loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
-from streamsvm.losses import Huber
+from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Problem
+from streamsvm.types import Block, Certificate, Loss, Problem
 
 DECAY = 5
 """eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
@@ -35,7 +34,7 @@ DISTANCE = 1.25
 """It is due at the latest when there are this many times as many passes as at the last one; sooner when the gap found
 there, falling as one over the passes, is to be small enough sooner."""
 RAMP = 0.1
-"""Width of the smoothed slopes that give a dual point of the hinge."""
+"""Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
 
 
 @saved_as("averaged.certificate")
@@ -80,9 +79,9 @@ def evaluate(averaged: AveragedCertificate, block: Block) -> None:
         averaged.losses += loss_sum(block.X, block.y, block.s, averaged.candidate, p.C, p.loss)
 
 
-def rounded(loss: Any) -> Any:
-    """The loss, or where it has a corner one whose slopes are slopes of it, but for the corner."""
-    return loss if loss.curvature(1.0) > 0.0 else Huber(RAMP)
+def slopes_of(loss: Loss) -> Loss:
+    """The loss whose slopes give dual points of ``loss``: itself, or where it has a corner a rounded one."""
+    return rounded(loss, RAMP * threshold(loss))
 
 
 def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
@@ -90,7 +89,7 @@ def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
     if not averaged.certifying:
         return
     p = averaged.problem
-    cost = RowLoss(p.C, p.loss, rounded(p.loss))
+    cost = RowLoss(p.C, p.loss, slopes_of(p.loss))
     losses, linear, quadratic = certify_pass(block.labelled, averaged.candidate, cost, averaged.v)
     averaged.losses += losses
     averaged.linear += linear

@@ -21,13 +21,14 @@ workers' w, weighted by rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, inf, isfinite, sqrt
-from typing import Any, ClassVar, Literal
+from math import ceil, inf, sqrt
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.stochastic.averaged_certificate import (
     AveragedCertificate,
@@ -40,7 +41,7 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     take_pass,
 )
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Loss, LossRequirement, Problem, RowState
 
 ADDITIONS = 16
 """A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
@@ -89,7 +90,7 @@ class Pegasos:
     averaging: Literal["none", "all", "tail"] = "tail"
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge", "huber")
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch)
@@ -130,7 +131,7 @@ class Pegasos:
     def _offset(self, state: PegasosState, block: Block) -> float:
         """The t from which 1 / (lambda t) is a stable step for the rows of this block."""
         loss = state.problem.loss
-        if isfinite(loss.upper(1.0)):
+        if loss.box():
             return 0.0
         _, largest = gradient_moments(block.labelled, block.order, loss, np.zeros_like(state.a))
         return float(largest / (loss.curvature(1.0) * state.lam))
@@ -215,9 +216,15 @@ class Pegasos:
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 
-def largest_pull(loss: Any) -> float:
-    """The largest -l'(m) m there is, found on a grid; 1 % is added, for a ball may be too large but not too small."""
-    return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, 4.0, 4097).tolist())
+def largest_pull(loss: Loss) -> float:
+    """Return the largest -l'(m) m there is; 1 % is added, for a ball may be too large but not too small.
+
+    With a = -l'(m) it is a m, and where m is such that a is the slope there, m = 1 - conjugate'(a) = k - c a, k the threshold and c
+    the curvature: max_a a (k - c a) over 0 <= a <= upper lies at a = k / (2 c), or at the end of the box.
+    """
+    k, c, upper = threshold(loss), loss.curvature(1.0), loss.upper(1.0)
+    a = min(0.5 * k / c, upper) if c > 0.0 else upper
+    return 1.01 * a * (k - c * a)
 
 
 def sampling(columns: int, batch: int) -> int:

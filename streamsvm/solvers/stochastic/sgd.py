@@ -30,6 +30,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.passes.sgd import sgd_pass
+from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
     AveragedCertificate,
@@ -44,7 +45,7 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     take_slopes,
 )
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Problem, RowState
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
 SLICE = 512
 """Rows between two samples of w for the mean."""
@@ -88,7 +89,7 @@ class SGD:
     multiplicity: int = 5
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, box=True, quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
@@ -111,7 +112,7 @@ class SGD:
 
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1
-        lam, margin = state.lam, state.problem.loss.margin
+        lam, margin = state.lam, threshold(state.problem.loss)
         updated, losses = sgd_pass(block.labelled, order, times, lam, margin, state.t, state.a)
         state.t += times * len(order)
         state.updated += updated
@@ -139,8 +140,9 @@ class SGD:
         p, lam = state.problem, state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.updated_before + state.updated
-        raise_dual(state.averaged, (state.a - state.origin) / all_shown, p.loss.margin * everything / all_shown, 0.0)
-        take_pass(state.averaged, (state.a - state.before) / shown, p.loss.margin * state.updated / shown, 0.0)
+        margin = threshold(p.loss)
+        raise_dual(state.averaged, (state.a - state.origin) / all_shown, margin * everything / all_shown, 0.0)
+        take_pass(state.averaged, (state.a - state.before) / shown, margin * state.updated / shown, 0.0)
 
     def _reset(self, state: SGDState) -> None:
         state.before[:] = state.a
