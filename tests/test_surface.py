@@ -25,7 +25,7 @@ REGISTRIES = {
     "kernel": "streamsvm.kernels:KERNELS",
     "store": "streamsvm.store:STORES",
     "source": "streamsvm.store.sources:SOURCES",
-    "generator": "streamsvm.store.generators.base:GENERATORS",
+    "generator": "streamsvm.store.generators:GENERATORS",
 }
 
 

@@ -22,7 +22,7 @@ CHOICES = {
 }
 
 
-EPILOGS = {"name": ("NAME is one of", "streamsvm.store.generators.base:GENERATORS")}
+EPILOGS = {"name": ("NAME is one of", "streamsvm.store.generators:GENERATORS")}
 
 
 FORMS = {"size": "512MiB, 4GiB or 300MB", "duration": "90s, 30m or 1h30m", "n": "200 or 5e6"}

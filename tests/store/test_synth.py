@@ -14,7 +14,7 @@ from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.synth import synth
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.generators.base import GENERATORS
+from streamsvm.store.generators import GENERATORS
 from streamsvm.types import Batch
 
 NAMES = list(GENERATORS)

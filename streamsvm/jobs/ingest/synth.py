@@ -16,7 +16,7 @@ from streamsvm.outputs import claim
 from streamsvm.registry import build
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
-from streamsvm.store.generators.base import GENERATORS, Generator
+from streamsvm.store.generators import GENERATORS, Generator
 from streamsvm.store.write.building import all_locked, require_space, store_outputs
 from streamsvm.types import Batch, Report, silent
 
