@@ -180,7 +180,7 @@ def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: 
     _, held = opened(job)
     X, codes = rows_of(6_000)
     starts = np.cumsum([0, *open_store(store).layout.chunks])
-    rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in held.chunks])
+    rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in held.selection])
     model = load(tmp_path / "m")
     wrong = model.codes(model.decision(Dense(np.ascontiguousarray(X[rows])))) != codes[rows]
     assert said["error"] == pytest.approx(wrong.mean(), abs=1e-12)
