@@ -12,10 +12,16 @@ ones (``compute/kernel_values/elementary.py``).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from streamsvm.config.fields import Option, Range
 from streamsvm.registry import Registry
 from streamsvm.tags import saved_as
+
+Gamma = Annotated[
+    float, Option("Width of the kernel, instead of --gamma.", range=Range(above=0), default="as --gamma says")
+]
+Coef0 = Annotated[float, Option("What is added to the product.", range=Range())]
 
 
 def exp(x: float) -> float:
@@ -42,8 +48,7 @@ def tanh(x: float) -> float:
 class RBF(NamedTuple):
     """exp(-gamma ||x - z||^2). The distance is clipped: by rounding it can come out below 0."""
 
-    gamma: float = 1.0
-    """The width of the kernel, as the inverse of a scale: above 0."""
+    gamma: Gamma = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""
@@ -70,8 +75,7 @@ class RBF(NamedTuple):
 class Laplacian(NamedTuple):
     """exp(-gamma |x - z|_1)."""
 
-    gamma: float = 1.0
-    """The width of the kernel, as the inverse of a scale: above 0."""
+    gamma: Gamma = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""
@@ -98,12 +102,9 @@ class Laplacian(NamedTuple):
 class Polynomial(NamedTuple):
     """(gamma x.z + coef0)^degree, degree a whole number; positive semidefinite where coef0 >= 0."""
 
-    gamma: float = 1.0
-    """The factor of x.z: above 0."""
-    coef0: float = 1.0
-    """What is added to gamma x.z."""
-    degree: float = 3.0
-    """The power, a whole number from 1 on."""
+    gamma: Gamma = 1.0
+    coef0: Coef0 = 1.0
+    degree: Annotated[float, Option("The degree, a whole number.", range=Range(least=1))] = 3.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""
@@ -130,10 +131,8 @@ class Polynomial(NamedTuple):
 class Sigmoid(NamedTuple):
     """tanh(gamma x.z + coef0). Not a Mercer kernel for every choice: its Gram matrix can be indefinite."""
 
-    gamma: float = 1.0
-    """The factor of x.z: above 0."""
-    coef0: float = 0.0
-    """What is added to gamma x.z."""
+    gamma: Gamma = 1.0
+    coef0: Coef0 = 0.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""
@@ -160,8 +159,7 @@ class Sigmoid(NamedTuple):
 class Linear(NamedTuple):
     """scale x.z."""
 
-    scale: float = 1.0
-    """The factor of x.z."""
+    scale: Annotated[float, Option("Factor of the product.", range=Range(above=0))] = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""

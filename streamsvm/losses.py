@@ -19,19 +19,23 @@ References: Hsieh et al., ICML 2008, (4)-(9); the Huber form: Chapelle, Neural C
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from streamsvm.config.fields import Option, Range
 from streamsvm.registry import Registry
 from streamsvm.tags import saved_as
-from streamsvm.types import Loss
+
+if TYPE_CHECKING:
+    from streamsvm.types import Loss
+
+Margin = Annotated[float, Option("The margin from which on a row has no loss.", range=Range(above=0))]
 
 
 @saved_as("loss.hinge")
 class Hinge(NamedTuple):
     """l(m) = max(0, margin - m); 0 <= a <= C."""
 
-    margin: float = 1.0
-    """Where the loss begins: 0 < margin."""
+    margin: Margin = 1.0
 
     def value(self, m: float) -> float:
         """See ``types.Loss``."""
@@ -82,8 +86,7 @@ class Hinge(NamedTuple):
 class SquaredHinge(NamedTuple):
     """l(m) = max(0, margin - m)^2; a >= 0."""
 
-    margin: float = 1.0
-    """Where the loss begins: 0 < margin."""
+    margin: Margin = 1.0
 
     def value(self, m: float) -> float:
         """See ``types.Loss``."""
@@ -140,10 +143,8 @@ class Huber(NamedTuple):
     than the hinge's inside the box, which is what rounding adds to the value.
     """
 
-    mu: float = 0.1
-    """Half the width of the rounded corner: 0 < mu."""
-    margin: float = 1.0
-    """Where the corner of the hinge is: 0 < margin."""
+    mu: Annotated[float, Option("Half the width over which the corner is rounded.", range=Range(above=0))] = 0.1
+    margin: Margin = 1.0
 
     def value(self, m: float) -> float:
         """See ``types.Loss``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
@@ -25,8 +24,7 @@ class Registry(Mapping[str, Any]):
             near = difflib.get_close_matches(name, self._entries, n=1)
             did_you_mean = f"; did you mean '{near[0]}'?" if near else ""
             raise UsageError(f"no {self.kind} is called '{name}'{did_you_mean}", hint=f"choose from {', '.join(self)}")
-        module, _, attribute = self._entries[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return load(self._entries[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -35,18 +33,7 @@ class Registry(Mapping[str, Any]):
         return len(self._entries)
 
 
-def build(kind: Any, options: dict[str, Any], what: str) -> Any:
-    """Make a settings value from options given by name. Raises UsageError, which names the settings there are."""
-    import msgspec
-
-    record = hasattr(kind, "_fields")
-    known = list(kind._fields) if record else [f.name for f in fields(kind)]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(known) or 'none'}")
-    try:
-        if record:  # records hold floats only; one of ints would be another type to the compiler
-            return kind(**msgspec.convert(options, dict[str, float], strict=False))
-        return msgspec.convert(options, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{what}: {error}", hint="see 'streamsvm fit --help'") from error
+def load(target: str) -> Any:
+    """The attribute that "module:name" stands for."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)

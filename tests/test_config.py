@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamsvm.config import job_file, units
-from streamsvm.config.fields import Field, fields_of, parse
+from streamsvm.config import checks, job_file, units
+from streamsvm.config.fields import GROUPS, Field, Option, Range, Unit, options_of, value_text
+from streamsvm.config.parsing import parse
 from streamsvm.errors import ConfigError, MissingError, UsageError
+from streamsvm.registry import load
+from streamsvm.store.sources import SourceOptions
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))
 
@@ -63,43 +68,199 @@ def test_counts_are_exact() -> None:
             units.parse_count(text)
 
 
+def field_of(*kinds: object) -> Field:
+    """A field of such a type."""
+    return Field("x", kinds, MISSING, Option("help"))
+
+
 @pytest.mark.parametrize(
-    ("annotation", "text", "value"),
+    ("kinds", "text", "value"),
     [
-        ("float | None", "1e-3", 1e-3),
-        ("tuple[str, ...]", "a,b", ("a", "b")),
-        ("tuple[str, ...]", "a", ("a",)),
-        ("float | tuple[float, ...]", "2", 2.0),
-        ("float | tuple[float, ...]", "1,10", (1.0, 10.0)),
-        ("str | float", "scale", "scale"),
-        ("str | float", "0.5", 0.5),
-        ("str | dict[str, float] | None", "balanced", "balanced"),
-        ("str | dict[str, float] | None", "a=2,b=0.5", {"a": 2.0, "b": 0.5}),
-        ("bool", "true", True),
-        ("str | None", "7", "7"),
+        ((float,), "1e-3", 1e-3),
+        ((tuple[str, ...],), "a,b", ("a", "b")),
+        ((tuple[str, ...],), "a", ("a",)),
+        ((float, tuple[float, ...]), "2", 2.0),
+        ((float, tuple[float, ...]), "1,10", (1.0, 10.0)),
+        ((tuple[float | str, ...],), "0.1,scale", (0.1, "scale")),
+        ((str, float), "scale", "scale"),
+        ((str, float), "0.5", 0.5),
+        ((str, dict[str, float]), "balanced", "balanced"),
+        ((str, dict[str, float]), "a=2,b=0.5", {"a": 2.0, "b": 0.5}),
+        ((bool,), "true", True),
+        ((str,), "7", "7"),
     ],
 )
-def test_a_value_follows_its_annotation(annotation: str, text: str, value: object) -> None:
-    assert parse(Field("x", annotation, None, ""), text) == value
+def test_a_value_follows_its_type(kinds: tuple[object, ...], text: str, value: object) -> None:
+    assert parse(field_of(*kinds), text) == value
 
 
 def test_a_number_is_asked_for_where_one_is_needed() -> None:
     with pytest.raises(UsageError, match="not a number"):
-        parse(Field("C", "float | None", None, ""), "ten")
+        parse(field_of(float), "ten")
     with pytest.raises(UsageError, match="NAME=NUMBER"):
-        parse(Field("class_weight", "dict[str, float]", None, ""), "a=1,b")
+        parse(field_of(dict[str, float]), "a=1,b")
+    with pytest.raises(UsageError, match="given twice"):
+        parse(field_of(dict[str, float]), "a=1,a=2")
+
+
+TABLES = (
+    "streamsvm.solvers:SOLVERS",
+    "streamsvm.losses:LOSSES",
+    "streamsvm.kernels:KERNELS",
+    "streamsvm.store.generators:GENERATORS",
+)
+SETTINGS = [f"{table}:{name}" for table in TABLES for name in load(table)]
 
 
 @pytest.mark.parametrize("step", job_file.STEPS)
-def test_the_source_says_what_the_class_is(step: str) -> None:
-    """Options are made of the source of a job; it must say the same as the class."""
-    declared = fields_of(job_file.STEPS[step].job)
-    actual = fields(job_file.load(job_file.STEPS[step].job))
-    assert [f.name for f in declared] == [f.name for f in actual]
-    for found, field in zip(declared, actual, strict=True):
-        required = field.default is MISSING and field.default_factory is MISSING
-        assert (found.default is None) == required
-        assert found.annotation == field.type
+def test_every_field_of_a_job_is_declared(step: str) -> None:
+    job = load(job_file.STEPS[step].job)
+    options = {option.name: option for option in options_of(job)}
+    assert list(options) == [f.name for f in fields(job)]
+    for field in fields(job):
+        option = options[field.name]
+        assert option.required == (field.default is MISSING and field.default_factory is MISSING)
+        assert option.option.help.endswith(".")
+        assert not option.option.group or option.option.group in GROUPS
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_of_what_can_be_chosen_is_declared(setting: str) -> None:
+    module, table, name = setting.split(":")
+    kind = load(f"{module}:{table}")[name]
+    names = list(kind._fields) if hasattr(kind, "_fields") else [f.name for f in fields(kind)]
+    names = [field for field in names if table != "GENERATORS" or field not in ("rows", "seed")]
+    assert [option.name for option in options_of(kind)] == names
+    for option in options_of(kind):
+        assert option.option.help.endswith(".")
+        number = {int, float} & set(option.kinds)
+        assert (option.option.range is not None) == bool(number), f"{name}.{option.name}: numbers have a range"
+
+
+@pytest.mark.parametrize("setting", [*job_file.STEPS, *SETTINGS])
+def test_a_default_is_in_its_range_and_can_be_written(setting: str) -> None:
+    """What the help calls the default is read back as the default."""
+    module, _, rest = setting.partition(":")
+    table, _, name = rest.partition(":")
+    kind = load(f"{module}:{table}")[name] if rest else load(job_file.STEPS[setting].job)
+    for option in options_of(kind):
+        if option.required or option.is_switch or option.option.settings_of:
+            continue
+        checks.check_value(option, option.default, option.name)
+        if written := value_text(option.option.unit, option.default):
+            assert parse(option, written) == option.default
+
+
+@pytest.mark.parametrize("name", ["cutoff", "cluster", "memory", "tolerance", "loss", "solver", "sampling", "seed"])
+def test_an_option_of_several_jobs_is_declared_once(name: str) -> None:
+    found = [o.option for s in job_file.STEPS.values() for o in options_of(load(s.job)) if o.name == name]
+    assert len(found) > 1
+    assert all(option is found[0] for option in found)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("step", "values", "said"),
+    [
+        ("fit", {"tolerance": NAN}, "--tolerance cannot be nan"),
+        ("fit", {"tolerance": -1e-3}, "--tolerance cannot be -0.001"),
+        ("fit", {"bias": INF}, "--bias cannot be inf"),
+        ("fit", {"C": (1.0, 0.0)}, "--C cannot be 0.0"),
+        ("fit", {"cutoff": 1.0}, "--cutoff cannot be 1.0"),
+        ("fit", {"max_passes": 0}, "--max-passes cannot be 0"),
+        ("fit", {"landmarks": 0}, "--landmarks cannot be 0"),
+        ("fit", {"sampling": "leverrage"}, "did you mean 'leverage'"),
+        ("fit", {"solver": "dcb"}, "did you mean 'dcd'"),
+        ("fit", {"class_weight": {"1": -1.0}}, "--class-weight cannot be -1.0"),
+        ("fit", {"class_weight": {"1": INF}}, "--class-weight cannot be inf"),
+        ("fit", {"time_limit": NAN}, "--time-limit cannot be nan"),
+        ("fit", {"at_limit": "halt"}, "--at-limit cannot be 'halt'"),
+        ("tune", {"folds": 1}, "--folds cannot be 1"),
+        ("embed", {"dtype": "float8"}, "--dtype cannot be 'float8'"),
+        ("synth", {"test_fraction": 1.0}, "--test-fraction cannot be 1.0"),
+        ("ingest", {"chunk_bytes": 100}, "--chunk cannot be 100"),
+        ("ingest", {"hash_bits": 40}, "--hash cannot be 40"),
+        ("ingest", {"missing": "median"}, "--missing cannot be 'median'"),
+        ("predict", {"output": "score"}, "--output cannot be 'score'"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_name_whoever_asks(
+    step: str, values: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """In a program, and from names and values, which is how the command line and job files make their jobs."""
+    out = str(tmp_path / "out.csv")
+    given: dict[str, Any] = {option.name: out for option in job_file.STEPS[step].fields if option.required}
+    given |= {"sources": (Path("a.csv"),)} if step == "ingest" else {}
+    given |= {"data": ("a.csv",)} if step == "predict" else {}
+    given |= {"name": "susy"} if step == "synth" else {}
+    job = load(job_file.STEPS[step].job)
+    job(**given)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        job(**given, **values)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        job_file.make_job(step, {**given, **values})
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "settings", "said"),
+    [
+        ("streamsvm.solvers:SOLVERS", "dcd", {"sweeps": -3}, "sweeps cannot be -3"),
+        ("streamsvm.solvers:SOLVERS", "fw", {"step": "opne"}, "did you mean 'open'"),
+        ("streamsvm.solvers:SOLVERS", "pegasos", {"batch": 0}, "batch cannot be 0"),
+        ("streamsvm.solvers:SOLVERS", "sgd", {"multiplicity": 0}, "multiplicity cannot be 0"),
+        ("streamsvm.solvers:SOLVERS", "assg", {"omega": 0.0}, "omega cannot be 0.0"),
+        ("streamsvm.solvers:SOLVERS", "newton", {"narrowing": NAN}, "narrowing cannot be nan"),
+        ("streamsvm.losses:LOSSES", "huber", {"mu": 0}, "mu cannot be 0.0"),
+        ("streamsvm.losses:LOSSES", "hinge", {"margin": NAN}, "margin cannot be nan"),
+        ("streamsvm.losses:LOSSES", "squared_hinge", {"margin": -1}, "margin cannot be -1.0"),
+        ("streamsvm.kernels:KERNELS", "polynomial", {"degree": 0}, "degree cannot be 0.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(table: str, name: str, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        checks.build(load(table)[name], settings, name)
+
+
+def test_settings_are_written_like_options() -> None:
+    made = checks.build(load("streamsvm.solvers:SOLVERS")["fw"], {"cache": "1MiB", "iterations": 1e4}, "fw")
+    assert (made.cache, made.iterations) == (1 << 20, 10_000)
+
+
+def test_a_range_says_what_it_is() -> None:
+    assert Range(above=0, below=1).describe() == "above 0 and below 1"
+    assert Range(least=1).describe() == "at least 1"
+    assert Range().describe() == "finite"
+    assert not Range().holds(INF)
+    assert Range(infinite=True).holds(INF)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        (Unit.BYTES, 4 << 20, "4MiB"),
+        (Unit.BYTES, 1000, "1000"),
+        (Unit.SECONDS, 60.0, "1m"),
+        (Unit.SECONDS, 0.0, "0"),
+        (None, 1e-6, "1e-6"),
+        (None, 0.001, "1e-3"),
+        (None, 0.24, "0.24"),
+        (None, 1000, "1000"),
+        (None, 2.5e-5, "2.5e-5"),
+        (None, (0.1, "scale"), "0.1,scale"),
+    ],
+)
+def test_values_as_people_write_them(unit: Unit | None, value: object, text: str) -> None:
+    assert value_text(unit, value) == text
+
+
+def test_a_format_has_the_names_people_type() -> None:
+    assert SourceOptions(format="libsvm").format == "svmlight"
+    assert (
+        job_file.make_job("predict", {"model": "m", "data": ("a",), "out": "-", "format": "libsvm"}).format
+        == "svmlight"
+    )
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm import cli, errors
-from streamsvm.config.job_file import STEPS, load
+from streamsvm.config.job_file import STEPS
+from streamsvm.registry import load
 from streamsvm.solvers import losses_of
 
 REPOSITORY = Path(__file__).parent.parent
@@ -84,8 +85,8 @@ def test_every_field_of_a_job_can_be_given(step: str) -> None:
     command = cli.cli.get_command(click.Context(cli.cli), step)
     assert command is not None
     given = {parameter.name for parameter in command.params}
-    assert {f.name for f in STEPS[step].fields if not f.is_settings} <= given
-    assert not any(f.is_settings for f in STEPS[step].fields) or "settings" in given
+    assert {f.name for f in STEPS[step].fields if not f.option.settings_of} <= given
+    assert not any(f.option.settings_of for f in STEPS[step].fields) or "settings" in given
 
 
 def test_importing_the_package_imports_nothing() -> None:

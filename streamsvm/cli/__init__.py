@@ -14,51 +14,54 @@ from typing import Any
 import click
 
 from streamsvm import __version__
+from streamsvm.cli.commands import COMMANDS
 from streamsvm.errors import SecurityError, StorageError, StreamSVMError, UsageError
 
-COMMANDS = {
-    "synth": ("streamsvm.cli.jobs", "Make a store of random rows: any number, the same for the same seed."),
-    "ingest": ("streamsvm.cli.jobs", "Read files (CSV, svmlight, Parquet, npy) into a store."),
-    "info": ("streamsvm.cli.inspect", "Say what a store or a model is."),
-    "verify": ("streamsvm.cli.inspect", "Read everything and report all that is damaged."),
-    "embed": ("streamsvm.cli.jobs", "Make a store of Nystrom features of a store's rows, for several fits."),
-    "plan": ("streamsvm.cli.jobs", "Show what a fit would need: memory term by term, time per pass."),
-    "fit": ("streamsvm.cli.jobs", "Train a model within a memory budget, with a certificate."),
-    "tune": ("streamsvm.cli.jobs", "Try a grid of landmarks, gamma and C by cross-validation: a table and a heat map."),
-    "predict": ("streamsvm.cli.jobs", "Apply a model to a store or files."),
-    "evaluate": ("streamsvm.cli.jobs", "Say how good a model is on labeled rows."),
-    "run": ("streamsvm.cli.jobs", "Execute the steps of a job file in order."),
-    "doctor": ("streamsvm.cli.inspect", "Show what this machine offers: packages, memory, disk."),
-}
 BROKEN_PIPE = 141
 """128 + SIGPIPE, what a program that lets the signal kill it returns."""
 INTERRUPTED = 130
+EXAMPLES = (
+    "streamsvm ingest train.csv train.zarr --label last",
+    "streamsvm fit train.zarr model.ssvm --memory 512MiB",
+    "streamsvm predict model.ssvm new.csv predictions.csv",
+)
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported on use, and whose errors have the form and exit codes of ``errors``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; None for a name there is not."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = import_module(COMMANDS[cmd_name][0]).COMMANDS[cmd_name]
+        found: click.Command = import_module(COMMANDS[cmd_name].module).COMMANDS[cmd_name]
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; of a name there is not, say which is the nearest."""
         if args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, n=1)):
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names with their summaries, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each on a line of its own whatever the width."""
+        with formatter.section("Examples"):
+            for example in EXAMPLES:
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; whatever it raises becomes a message and an exit code."""
         try:
             _check_stdout()
             result = super().invoke(ctx)
@@ -132,19 +135,17 @@ def _abandon_stdout() -> None:
             sys.stdout = io.StringIO()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    help="Train support vector machines on data larger than memory, inside a memory budget you state.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @click.version_option(__version__, prog_name="streamsvm")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
-    r"""Train support vector machines on data larger than memory, inside a memory budget you state.
-
-    \b
-    streamsvm ingest train.csv train.zarr --label last
-    streamsvm fit train.zarr model.ssvm --memory 512MiB
-    streamsvm predict model.ssvm new.csv predictions.csv
-    """
+    """Keep what holds for every command."""
     ctx.obj = {"debug": debug, "quiet": quiet}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamsvm.cli import commands
 from streamsvm.cli.show import model_lines, store_lines, write_json
 from streamsvm.config.units import seconds_text, size_text
 from streamsvm.errors import DataError
@@ -17,7 +18,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON obje
 PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MODEL")
 
 
-@click.command()
+@click.command(help=commands.COMMANDS["info"].summary)
 @PATH
 @click.option("--columns", is_flag=True, help="Also mean, deviation, minimum and maximum of every column of a store.")
 @JSON
@@ -33,7 +34,7 @@ def info(path: Path, columns: bool, as_json: bool) -> None:
         click.echo(line)
 
 
-@click.command()
+@click.command(help=commands.COMMANDS["verify"].summary)
 @PATH
 @JSON
 @click.pass_context
@@ -62,7 +63,7 @@ def _report_damage(path: Path, facts: dict[str, Any], as_json: bool) -> None:
     raise DataError(damaged, code=facts["bad"][0]["code"], hint="restore the files, or ingest again")
 
 
-@click.command()
+@click.command(help=commands.COMMANDS["doctor"].summary)
 @JSON
 def doctor(as_json: bool) -> None:
     """Show what this machine offers a job, as streamsvm sees it. Writes and removes 64 MiB here."""

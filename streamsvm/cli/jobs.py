@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
-from streamsvm.cli.options import command, job_of
+from streamsvm.cli import commands
+from streamsvm.cli.options import GroupedOption, command, job_of
 from streamsvm.cli.show import facts_of, lines_of, plan_lines, write_json
-from streamsvm.config.job_file import STEPS, apply_settings, check, load, read_file
+from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
 from streamsvm.errors import BudgetError, UsageError
+from streamsvm.registry import load
 from streamsvm.report.terminal import reporting
 
 
@@ -107,8 +109,8 @@ def run_file(ctx: click.Context, path: Path, settings: Sequence[str], as_json: b
 
 
 def _fit_command() -> click.Command:
-    made = command("fit", fit_or_plan, "Train a model on STORE and write it to MODEL, within --memory.")
-    made.params.append(click.Option(["--dry-run"], is_flag=True, help="Show the plan and read nothing more."))
+    made = command("fit", fit_or_plan)
+    made.params.append(GroupedOption(["--dry-run"], is_flag=True, help="Show the plan and read nothing more."))
     return made
 
 
@@ -128,7 +130,7 @@ def tune_grid(
 
 
 def _tune_command() -> click.Command:
-    made = command("tune", tune_grid, "Cross-validate a grid of settings on STORE; write tables and a map to OUT.")
+    made = command("tune", tune_grid)
     text = (
         "Values to try: --grid C=0.1,1,10 --grid gamma=0.01,scale. Repeatable; the same as --C, --gamma, --landmarks."
     )
@@ -147,20 +149,17 @@ def _run_command() -> click.Command:
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Write JSON lines to standard output."),
     ]
-    text = "Execute the steps of the job file CONFIG in order. Paths in it are relative to the current directory."
-    return click.Command("run", params=params, callback=run_file, help=text)
+    return click.Command("run", params=params, callback=run_file, help=commands.COMMANDS["run"].summary)
 
 
 COMMANDS = {
-    "synth": command("synth", _callback("synth"), "Make STORE of random rows from the generator NAME."),
-    "ingest": command("ingest", _callback("ingest"), "Read SOURCE files of one format into STORE."),
-    "embed": command("embed", _callback("embed"), "Make EMBEDDING, a store of kernel features of the rows of STORE."),
+    "synth": command("synth", _callback("synth")),
+    "ingest": command("ingest", _callback("ingest")),
+    "embed": command("embed", _callback("embed")),
     "fit": _fit_command(),
-    "plan": command("fit", plan_only, "Show what 'fit STORE' with these options would need.", leave_out=("model",)),
+    "plan": command("plan", plan_only, step="fit", leave_out=("model",)),
     "tune": _tune_command(),
-    "predict": command("predict", _callback("predict"), "Write a prediction for every row to OUT, in order."),
-    "evaluate": command("evaluate", _callback("evaluate"), "Compare a model's predictions with the labels."),
+    "predict": command("predict", _callback("predict")),
+    "evaluate": command("evaluate", _callback("evaluate")),
     "run": _run_command(),
 }
-for _name, _command in COMMANDS.items():
-    _command.name = _name

@@ -1,4 +1,4 @@
-"""Commands made of jobs: every field of a job's dataclass is an argument or an option."""
+"""Commands made of jobs: every option a job declares is an argument or an option of its command."""
 
 from __future__ import annotations
 
@@ -8,37 +8,50 @@ from typing import Any
 
 import click
 
-from streamsvm.config.fields import Field, parse
-from streamsvm.config.job_file import STEPS, Step, load, make_job, override, read_file
-from streamsvm.config.units import size_text
+from streamsvm.cli.commands import COMMANDS
+from streamsvm.cli.settings import help_options
+from streamsvm.config.fields import GROUPS, Field
+from streamsvm.config.job_file import STEPS, Step, make_job, override, read_file
+from streamsvm.config.parsing import parse
 from streamsvm.errors import UsageError
 
-FLAGS = {"chunk_bytes": "--chunk", "bias": "--bias", "hash_bits": "--hash"}
-CHOICES = {
-    "solver": "streamsvm.solvers:SOLVERS",
-    "loss": "streamsvm.losses:LOSSES",
-    "kernel": "streamsvm.kernels:KERNELS",
-    "format": "streamsvm.store.sources:SOURCES",
-}
+FORMS = {"SIZE": "512MiB, 4GiB or 300MB", "DURATION": "90s, 30m or 1h30m", "N": "200 or 5e6"}
+"""How values are written, by what stands for them in the help."""
 
 
-EPILOGS = {"name": ("NAME is one of", "streamsvm.store.generators:GENERATORS")}
+class GroupedOption(click.Option):
+    """An option that knows under which heading the help lists it."""
 
-
-FORMS = {"size": "512MiB, 4GiB or 300MB", "duration": "90s, 30m or 1h30m", "n": "200 or 5e6"}
+    def __init__(self, declared: Sequence[str], group: str = "", **settings: Any) -> None:
+        super().__init__(declared, **settings)
+        self.group = group
 
 
 class JobCommand(click.Command):
-    """A command that says, when asked for help, what its arguments can be."""
+    """A command whose help explains its arguments and lists its options in groups."""
+
+    def __init__(self, name: str, *, arguments: Sequence[Field], **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.arguments = arguments
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments, then every group of options under its title, then those that belong to none."""
+        with formatter.section("Arguments"):
+            formatter.write_dl([(argument_name(field), described(field)) for field in self.arguments])
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and (row := option.get_help_record(ctx)) is not None:
+                group = option.group if isinstance(option, GroupedOption) else ""
+                rows.setdefault(group, []).append(row)
+        for group, title in {**GROUPS, "": "Other"}.items():
+            if group in rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows[group])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for parameter in self.params:
-            if parameter.name in EPILOGS:
-                text, registry = EPILOGS[parameter.name]
-                formatter.write_paragraph()
-                formatter.write_text(f"{text}: {', '.join(choices(registry))}.")
-        kinds = {p.type.name for p in self.params if isinstance(p.type, Value)}
-        forms = [f"{kind.upper()} is written {form}" for kind, form in FORMS.items() if kind in kinds]
+        """Say how sizes, durations and counts are written, where the command takes them."""
+        shown = {parameter.metavar for parameter in self.params if isinstance(parameter, click.Option)}
+        forms = [f"{name} is written {form}" for name, form in FORMS.items() if name in shown]
         if forms:
             formatter.write_paragraph()
             formatter.write_text("; ".join(forms) + ".")
@@ -49,9 +62,10 @@ class Value(click.ParamType[Any]):
 
     def __init__(self, field: Field) -> None:
         self.field = field
-        self.name = placeholder(field)
+        self.name = field.metavar
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value from its text; fails with the form that is expected."""
         if not isinstance(value, str):
             return value
         try:
@@ -60,96 +74,72 @@ class Value(click.ParamType[Any]):
             return self.fail(error.message + (f" ({error.hint})" if error.hint else ""), param, ctx)
 
 
-def placeholder(field: Field) -> str:
-    """What stands for the value in the help."""
-    if field.is_size:
-        return "size"
-    if field.is_duration:
-        return "duration"
-    if field.is_list:
-        return "a,b,..."
-    kinds = {"int": "n", "float": "x", "Path": "path"}
-    return next((kinds[kind] for kind in field.kinds if kind in kinds), "text")
+def command(name: str, run: Callable[..., None], *, step: str = "", leave_out: Sequence[str] = ()) -> click.Command:
+    """The command ``name`` with the options of a step, by default the one of that name.
 
-
-def command(name: str, run: Callable[..., None], summary: str, *, leave_out: Sequence[str] = ()) -> click.Command:
-    """The command of a step. ``run`` gets the job's values by field name and the options no field is behind."""
-    step = STEPS[name]
-    params: list[click.Parameter] = [_argument(step, p) for p in step.positional if p not in leave_out]
-    hidden = {*step.positional, *leave_out}
-    for field in step.fields:
-        if field.name not in hidden and not field.is_settings:
+    ``run`` gets the values by field name, and the options no field is behind.
+    """
+    made_of = STEPS[step or name]
+    fields = {field.name: field for field in made_of.fields}
+    arguments = [fields[position] for position in made_of.positional if position not in leave_out]
+    params: list[click.Parameter] = [_argument(field) for field in arguments]
+    for field in fields.values():
+        if field.name not in made_of.positional and not field.option.settings_of:
             params += _options(field)
-    params += _common(step)
-    return JobCommand(None, params=params, callback=run, help=summary)
+    params += _common(made_of)
+    return JobCommand(name, arguments=arguments, params=params, callback=run, help=COMMANDS[name].summary)
 
 
-def _argument(step: Step, name: str) -> click.Argument:
-    field = next(f for f in step.fields if f.name == name)
-    many = field.is_list
-    shown = {"data": "STORE|SOURCE", "sources": "SOURCE"}.get(name, name.upper())
-    return click.Argument([name], nargs=-1 if many else 1, required=False, metavar=shown + ("..." if many else ""))
+def argument_name(field: Field) -> str:
+    """What stands for an argument in the help: STORE, SOURCE..."""
+    return (field.option.metavar or field.name.upper()) + ("..." if field.is_list else "")
+
+
+def described(field: Field) -> str:
+    """The help of an option: its text, its choices and its default."""
+    default = field.default_text()
+    return field.help() + (f"  [default: {default}]" if default else "")
+
+
+def _argument(field: Field) -> click.Argument:
+    return click.Argument([field.name], nargs=-1 if field.is_list else 1, required=False, metavar=argument_name(field))
 
 
 def _options(field: Field) -> list[click.Parameter]:
-    flag = FLAGS.get(field.name, "--" + field.key.replace("_", "-"))
-    text = help_text(field)
-    if field.annotation == "bool":
-        negative = f"--no-{flag[2:]}"
-        declared = f"{flag}/{negative}" if field.default == "True" else flag
-        return [click.Option([declared, field.name], is_flag=True, default=None, help=text)]
+    group = field.option.group
+    if field.is_switch:
+        declared = f"{field.flag}/--no-{field.flag[2:]}" if field.default else field.flag
+        return [GroupedOption([declared, field.name], group, is_flag=True, default=None, help=described(field))]
     found: list[click.Parameter] = [
-        click.Option([flag, field.name], type=Value(field), help=text, metavar=placeholder(field).upper())
+        GroupedOption([field.flag, field.name], group, type=Value(field), help=described(field), metavar=field.metavar)
     ]
-    if field.name == "bias":
-        off = click.Option(["--no-bias", "bias"], flag_value="0", type=Value(field), help="No constant feature.")
-        found.append(off)
+    if field.option.off:
+        off = [f"--no-{field.flag[2:]}", field.name]
+        found.append(GroupedOption(off, group, flag_value="0", type=Value(field), help=field.option.off))
     return found
-
-
-def help_text(field: Field) -> str:
-    """The docstring under the field, what can be chosen, the default."""
-    parts = [field.doc.replace("``", "").replace("lambda_", "lambda")] if field.doc else []
-    if field.name in CHOICES and (names := choices(CHOICES[field.name])):
-        parts.append(f"One of: {', '.join(names)}.")
-    default = default_text(field)
-    return " ".join(parts) + (f"  [default: {default}]" if default else "")
-
-
-def choices(registry: str) -> list[str]:
-    """The names in a registry."""
-    return list(load(registry))
-
-
-def default_text(field: Field) -> str:
-    """The default as people write it; nothing for None and what is empty."""
-    shown = field.default or ""
-    if field.is_size and "<<" in shown:
-        number, _, bits = shown.partition("<<")
-        return (
-            size_text(int(number) << int(bits)) if int(bits) % 10 else f"{number.strip()}{'KMG'[int(bits) // 10 - 1]}iB"
-        )
-    return "" if shown in ("None", "False", "True", "()", "float('inf')", "''") else shown.strip("'")
 
 
 def _common(step: Step) -> list[click.Parameter]:
+    """The options of every command that is a job, and for those with settings of something chosen --set and its help."""
+    config = click.Path(path_type=Path)
     found: list[click.Parameter] = [
-        click.Option(
-            ["--config"],
-            type=click.Path(path_type=Path),
-            help="Take values from the table of this command in a job file.",
-        ),
-        click.Option(["--json", "as_json"], is_flag=True, help="Write JSON for programs to standard output."),
+        GroupedOption(["--config"], type=config, help="Take values from the table of this command in a job file."),
+        GroupedOption(["--json", "as_json"], is_flag=True, help="Write JSON for programs to standard output."),
     ]
-    settings = [f.name for f in step.fields if f.is_settings]
-    if settings:
-        text = "A setting of what was chosen by name: solver.sweeps=5, loss.mu=0.2. Repeatable."
-        found.insert(0, click.Option(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help=text))
-    return found
+    tables = [field for field in step.fields if field.option.settings_of]
+    if not tables:
+        return found
+    owners = ", ".join(field.option.settings_of for field in tables)
+    text = f"Change a setting of what was chosen ({owners}), such as solver.sweeps=5. Repeatable."
+    chosen = GroupedOption(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help=text)
+    return [chosen, *help_options(tables), *found]
 
 
 def job_of(name: str, values: dict[str, Any], config: Path | None, settings: Sequence[str]) -> Any:
-    """The job a command line asks for: what the file says, then the options, then --set."""
+    """The job a command line asks for: what the file says, then the options, then --set.
+
+    Raises UsageError, ConfigError and what reading the file raises.
+    """
     found: dict[str, Any] = {}
     if config is not None:
         tables = [table for step, table in read_file(config) if step == name]

@@ -1,137 +1,222 @@
-"""What can be said about a job: its dataclass's fields, read from the source without importing it.
+"""What an option is: a field whose annotation says all that people have to know of it, once.
 
-The command line and the job files are made of these fields, so that a field added to a job is an option and a key at
-once. Reading the source instead of the class keeps ``--help`` fast (the jobs import numba) and finds what a class does
-not keep: the docstring under a field.
+    cutoff: Annotated[float, Option("Leave out directions ...", KERNEL, range=Range(above=0.0, below=1.0))] = 1e-6
+
+The command line, job files, ``--set``, the checks (``config.checks``) and the reference (``tools/options_table.py``) are
+all made of these declarations. Jobs, the settings of solvers, losses and kernels, and ``SourceOptions`` are declared so.
+Modules that declare options import nothing heavy, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
 
-import ast
-import re
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass
+from enum import Enum
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-from streamsvm.config.units import parse_count, parse_duration, parse_number, parse_size
-from streamsvm.errors import UsageError
+from streamsvm.config.units import duration_text, exact_size_text, number_text
+from streamsvm.registry import load
 
-PACKAGE = Path(__file__).resolve().parent.parent
+GROUPS = {
+    "model": "Model",
+    "kernel": "Kernel",
+    "solver": "Solver",
+    "stopping": "Stopping",
+    "reading": "Reading",
+    "labels": "Labels",
+    "columns": "Columns",
+    "faults": "What is not in order",
+    "memory": "Memory",
+    "cluster": "Cluster",
+    "output": "Output",
+}
+"""The groups of the help, in its order, with their titles."""
 
 
-class Field(NamedTuple):
-    """One field of a dataclass, as its source has it."""
+class Unit(Enum):
+    """What the number of a field counts; people write it with a suffix."""
+
+    BYTES = "bytes"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers a field may have: never NaN, and infinity only where it is said. Bounds that are None do not bind."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    infinite: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Whether the number is in the range."""
+        if math.isnan(number) or (math.isinf(number) and not self.infinite):
+            return False
+        return (
+            (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.most is None or number <= self.most)
+            and (self.below is None or number < self.below)
+        )
+
+    def describe(self) -> str:
+        """The bounds in words: 'above 0 and below 1'; 'finite' where there is none."""
+        low = [f"at least {number_text(self.least)}"] if self.least is not None else []
+        low += [f"above {number_text(self.above)}"] if self.above is not None else []
+        high = [f"at most {number_text(self.most)}"] if self.most is not None else []
+        high += [f"below {number_text(self.below)}"] if self.below is not None else []
+        return " and ".join(low + high) or "finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The declaration of an option, put into the ``Annotated`` type of its field."""
+
+    help: str
+    """A sentence or two for ``--help`` and the reference."""
+    group: str = ""
+    """Where the help lists it: a key of ``GROUPS``. Empty for arguments and for settings of solvers."""
+    unit: Unit | None = None
+    range: Range | None = None
+    """Of the number, or of every number of a list or table. Other values than numbers are not looked at."""
+    choices: str | tuple[str, ...] = ()
+    """The words it can be: a tuple, or a registry as "module:NAME"."""
+    beside: tuple[str, ...] = ()
+    """Words it can be beside those of the registry, such as 'auto'."""
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Other words people type, and the choice each stands for."""
+    flag: str = ""
+    """What the command line calls it, without the dashes; empty: the name of the field."""
+    off: str = ""
+    """The help of ``--no-FLAG``, which sets the number to 0; empty: there is no such flag."""
+    metavar: str = ""
+    """What stands for the value in the help; empty: by the type."""
+    default: str = ""
+    """What is done without it, where the default value does not say so."""
+    settings_of: str = ""
+    """Of a table of settings: what they are settings of, 'solver'; ``choices`` is then the registry of solvers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field that is an option: its name, type and default from the class, the rest from its ``Option``."""
 
     name: str
-    annotation: str
-    default: str | None
-    """None: the field has none."""
-    doc: str
+    kinds: tuple[Any, ...]
+    """The alternatives of its type, None left out: (float, tuple[float, ...])."""
+    default: Any
+    """The value without the option; ``dataclasses.MISSING`` where one must be given."""
+    option: Option
+
+    @property
+    def required(self) -> bool:
+        """Whether a value must be given."""
+        return self.default is dataclasses.MISSING
 
     @property
     def key(self) -> str:
-        """What people call it: no unit, no underscore that only avoids a word of the language."""
-        return self.name.removesuffix("_bytes").rstrip("_")
+        """What people call it in job files and ``--set``: the flag, with underscores."""
+        return (self.option.flag or self.name.rstrip("_")).replace("-", "_")
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The alternatives of the annotation, None left out."""
-        kinds = (kind.strip() for kind in re.split(r"\|(?![^\[]*\])", self.annotation))
-        return tuple(kind for kind in kinds if kind != "None")
+    def flag(self) -> str:
+        """What the command line calls it: ``--memory``."""
+        return "--" + self.key.replace("_", "-")
 
     @property
-    def is_size(self) -> bool:
-        return self.name == "memory" or self.name.endswith(("_bytes", "_memory"))
-
-    @property
-    def is_duration(self) -> bool:
-        return self.name in ("time_limit", "checkpoint_every") or self.name.endswith("_seconds")
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.kinds == (bool,)
 
     @property
     def is_list(self) -> bool:
-        return any(kind.startswith("tuple[") for kind in self.kinds)
+        """Whether several values can be given."""
+        return any(typing.get_origin(kind) is tuple for kind in self.kinds)
 
     @property
-    def is_settings(self) -> bool:
-        """A table of settings of something chosen by name: 'options', 'loss_options'."""
-        return self.name == "options" or self.name.endswith("_options")
+    def only_list(self) -> bool:
+        """Whether even a single value is a list of one."""
+        return all(typing.get_origin(kind) is tuple for kind in self.kinds)
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in the help: SIZE, DURATION, N, X, PATH, TEXT, A,B,..."""
+        if self.option.metavar:
+            return self.option.metavar
+        if self.option.unit is not None:
+            return {Unit.BYTES: "SIZE", Unit.SECONDS: "DURATION"}[self.option.unit]
+        if self.is_list:
+            return "A,B,..."
+        names = {"int": "N", "float": "X", "Path": "PATH"}
+        return next((names[kind.__name__] for kind in self.kinds if kind.__name__ in names), "TEXT")
+
+    def choices(self) -> list[str]:
+        """The words it can be, those of a registry included; empty where it is free."""
+        declared = self.option.choices
+        return [*self.option.beside, *(load(declared) if isinstance(declared, str) else declared)]
+
+    def help(self) -> str:
+        """The help text with the choices."""
+        also: dict[str, list[str]] = {}
+        for alias, name in self.option.aliases:
+            also.setdefault(name, []).append(alias)
+        if self.option.settings_of:
+            return self.option.help
+        words = [f"{word} (or {', '.join(also[word])})" if word in also else word for word in self.choices()]
+        return self.option.help + (f" One of: {', '.join(words)}." if words else "")
+
+    def default_text(self) -> str:
+        """The default in words, or as people write it; empty for None, for what is off and for what has none."""
+        return self.option.default or value_text(self.option.unit, () if self.required else self.default)
+
+
+def value_text(unit: Unit | None, value: Any) -> str:
+    """A value as people write it on a command line: '4MiB', '60s', '1e-6', 'a,b'."""
+    if value is None or isinstance(value, bool | dict) or value in ((), "", math.inf):
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(value_text(unit, part) for part in value)
+    if unit is Unit.BYTES:
+        return exact_size_text(value)
+    if unit is Unit.SECONDS:
+        return duration_text(value)
+    return number_text(value) if isinstance(value, int | float) else str(value)
 
 
 @cache
-def fields_of(target: str) -> tuple[Field, ...]:
-    """The fields of the dataclass ``module:Class``."""
-    module, _, name = target.partition(":")
-    path = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return tuple(_fields(node.body))
-    raise LookupError(f"{path} has no class {name}")
+def options_of(kind: type) -> tuple[Field, ...]:
+    """The options a dataclass or a ``NamedTuple`` declares, in the order of its fields.
+
+    A field without an ``Option`` is none: it is set by the program alone.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found = []
+    for name, default in _defaults(kind).items():
+        option = next((part for part in typing.get_args(hints[name])[1:] if isinstance(part, Option)), None)
+        if typing.get_origin(hints[name]) is Annotated and option is not None:
+            found.append(Field(name, _kinds(typing.get_args(hints[name])[0]), default, option))
+    return tuple(found)
 
 
-def _fields(body: list[ast.stmt]) -> list[Field]:
-    found: list[Field] = []
-    for statement in body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            annotation = ast.unparse(statement.annotation)
-            default = None if statement.value is None else ast.unparse(statement.value)
-            if not annotation.startswith("ClassVar"):
-                found.append(Field(statement.target.id, annotation, default, ""))
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and found:
-            found[-1] = found[-1]._replace(doc=" ".join(str(statement.value.value).split()))
-    return found
+def _defaults(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass or a ``NamedTuple`` with their defaults, MISSING where there is none."""
+    if not dataclasses.is_dataclass(kind):
+        known: dict[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+        return {name: known.get(name, dataclasses.MISSING) for name in kind._fields}  # type: ignore[attr-defined]
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
 
 
-def parse(field: Field, text: str) -> Any:
-    """The value of a field from what was written on a command line. Raises UsageError."""
-    if field.is_size:
-        return parse_size(text)
-    if field.is_duration:
-        return parse_duration(text)
-    if "=" in text and any(kind.startswith("dict[") for kind in field.kinds):
-        return _pairs(text)
-    if field.is_list:
-        return _listed(field, text)
-    return _scalar(field.kinds, text)
-
-
-def _listed(field: Field, text: str) -> Any:
-    parts = [part.strip() for part in text.split(",")]
-    lists = (kind[len("tuple[") :].split(",")[0].rstrip("]") for kind in field.kinds if kind.startswith("tuple["))
-    inner = tuple(kind.strip() for kinds in lists for kind in kinds.split("|"))
-    scalar = any(not kind.startswith("tuple[") for kind in field.kinds)
-    if scalar and len(parts) == 1:
-        return _scalar(field.kinds, text)
-    return tuple(_scalar(inner, part) for part in parts if part)
-
-
-def _scalar(kinds: tuple[str, ...], text: str) -> Any:
-    """As the first of the kinds that is one of numbers and words; 'str' takes what is no number."""
-    wanted = {kind: parser for kind, parser in (("int", parse_count), ("float", parse_number)) if kind in kinds}
-    for parser in wanted.values():
-        try:
-            return parser(text)
-        except UsageError:
-            if len(kinds) == 1:
-                raise
-    if "bool" in kinds:
-        return _flag(text)
-    if wanted and not any(kind == "str" or kind.startswith(("dict[", "tuple[str")) for kind in kinds):
-        raise UsageError(f"'{text}' is not a number", hint="write it as 0.1 or 1e-3")
-    return text
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise UsageError(f"'{text}' is neither true nor false")
-    return text.lower() == "true"
-
-
-def _pairs(text: str) -> dict[str, float]:
-    """'a=2,b=1' as a table of numbers."""
-    table = {}
-    for part in text.split(","):
-        name, equals, value = part.rpartition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"'{part}' is not NAME=NUMBER", hint="write it as a=2,b=1")
-        table[name.strip()] = parse_number(value)
-    return table
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a type, None left out."""
+    union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    alternatives = typing.get_args(annotation) if union else (annotation,)
+    return tuple(kind for kind in alternatives if kind is not types.NoneType)

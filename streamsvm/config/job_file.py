@@ -9,41 +9,37 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.config.fields import Field, fields_of, parse
+from streamsvm.config.fields import Field, options_of
+from streamsvm.config.parsing import from_toml, parse
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
+from streamsvm.registry import load
 
 LARGEST = 1 << 20
 """Bytes of a job file."""
 
 
 class Step(NamedTuple):
-    """A command that is a job: where its settings and its action are, and which fields are positional."""
+    """A command that is a job: where its options and its action are, and which options are positional."""
 
     job: str
+    """The class of the job, "module:name"."""
     action: str
+    """The function that does it, "module:name"."""
     positional: tuple[str, ...]
-    documented: str = ""
-    """Another dataclass that has the docstrings of fields the job repeats."""
+    """Names of the fields that the command line takes as arguments, in their order."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields of the job, each with its docstring."""
-        docs = {f.name: f.doc for f in fields_of(self.documented)} if self.documented else {}
-        return tuple(f if f.doc else f._replace(doc=docs.get(f.name, "")) for f in fields_of(self.job))
+        """The options of the job."""
+        return options_of(load(self.job))
 
 
 STEPS = {
     "synth": Step("streamsvm.jobs.ingest.options:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
-    "ingest": Step(
-        "streamsvm.jobs.ingest.options:IngestJob",
-        "streamsvm.jobs.ingest.run:ingest",
-        ("sources", "store"),
-        "streamsvm.store.sources.options:SourceOptions",
-    ),
+    "ingest": Step("streamsvm.jobs.ingest.options:IngestJob", "streamsvm.jobs.ingest.run:ingest", ("sources", "store")),
     "embed": Step("streamsvm.jobs.embed.options:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
     "fit": Step("streamsvm.jobs.fit.options:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
     "tune": Step("streamsvm.jobs.tune.options:TuneJob", "streamsvm.jobs.tune.run:tune", ("store", "out")),
@@ -54,19 +50,14 @@ STEPS = {
         "streamsvm.jobs.apply.options:EvaluateJob", "streamsvm.jobs.apply.evaluate:evaluate", ("model", "data")
     ),
 }
-
-
-def load(target: str) -> Any:
-    """The attribute ``module:name``."""
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+"""The commands a job file can have tables of."""
 
 
 def make_job(step: str, values: Mapping[str, Any], where: str = "") -> Any:
     """The job of a step from values by field name. Raises ConfigError for what is missing or of the wrong type."""
     import msgspec
 
-    missing = [f.key for f in STEPS[step].fields if f.default is None and f.name not in values]
+    missing = [f.key for f in STEPS[step].fields if f.required and f.name not in values]
     if missing:
         raise ConfigError(f"{where or step}: '{missing[0]}' is missing", hint=f"see 'streamsvm {step} --help'")
     try:
@@ -76,7 +67,7 @@ def make_job(step: str, values: Mapping[str, Any], where: str = "") -> Any:
 
 
 def _paths(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, str):
+    if kind is Path and isinstance(value, str | Path):
         return Path(value)
     raise NotImplementedError
 
@@ -112,7 +103,7 @@ def by_field(step: str, table: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key, value in table.items():
         field = find(step, key, where)
         try:
-            values[field.name] = _from_toml(field, value)
+            values[field.name] = from_toml(field, value)
         except UsageError as error:
             raise ConfigError(f"{where} {key}: {error.message}", hint=error.hint) from error
     return values
@@ -125,17 +116,6 @@ def find(step: str, key: str, where: str) -> Field:
     if field is None:
         raise unknown(f"{where} has no key '{key}'", key, names)
     return field
-
-
-def _from_toml(field: Field, value: Any) -> Any:
-    if isinstance(value, str) and (field.is_size or field.is_duration):
-        return parse(field, value)
-    if isinstance(value, int | float) and field.is_size:
-        return parse(field, str(value))
-    if isinstance(value, str | int | float) and all(kind.startswith("tuple[") for kind in field.kinds):
-        return (value,)
-    whole = isinstance(value, float) and field.kinds == ("int",)
-    return parse(field, str(value)) if whole else value
 
 
 def unknown(message: str, name: str, known: Iterable[str]) -> ConfigError:
@@ -159,8 +139,16 @@ def override(step: str, values: dict[str, Any], settings: Sequence[str]) -> None
             field = find(step, name, f"--set {setting}:")
             values[field.name] = parse(field, text)
         else:
-            table = find(step, "options" if owner == "solver" else f"{owner}_options", f"--set {setting}:")
+            table = settings_of(step, owner, f"--set {setting}:")
             values[table.name] = {**values.get(table.name, {}), name: scalar(text)}
+
+
+def settings_of(step: str, owner: str, where: str) -> Field:
+    """The field with the settings of what is chosen by ``owner``: 'solver', 'loss' or 'kernel'. Raises ConfigError."""
+    tables = {f.option.settings_of: f for f in STEPS[step].fields if f.option.settings_of}
+    if owner not in tables:
+        raise unknown(f"{where} '{step}' has no settings of '{owner}'", owner, tables)
+    return tables[owner]
 
 
 def split_setting(setting: str) -> tuple[str, str]:

@@ -79,6 +79,28 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def exact_size_text(nbytes: int) -> str:
+    """Bytes as ``parse_size`` reads them back: '4MiB', '300000'."""
+    unit = max((name for name, scale in BINARY.items() if nbytes % scale == 0), key=BINARY.__getitem__)
+    return f"{nbytes // BINARY[unit]}{unit}" if unit != "B" else str(nbytes)
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds as ``parse_duration`` reads them back: '90s', '1h'."""
+    unit = max((name for name, scale in SECONDS.items() if seconds % scale == 0), key=SECONDS.__getitem__, default="s")
+    return f"{number_text(seconds / SECONDS[unit])}{unit}" if seconds else "0"
+
+
+def number_text(number: float) -> str:
+    """A number as people write it: '1e-6', '1000', '0.24'."""
+    if isinstance(number, int) or (abs(number) < 1e6 and number == int(number)):
+        return str(int(number))
+    if 0.01 <= abs(number) < 1e6 or not math.isfinite(number):
+        return repr(float(number))
+    written = next(text for digits in range(18) if float(text := f"{number:.{digits}e}") == number)
+    return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), written)
+
+
 def mib(nbytes: int, *, up: bool = False) -> str:
     """Bytes as whole mebibytes, the way ``--memory`` takes them."""
     return f"{-(-nbytes // BINARY['MiB']) if up else round(nbytes / BINARY['MiB'])}MiB"

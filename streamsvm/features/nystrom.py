@@ -22,8 +22,6 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
 from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
-CUT = 1e-6
-"""Eigenvalues of K_mm below this part of the largest are left out, unless another is asked for."""
 PART_BYTES = 16 << 20
 """Of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
 
@@ -59,7 +57,7 @@ class Projection:
         return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
 
 
-def projection_of(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float = CUT) -> Projection:
+def projection_of(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float) -> Projection:
     """Factorize the landmarks' Gram matrix, but for eigenvalues below ``cutoff`` times the largest.
 
     Raises DataError when it has no positive eigenvalue.

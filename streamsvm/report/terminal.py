@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from streamsvm.config.units import seconds_text, size_text
-from streamsvm.types import Report, silent
+
+if TYPE_CHECKING:
+    from streamsvm.types import Report
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -28,6 +30,8 @@ def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]
     if as_json:
         yield to_json(sys.stdout)
     elif quiet:
+        from streamsvm.types import silent
+
         yield silent
     elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         with _bar() as report:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.losses import LOSSES
 from streamsvm.registry import Registry
-from streamsvm.types import Solver
+
+if TYPE_CHECKING:
+    from streamsvm.types import Solver
 
 SOLVERS = Registry(
     "solver",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.errors import ExistsError, SecurityError
 from streamsvm.registry import Registry
-from streamsvm.types import Chunk, Store, StoredFiles
 
 if TYPE_CHECKING:
     from streamsvm.store.format.column_encoding import Encoding
     from streamsvm.store.write.writer import StoreWriter
+    from streamsvm.types import Chunk, Store, StoredFiles
 
 STORES = Registry(
     "store",

@@ -80,7 +80,10 @@ def test_memory_rises_by_what_was_planned(solver: str, options: dict[str, Any], 
         "max_passes": 3,
         "tolerance": 0.1,
     }
-    warm, job = (FitJob(str(path), f"{path}.model", solver, options, loss, **settings) for path in stores[::-1])
+    warm, job = (
+        FitJob(str(path), f"{path}.model", solver=solver, options=options, loss=loss, **settings)
+        for path in stores[::-1]
+    )
     fit(warm)
     memory = make_plan(job, open_store(job.store)).memory
     planned = sum(term.nbytes for term in memory.terms if term.name not in BEFORE)

@@ -89,7 +89,7 @@ def job_of(case: Case, path: Path, **more: Any) -> FitJob:
         "overwrite": True,
         **more,
     }
-    return FitJob(str(path), str(path) + ".model", case.solver, case.options, case.loss, **settings)
+    return FitJob(str(path), str(path) + ".model", solver=case.solver, options=case.options, loss=case.loss, **settings)
 
 
 def accuracy(result: FitResult, classes: int) -> float:

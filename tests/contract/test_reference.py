@@ -104,7 +104,7 @@ def job_of(case: Case) -> FitJob:
     else:
         features = MAPS[case.features]
     return FitJob(
-        "memory", "model", case.solver, case.options, case.loss, case.parameters,
+        "memory", "model", solver=case.solver, options=case.options, loss=case.loss, loss_options=case.parameters,
         C=C, bias=case.bias, class_weight={"-1": 2.0, "1": 0.5} if case.weighted else None, tolerance=TOLERANCE, **features,
     )  # fmt: skip
 

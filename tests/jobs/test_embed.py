@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -361,4 +362,4 @@ def test_the_plan_names_the_landmarks_that_would_fit(dense, tmp_path):
 
 
 def settings_of(job: FitJob) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in job.__slots__}
+    return {field.name: getattr(job, field.name) for field in fields(job)}

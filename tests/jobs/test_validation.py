@@ -153,8 +153,8 @@ def test_a_resumed_run_chooses_the_same(
     ("settings", "text"),
     [
         ({"patience": 3}, "--patience waits"),
-        ({"validation": 0.2, "patience": 0}, "at least one pass"),
-        ({"validation": 1.5}, "no part of the rows"),
+        ({"validation": 0.2, "patience": 0}, "--patience cannot be 0"),
+        ({"validation": 1.5}, "--validation cannot be 1.5"),
         ({"validation": 0.2, "kernel": "rbf", "landmarks": 5}, "linear fits only"),
         ({"validation": 0.2, "solver": "dcd", "dual": "a.npy"}, "--dual"),
         ({"validation": "README.md"}, "no store"),

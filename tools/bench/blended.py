@@ -24,7 +24,8 @@ def fitted(store: Path, solver: str, C: float, epsilon: float) -> tuple[float, f
     """CPU and wall seconds of a fit, and the fit."""
     settings: dict[str, Any] = {"kernel": "rbf", "gamma": "mean-distance", "tolerance": 1e-9}
     cpu, wall = time.process_time(), time.perf_counter()
-    job = FitJob(str(store), f"{store}.model", solver, {"epsilon": epsilon}, C=C / 2, overwrite=True, **settings)
+    settings |= {"solver": solver, "options": {"epsilon": epsilon}, "C": C / 2}
+    job = FitJob(str(store), f"{store}.model", overwrite=True, **settings)
     result = fit(job)
     return time.process_time() - cpu, time.perf_counter() - wall, result
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.features.nystrom import CUT
+from streamsvm.jobs.option_groups import KernelOptions
 from tools.measure.harness import Row
 from tools.measure.splits import Split
 
@@ -42,7 +42,7 @@ def setting(split: Split, options: Any) -> tuple[int, float, float]:
 
 def cutoff_of(split: Split, options: Any) -> float:
     """Of the eigenvalues: asked for, or the set's own."""
-    return float(options.cutoff or CUTOFFS.get(split.name, CUT))
+    return float(options.cutoff or CUTOFFS.get(split.name, KernelOptions.cutoff))
 
 
 def sklearn_fitted(split: Split, options: Any, landmarks: Any) -> Row:

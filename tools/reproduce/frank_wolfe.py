@@ -80,7 +80,7 @@ def job_of(cell: Cell, store: Path, limits: dict[str, Any]) -> FitJob:
     if cell.method != "blended":
         options |= {"sample": SAMPLE * (cell.table == "4"), "seed": cell.run, "iterations": 10_000_000}
     return FitJob(
-        str(store), f"{store}.model", cell.method, options, C=C / 2.0, kernel="rbf", gamma=gamma, tolerance=1e-9,
+        str(store), f"{store}.model", solver=cell.method, options=options, C=C / 2.0, kernel="rbf", gamma=gamma, tolerance=1e-9,
         overwrite=True,
     )  # fmt: skip
 

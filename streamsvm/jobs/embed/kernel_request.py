@@ -13,12 +13,12 @@ from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-from streamsvm.features.nystrom import CUT, part_rows, working_bytes
+from streamsvm.features.nystrom import part_rows, working_bytes
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.option_groups import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.types import Kernel, Layout, Store, Term
 
-SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
@@ -47,7 +47,7 @@ class NystromRequest:
     """A .npy file of landmarks, rows as they are stored; None draws them."""
     seed: int = 0
     """What landmarks are drawn from."""
-    cutoff: float = CUT
+    cutoff: float = KernelOptions.cutoff
     """The share of the largest eigenvalue below which directions are left out."""
     factored: bool = False
     """Whether the solver takes a block as a factored pair."""
@@ -72,14 +72,6 @@ def request_of(job: Any, store: Store, inner: Raw | Standardized) -> NystromRequ
         return None
     if job.landmarks is not None and job.landmark_file is not None:
         raise UsageError("both a number of landmarks and a file of them are given", hint="leave one out")
-    if job.sampling not in SAMPLINGS:
-        raise UsageError(f"there is no sampling '{job.sampling}'", hint=f"choose from {', '.join(SAMPLINGS)}")
-    if job.landmarks is not None and job.landmarks < 1:
-        raise UsageError(f"{job.landmarks} landmarks: at least one is needed")
-    if not 0.0 < job.cutoff < 1.0:
-        raise UsageError(
-            f"a cutoff of {job.cutoff} is not a share of the largest eigenvalue", hint=f"for example {CUT}"
-        )
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = job.landmarks if job.landmark_file is None else len(landmark_file(Path(job.landmark_file)))
     count = min(count, store.layout.rows) if job.landmark_file is None else count

@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.compute.blocks.operators import Factored, adjoint, margins
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
-from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import part_rows
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.inspect.doctor import disk_speed
@@ -60,12 +59,8 @@ def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: 
     """Choose disk or fly for a fit that expects so many passes, and features of so many rows in all of them.
 
     On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
-    ``expected`` is None for a solver that takes all rows as features, in passes by the dozen. Raises UsageError.
+    ``expected`` is None for a solver that takes all rows as features, in passes by the dozen.
     """
-    if job.embedding not in (DISK, FLY, AUTO):
-        raise UsageError(f"there is no embedding '{job.embedding}'", hint="choose from auto, disk, fly")
-    if job.embedding_dtype not in DTYPES:
-        raise UsageError(f"there is no embedding dtype '{job.embedding_dtype}'", hint=f"one of {', '.join(DTYPES)}")
     if job.embedding != AUTO:
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized, scaling_of
 from streamsvm.jobs.embed import kernel_request
@@ -16,7 +17,6 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of
 from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver
 from streamsvm.jobs.fit.warm_start import warm_started
-from streamsvm.registry import build
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS, checked
 from streamsvm.types import (

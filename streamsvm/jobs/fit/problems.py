@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamsvm.config.checks import build
 from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import LOSSES
-from streamsvm.registry import build
 from streamsvm.store.format.labels import REST
 from streamsvm.types import Layout, Problem
 

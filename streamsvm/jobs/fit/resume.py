@@ -19,7 +19,7 @@ from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Sav
 from streamsvm.engine.checkpoint.signals import Interruption, current
 from streamsvm.engine.store_guard import StoreGuard
 from streamsvm.engine.training import Run, Training
-from streamsvm.errors import ConfigError, DataError, InterruptedRun, UsageError, quote
+from streamsvm.errors import ConfigError, DataError, InterruptedRun, quote
 from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
@@ -30,7 +30,7 @@ from streamsvm.types import Report, Status, Store
 MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "overwrite", "prefetch")
 FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
 """Settings that may change from run to run; ``embedding`` is part of what the plan decided."""
-STOP, LIMITS = "stop", ("certify", "stop")
+STOP = "stop"
 SAMPLE = "sample"
 """Rows in a solver's model, where it has one: fewer than it would like when memory was short."""
 KEPT_IN_MEMORY = "kept in memory"
@@ -66,8 +66,6 @@ def plan_again(job: FitJob, store: Store, saved: list[Saved]) -> Plan:
 
     Raises ConfigError when the checkpoint was made with something else, and all that ``make_plan`` raises.
     """
-    if job.at_limit not in LIMITS:
-        raise UsageError(f"--at-limit {quote(job.at_limit)} is not known", hint=f"choose from {', '.join(LIMITS)}")
     if not saved:
         return make_plan(job, store)
     then = saved[0].identity

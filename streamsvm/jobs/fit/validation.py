@@ -40,8 +40,6 @@ def opened(job: FitJob) -> tuple[Any, Any]:
     store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)
     if job.validation is None and job.patience is not None:
         raise UsageError("--patience waits for the error on held-out rows", hint="give --validation too")
-    if job.patience is not None and job.patience < 1:
-        raise UsageError(f"--patience {job.patience}: at least one pass")
     if job.validation is not None and store.facts.get("map") is not None:
         raise UsageError("rows of an embedding are not held out", hint="fit the rows it was made of, with --landmarks")
     if not isinstance(job.validation, float | int):

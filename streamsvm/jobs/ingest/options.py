@@ -2,88 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from streamsvm.errors import UsageError
-from streamsvm.store.format.row_layout import LAYOUTS
-from streamsvm.store.sources import SourceOptions
-from streamsvm.store.sources.options import UNSTATED
+from streamsvm.config.fields import Option, Range, options_of
+from streamsvm.jobs.option_groups import AT_LEAST_ONE, ClusterOptions, MemoryOptions, NewStoreOptions
+from streamsvm.store.sources.options import ReadOptions, SourceOptions
+
+GENERATORS = "streamsvm.store.generators:GENERATORS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestJob:
-    """What to read, how, and where to. Fields without a docstring are those of ``SourceOptions``."""
+@dataclass(frozen=True, kw_only=True)
+class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
+    """What ``streamsvm ingest`` is asked for; the keys of a job file are these fields and those of the groups."""
 
-    sources: tuple[Path, ...]
-    store: Path
-    format: str = "auto"
-    label: str | None = None
-    positive: str | None = None
-    """One class against the rest: the label that becomes class 1."""
-    label_threshold: float | None = None
-    """Numbers as labels: from here on class 1, below class 0."""
-    labels: Path | None = None
-    weight: str | None = None
-    layout: str = "auto"
-    """'dense', 'csr', or 'auto': csr for svmlight that is mostly empty and for tables with many one-hot columns."""
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    calendar: tuple[str, ...] = ()
-    test_fraction: float = 0.0
-    """Share of the rows that go to the test store, chosen by a hash of seed and row number."""
-    test_store: Path | None = None
-    """None: NAME.test.zarr beside NAME.zarr."""
-    seed: int = 0
-    header: bool = True
-    delimiter: str | None = None
-    chunk_bytes: int = 4 << 20
-    memory: int | None = None
-    """Bytes the process may use; refused when ingest needs more."""
-    index_base: int | None = None
-    features: int | None = None
-    overwrite: bool = False
-    repair: bool = False
-    """Write again only the damaged chunks of a store, from the sources and with the options it was made with."""
-    allow_no_final_newline: bool = False
-    ignore_qid: bool = False
-    shuffle: bool = False
-    """Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch file."""
-    expect_rows: int | None = None
-    """How many rows the sources hold together; anything else is an error."""
-    multiline: bool = False
-    missing: str = "error"
-    hash_bits: int | None = None
-    store_format: str | None = None
-    """'zarr' or 'hdf5'; None goes by the name of the store: HDF5 for NAME.h5, else Zarr."""
-    compression: str = "none"
-    """'lz4', 'none', or 'auto': lz4 for the arrays it makes much smaller, by trying it on the first rows. Zarr only."""
-    text_labels: bool = False
-    sort: bool = False
-    on_duplicate: str = "error"
-    labels_key: str = "y"
-    features_key: str = "X"
-    allow_fill: bool = False
-    max_bad: str = "1%"
-    on_bad_line: str = "error"
-    cluster: str | None = None
-    """Dask workers to read the files: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (started here), scheduler-file:PATH.
-    """
-    insecure_network: bool = False
-    """Allow a cluster that is neither encrypted nor on this machine."""
-
-    def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise UsageError(f"there is no layout '{self.layout}'", hint=f"choose from {', '.join(LAYOUTS)}")
-        if not 0.0 <= self.test_fraction < 1.0:
-            raise UsageError(f"a test fraction of {self.test_fraction} is not in [0, 1)")
-        if self.chunk_bytes < 4096:
-            raise UsageError(f"chunks of {self.chunk_bytes} bytes are too small", hint="4 MiB is a good size")
+    sources: Annotated[
+        tuple[Path, ...], Option("Files of one format, directories of them, or patterns.", metavar="SOURCE")
+    ]
+    store: Annotated[Path, Option("Where the store is written.")]
+    positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (
+        None
+    )
+    label_threshold: Annotated[
+        float | None,
+        Option("Numbers as labels: from this one on class 1, below it class 0.", "labels", range=Range()),
+    ] = None
+    layout: Annotated[
+        str,
+        Option(
+            "How rows are stored; auto: csr for svmlight that is mostly empty and for tables with many one-hot columns.",
+            "output",
+            choices=("auto", "dense", "csr"),
+        ),
+    ] = "auto"
+    test_store: Annotated[
+        Path | None, Option("Where the test store is written.", "output", default="NAME.test.zarr beside NAME.zarr")
+    ] = None
+    store_format: Annotated[
+        str | None,
+        Option(
+            "Format of the store.",
+            "output",
+            choices=("zarr", "hdf5"),
+            default="by its name, HDF5 for NAME.h5, else Zarr",
+        ),
+    ] = None
+    compression: Annotated[
+        str,
+        Option(
+            "Compress the arrays of a Zarr store; auto: with lz4 those it makes much smaller, by trying the first rows.",
+            "output",
+            choices=("none", "auto", "lz4"),
+        ),
+    ] = "none"
+    shuffle: Annotated[
+        bool,
+        Option(
+            "Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch "
+            "file.",
+            "output",
+        ),
+    ] = False
+    expect_rows: Annotated[
+        int | None,
+        Option("How many rows the sources hold together; anything else is an error.", "faults", range=Range(least=0)),
+    ] = None
+    repair: Annotated[
+        bool,
+        Option(
+            "Write again only the damaged chunks of a store, from the sources and with the options it was made with.",
+            "output",
+        ),
+    ] = False
 
     def options(self) -> SourceOptions:
-        """The part that says how to read."""
-        shared = {f.name for f in fields(SourceOptions)} - UNSTATED
-        return SourceOptions(**{name: getattr(self, name) for name in shared})
+        """The part that says how the files are read."""
+        stated = {option.name: getattr(self, option.name) for option in options_of(ReadOptions)}
+        return SourceOptions(**stated, memory=self.memory)
 
     def test_path(self) -> Path:
         """Where the test store goes."""
@@ -94,31 +90,27 @@ class IngestJob:
         return [self.store, self.test_path()] if self.test_fraction else [self.store]
 
 
-@dataclass(frozen=True, slots=True)
-class SynthJob:
-    """What ``streamsvm synth`` is asked for; the keys of a job file are these fields."""
+@dataclass(frozen=True)
+class SynthJob(NewStoreOptions):
+    """What ``streamsvm synth`` is asked for; the keys of a job file are these fields and those of the groups."""
 
-    name: str
-    store: str
-    rows: int = 1_000_000
-    columns: int | None = None
-    """Of the generators that make any number of them: table, sparse-text, separable."""
-    generator_options: dict[str, float] = field(default_factory=dict)
-    """Settings of the generator, by the names of its fields: positive=0.01 of a table."""
-    seed: int = 0
-    chunk_bytes: int = 4 << 20
-    test_fraction: float = 0.0
-    """Share of the rows, the last ones, that goes to a store of its own: NAME.test.zarr beside NAME.zarr."""
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise UsageError(f"{self.rows} rows: at least one is needed")
-        if not 0.0 <= self.test_fraction < 1.0:
-            raise UsageError(f"a test fraction of {self.test_fraction} is not in [0, 1)")
+    name: Annotated[str, Option("The generator.", choices=GENERATORS)]
+    store: Annotated[str, Option("Where the store is written.")]
+    rows: Annotated[int, Option("How many rows to make, those for testing included.", "output", range=AT_LEAST_ONE)] = (
+        1_000_000
+    )
+    columns: Annotated[
+        int | None,
+        Option("How many columns, of generators that make any number of them.", "output", range=AT_LEAST_ONE),
+    ] = None
+    generator_options: Annotated[
+        dict[str, float],
+        Option("Settings of the generator, by name.", "output", choices=GENERATORS, settings_of="generator"),
+    ] = field(default_factory=dict)
 
     @property
     def training_rows(self) -> int:
+        """Rows that are not set aside for testing: the first ones."""
         return max(1, self.rows - round(self.rows * self.test_fraction))
 
     def test_path(self) -> Path:

@@ -37,7 +37,7 @@ def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuf
     )
     limit = budget.memory_limit(stated)
     plan = budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True)
-    plan.check(", or smaller chunks: --chunk-bytes")
+    plan.check(", or smaller chunks: --chunk")
     return limit - plan.total + SOURCE_BYTES
 
 

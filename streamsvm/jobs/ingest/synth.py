@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.config.checks import build
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.outputs import claim
-from streamsvm.registry import build
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
-from streamsvm.store.generators import GENERATORS, Generator
+from streamsvm.store.generators import GENERATORS
+from streamsvm.store.generators.draws import Generator
 from streamsvm.store.write.building import all_locked, require_space, store_outputs
 from streamsvm.types import Batch, Report, silent
 
@@ -53,10 +54,11 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
 
 
 def _generator(job: SynthJob) -> Generator:
-    settings: dict[str, Any] = {"rows": job.rows, "seed": job.seed, **job.generator_options}
+    settings: dict[str, Any] = dict(job.generator_options)
     if job.columns is not None:
         settings["columns"] = job.columns
-    found: Generator = build(GENERATORS[job.name], settings, f"generator '{job.name}'")
+    what = f"generator '{job.name}'"
+    found: Generator = build(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
     return found
 
 

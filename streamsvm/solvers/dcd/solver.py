@@ -20,7 +20,7 @@ Many workers at once: ``solvers.dcd.cocoa``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from streamsvm.compute.passes.certificate import RowLoss, best_scale
 from streamsvm.compute.passes.dcd import Box, dcd_sweep
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.random import shuffle
+from streamsvm.config.fields import Option, Range
 from streamsvm.rows import Float64
 from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.point_evaluation import Evaluation
@@ -81,14 +82,22 @@ class DCDState:
 
 @dataclass(frozen=True, slots=True)
 class DCD:
-    """Settings. ``sweeps``: how often the rows of a block are gone through in one visit.
+    """Settings of dual coordinate descent."""
 
-    0: once where blocks stay in memory, because then more visits are better than longer ones; else three times.
-    ``parts``: groups of rows that are worked on side by side, each on a copy of the state.
-    """
-
-    sweeps: int = 0
-    parts: int = 1
+    sweeps: Annotated[
+        int,
+        Option(
+            "How often the rows of a block are gone through in one visit. 0: once where blocks stay in memory, because then "
+            "more visits are better than longer ones; else three times.",
+            range=Range(least=0),
+        ),
+    ] = 0
+    parts: Annotated[
+        int,
+        Option(
+            "Groups of rows worked on side by side, each on a copy of the state; see --groups.", range=Range(least=1)
+        ),
+    ] = 1
     shuffled: ClassVar[bool] = True
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 

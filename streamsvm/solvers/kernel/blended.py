@@ -13,11 +13,12 @@ is not yet worth anything only crowds it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from streamsvm.compute.random import lots, smallest
+from streamsvm.config.fields import Option, Range
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.simplex import OnSimplex
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
@@ -33,9 +34,11 @@ the worst alone are a biased lot, outliers and wrong labels."""
 
 @dataclass(frozen=True)
 class Blended(OnSimplex):
-    """Settings. ``working``: coordinates optimized together on their Gram matrix."""
+    """Settings of the blended active-set method."""
 
-    working: int = 2048
+    working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", range=Range(least=2))] = (
+        2048
+    )
     share: ClassVar[float] = 1.0 / 3.0
     first: ClassVar[float] = 8192
     fair: ClassVar[float] = 0.5

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from streamsvm.compute.blocks.loss_sums import dual_sum
 from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import coordinates, shifted_losses
+from streamsvm.config.fields import Option, Range
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.decomposition_state import SHIFTS, DecompositionState
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.multilevel import CROWD, SHALLOW, WORST, improve_on_levels, threshold
-from streamsvm.solvers.kernel.reduced_set import SAMPLE, bytes_for, drawn, short_values, shortened
+from streamsvm.solvers.kernel.reduced_set import SAMPLE, MaxSupport, bytes_for, drawn, short_values, shortened
 from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     MOST_ROUNDS,
@@ -60,14 +61,15 @@ LEAP = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Settings."""
+    """Settings of the decomposition method."""
 
-    working: int = 2048
-    """Coordinates optimized together, on their Gram matrix."""
-    pool: int = 32768
-    """Rows held in memory."""
-    max_support: int = 0
-    """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
+    working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", range=Range(least=2))] = (
+        2048
+    )
+    pool: Annotated[
+        int, Option("Rows held in memory; more where all rows are few enough to serve.", range=Range(least=1))
+    ] = 32768
+    max_support: MaxSupport = 0
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
     free_bias: ClassVar[bool] = True
     shuffled: ClassVar[bool] = False

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from streamsvm.compute.random import lots, smallest
+from streamsvm.config.fields import Option, Range, Unit
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.iterations import Iterations
 from streamsvm.solvers.kernel.kernel_cache import KernelCache
@@ -41,17 +42,17 @@ DRAWS = 8
 
 @dataclass(frozen=True)
 class FrankWolfe(OnSimplex):
-    """Settings.
+    """Settings of the Frank-Wolfe method."""
 
-    ``step``: "exact" line search or "open", 2 / (k + 2) (for fw); ``sample``: rows drawn for a vertex, 0: all;
-    ``iterations``: at most so many between two passes; ``cache``: bytes for kernel columns.
-    """
-
-    step: str = "exact"
-    sample: int = 0
-    iterations: int = 100_000
-    cache: int = 256 << 20
-    seed: int = 0
+    step: Annotated[
+        str, Option("Step length: exact line search, or (fw) open: 2 / (k + 2).", choices=("exact", "open"))
+    ] = "exact"
+    sample: Annotated[int, Option("Rows drawn to find a vertex among. 0: all.", range=Range(least=0))] = 0
+    iterations: Annotated[int, Option("Iterations between two passes, at most.", range=Range(least=1))] = 100_000
+    cache: Annotated[int, Option("Memory for columns of the kernel matrix.", unit=Unit.BYTES, range=Range(least=0))] = (
+        256 << 20
+    )
+    seed: Annotated[int, Option("Seed of the rows that are drawn.", range=Range(least=0))] = 0
     variant: ClassVar[str] = "fw"
 
     def scratch(self, rows: int) -> int:

@@ -12,11 +12,14 @@ coefficients leaves a machine made of outliers. Rows are drawn with the probabil
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import members
 from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
+from streamsvm.config.fields import Option, Range
 from streamsvm.rows import Float64, Int64, row_slice
 from streamsvm.solvers.kernel.working_set import Form, Pool, select
 from streamsvm.types import Block
@@ -28,6 +31,14 @@ GOLDEN = 0.6180339887498949
 SAMPLE = 4
 """Rows of S for each point that is kept."""
 TILE = 512
+MaxSupport = Annotated[
+    int,
+    Option(
+        "At most so many rows in the model, fitted to the whole one; a last pass computes its gap. 0: all. See --max-support.",
+        range=Range(least=0),
+    ),
+]
+"""The setting of solvers that can end with fewer points."""
 
 
 def bytes_for(count: int) -> int:

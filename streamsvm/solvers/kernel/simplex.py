@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -31,12 +31,13 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row, members
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.compute.random import lots, smallest
+from streamsvm.config.fields import Option, Range
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
-from streamsvm.solvers.kernel.reduced_set import bytes_for, short_values, shortened
+from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, short_values, shortened
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Form, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
@@ -51,14 +52,18 @@ STALLED = 0.99
 class OnSimplex(ABC):
     """Settings and the pass; ``improve`` is the method's own."""
 
-    epsilon: float = 0.0
-    """Absolute gap on the simplex at which the run ends; 0: only the relative gap counts."""
-    pool: int = 65536
-    """Rows offered to the method in memory, beside the support."""
-    keep: int = 0
-    """Rows of the support at most: those with the least weight go. 0: no bound."""
-    max_support: int = 0
-    """At most so many rows in the model, a fit to the whole one (``shorten.py``); 0: all. A last pass says its gap."""
+    epsilon: Annotated[
+        float,
+        Option("Also end at this absolute gap on the simplex. 0: only the relative gap counts.", range=Range(least=0)),
+    ] = 0.0
+    pool: Annotated[int, Option("Rows offered to the method in memory, beside the support.", range=Range(least=1))] = (
+        65536
+    )
+    keep: Annotated[
+        int,
+        Option("Rows of the support at most: those with the least weight go. 0: no bound.", range=Range(least=0)),
+    ] = 0
+    max_support: MaxSupport = 0
     share: ClassVar[float] = 1.0
     """Of all rows: a pool of so many is worth its memory."""
     first: ClassVar[float] = np.inf

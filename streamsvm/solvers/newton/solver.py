@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
+from streamsvm.config.fields import Option, Range
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
@@ -75,13 +76,27 @@ class NewtonState:
 
 @dataclass(frozen=True, slots=True)
 class Newton:
-    """Settings. ``sample``: rows the model is made of; ``narrowing``: mu falls to this share in a pass at the most."""
+    """Settings of Newton's method in passes."""
 
-    sample: int | None = None
-    """None: as many as ``sample_rows`` says."""
-    narrowing: float = 0.24
-    polish: bool = True
-    """Whether the dual point may be bettered in memory; without, it stays a function of some weights."""
+    sample: Annotated[
+        int | None,
+        Option(
+            "Rows the quadratic model is made of.",
+            range=Range(least=1),
+            default="by the number of columns and of rows whose loss bends",
+        ),
+    ] = None
+    narrowing: Annotated[
+        float,
+        Option(
+            "Losses with a corner: the half width mu of the rounded corner falls to this share of itself in a pass, at most.",
+            range=Range(above=0, below=1),
+        ),
+    ] = 0.24
+    polish: Annotated[
+        bool,
+        Option("Improve the dual point in memory. Without, it remains a function of some weights, as --dual needs it."),
+    ] = True
     driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()

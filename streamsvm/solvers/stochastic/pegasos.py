@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, inf, sqrt
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.config.fields import Option, Range
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.stochastic.averaged_certificate import (
@@ -83,11 +84,17 @@ class PegasosState:
 
 @dataclass(frozen=True, slots=True)
 class Pegasos:
-    """Settings. ``batch``: rows a step. ``averaging``: what is certified, w, the mean of all w, or of the late ones."""
+    """Settings of Pegasos."""
 
-    batch: int = 1
-    projection: bool = True
-    averaging: Literal["none", "all", "tail"] = "tail"
+    batch: Annotated[int, Option("Rows in a step.", range=Range(least=1))] = 1
+    projection: Annotated[bool, Option("Project w onto the ball that holds the optimum after every step.")] = True
+    averaging: Annotated[
+        Literal["none", "all", "tail"],
+        Option(
+            "What is certified: w (none), the mean of all w (all), or of the late ones (tail).",
+            choices=("none", "all", "tail"),
+        ),
+    ] = "tail"
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)

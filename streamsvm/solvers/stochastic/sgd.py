@@ -25,11 +25,12 @@ stays feasible to the letter.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from streamsvm.compute.passes.sgd import sgd_pass
+from streamsvm.config.fields import Option, Range
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
@@ -83,10 +84,18 @@ class SGDState:
 
 @dataclass(frozen=True, slots=True)
 class SGD:
-    """Settings. ``multiplicity`` is for variant m."""
+    """Settings of stochastic gradient descent with growing margins."""
 
-    variant: Literal["r", "s", "m"] = "m"
-    multiplicity: int = 5
+    variant: Annotated[
+        Literal["r", "s", "m"],
+        Option(
+            "Rows drawn at random (r), in complete epochs (s), or in epochs with several updates of a row at once (m).",
+            choices=("r", "s", "m"),
+        ),
+    ] = "m"
+    multiplicity: Annotated[
+        int, Option("Variant m: how many updates of the same row at most are made in one.", range=Range(least=1))
+    ] = 5
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, box=True, quadratic=True)

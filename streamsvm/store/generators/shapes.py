@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from streamsvm.config.fields import Option, Range
 from streamsvm.rows import Dense, Float32
-from streamsvm.store.generators import cut, rule_generator, signs
+from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch
 
 
@@ -21,10 +22,8 @@ class Separable:
     """The number of rows to make."""
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
-    columns: int = 20
-    """The number of features."""
-    margin: float = 0.1
-    """The distance of the closest rows from the plane."""
+    columns: Annotated[int, Option("The number of features.", range=Range(least=1))] = 20
+    margin: Annotated[float, Option("The distance of the closest rows from the plane.", range=Range(least=0))] = 0.1
 
     draw_rows: ClassVar[int] = 65_536
     """Rows of one draw, the unit of random numbers."""
@@ -66,8 +65,9 @@ class TwoMoons:
     """The number of rows to make."""
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
-    noise: float = 0.15
-    """The standard deviation of the noise added to each coordinate."""
+    noise: Annotated[
+        float, Option("The standard deviation of the noise added to each coordinate.", range=Range(least=0))
+    ] = 0.15
 
     columns: ClassVar[int] = 2
     """The number of features."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from streamsvm.config.fields import Option, Range
 from streamsvm.rows import CSR, Float32, Float64, Int64
-from streamsvm.store.generators import cut, rule_generator, signs
+from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch
 
 
@@ -26,12 +27,20 @@ class SparseText:
     """The number of rows to make."""
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
-    columns: int = 100_000
-    """The number of features."""
-    length: float = 145.0
-    """The mean number of words of a document; some repeat, which leaves about 100 terms."""
-    steepness: float = 12.0
-    """How steep the sigmoid is that gives P(+1); larger means less noise in the labels."""
+    columns: Annotated[int, Option("The number of features.", range=Range(least=1))] = 100_000
+    length: Annotated[
+        float,
+        Option(
+            "The mean number of words of a document; some repeat, which leaves about 100 terms of 145.",
+            range=Range(least=1),
+        ),
+    ] = 145.0
+    steepness: Annotated[
+        float,
+        Option(
+            "The slope of the sigmoid that gives P(+1); larger means less noise in the labels.", range=Range(least=0)
+        ),
+    ] = 12.0
 
     names: ClassVar[None] = None
     """The names of the columns; None where they have none."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
+from streamsvm.config.fields import Option, Range
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Float32, Float64, Int32
-from streamsvm.store.generators import cut, rule_generator, signs
+from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch
 
 SMALL_VARIABLES = (8, 50, 300, 2_000, 8_000)
@@ -55,13 +56,15 @@ class Table:
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal bits."""
-    columns: int = 70_000
-    """The number of features."""
-    numeric: int = 20
-    """The number of columns with numbers; of a narrow table at most a third of the columns."""
-    positive: float = 0.2
-    """The share of the rows that are +1."""
+    columns: Annotated[int, Option("The number of features.", range=Range(least=3))] = 70_000
+    numeric: Annotated[
+        int,
+        Option(
+            "The number of columns with numbers; of a narrow table at most a third of the columns.",
+            range=Range(least=1),
+        ),
+    ] = 20
+    positive: Annotated[float, Option("The share of the rows that are +1.", range=Range(above=0, below=1))] = 0.2
 
     names: ClassVar[None] = None
     """The names of the columns; None where they have none."""

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.detect import binary_format, detect
-from streamsvm.store.sources.expand import expand
-from streamsvm.store.sources.missing import filled
 from streamsvm.store.sources.options import Source, SourceFile, SourceOptions, options_from
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
@@ -35,6 +32,10 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
+    from streamsvm.store.sources.detect import detect
+    from streamsvm.store.sources.expand import expand
+    from streamsvm.store.sources.missing import filled
+
     options = options or SourceOptions()
     if not paths:
         raise UsageError("no source was given", hint="name at least one file")
@@ -49,6 +50,8 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
 def _check_form(files: Sequence[Path], expected: str) -> None:
     """Raise DataError E-FORMAT for arrays where there was text, and for other arrays than there were."""
+    from streamsvm.store.sources.detect import binary_format
+
     for path in files:
         found = binary_format(path)
         if found is not None and SOURCES[found] is not SOURCES[expected]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+from streamsvm.config.checks import Checked
+from streamsvm.config.fields import Option, Range, options_of
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.types import Batch
 
-MISSING = ("error", "mean", "zero", "indicator")
-DUPLICATES = ("error", "sum", "first", "last")
-MOST_HASH_BITS = 26
-"""The largest exponent of the number of columns that text can be hashed into."""
+if TYPE_CHECKING:
+    from streamsvm.types import Batch
+
 COLUMN_BYTES = 6 << 10
 """Bytes of memory for each column of a table: its name, types, builder and values (measured with CSV: 5.8 KiB)."""
-UNSTATED = {"encoding", "memory_limit", "rejects"}
-"""The fields of ``SourceOptions`` that no user states."""
 
 
 def bad_share(text: str) -> float:
@@ -32,11 +30,6 @@ def bad_share(text: str) -> float:
     return share
 
 
-def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{option} cannot be '{value}'", hint=f"choose from {', '.join(known)}")
-
-
 def check_width(name: str, columns: int, memory_limit: int | None) -> None:
     """Raise BudgetError for a table with more columns than there is memory to know them."""
     needed = columns * COLUMN_BYTES
@@ -47,59 +40,133 @@ def check_width(name: str, columns: int, memory_limit: int | None) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """What the user says about the files. A format ignores the options it has no use for."""
+FormatName = Annotated[
+    str,
+    Option(
+        "Format of the files; auto looks at their first bytes and names.",
+        "reading",
+        choices="streamsvm.store.sources:SOURCES",
+        beside=("auto",),
+        aliases=(("libsvm", "svmlight"), ("tsv", "csv"), ("h5", "hdf5")),
+    ),
+]
 
-    format: str = "auto"
-    """A name of ``SOURCES``, or 'auto': told from the first bytes."""
-    label: str | None = None
-    """Tables and arrays: 'first', 'last', 'none' or the name of a column."""
-    labels: Path | None = None
-    """npy: the file that holds the labels."""
-    weight: str | None = None
-    """Tables: the column of row weights."""
-    drop: tuple[str, ...] = ()
-    """Tables: columns to leave out."""
-    categorical: tuple[str, ...] = ()
-    """Tables: columns to encode one-hot; '*' stands for every column that holds text."""
-    calendar: tuple[str, ...] = ()
-    """Tables: columns of points in time, to encode as month, weekday and hour, each one-hot."""
-    header: bool = True
-    """CSV: whether the first line names the columns."""
-    delimiter: str | None = None
-    """CSV: one character; None looks at the first line."""
-    index_base: int | None = None
-    """svmlight: the index of the first column, 0 or 1; None looks at the first block."""
-    features: int | None = None
-    """svmlight: the number of columns; None takes the largest index."""
-    allow_no_final_newline: bool = False
-    """Text: take a last line without a line feed, which is what a file that was cut short looks like."""
-    ignore_qid: bool = False
-    """svmlight: skip 'qid:' instead of refusing it."""
-    features_key: str = "X"
-    """HDF5 and Zarr: the array (or AnnData matrix) of features."""
-    labels_key: str = "y"
-    """HDF5 and Zarr: the array of labels."""
-    allow_fill: bool = False
-    """HDF5 and Zarr: take chunks that were never written for the value the file says they have."""
-    missing: str = "error"
-    """What to do with missing values: 'error', or replace them by the column's 'mean' or by 'zero', or by zero with a
-    column more that says so ('indicator')."""
-    hash_bits: int | None = None
-    """Tables: hash every column of text into 2**BITS columns together, with a sign, instead of one column a value."""
-    on_bad_line: str = "error"
-    """Text: 'error', or 'skip': leave a line out that cannot be read, and list it in NAME.rejects beside the store."""
-    max_bad: str = "1%"
-    """The share of lines that may be skipped."""
-    on_duplicate: str = "error"
-    """svmlight: an index that occurs twice in a row: 'error', 'sum', 'first' or 'last'."""
-    sort: bool = False
-    """svmlight: put the entries of a row in order where they are not."""
-    text_labels: bool = False
-    """svmlight: labels are words."""
-    multiline: bool = False
-    """CSV: values in quotes may hold line feeds."""
+
+@dataclass(frozen=True, kw_only=True)
+class TextEndOptions(Checked):
+    """What is said of the end of text files."""
+
+    allow_no_final_newline: Annotated[
+        bool,
+        Option(
+            "Text: accept a last line without a line feed, which is what a file that was cut short looks like.",
+            "faults",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(TextEndOptions):
+    """How files are read into rows. An option that a format has no use for is ignored by it."""
+
+    format: FormatName = "auto"
+    label: Annotated[
+        str | None,
+        Option("Tables and arrays: the column that is the label, as first, last, none or by its name.", "labels"),
+    ] = None
+    labels: Annotated[Path | None, Option("Npy and idx: the file that holds the labels.", "labels")] = None
+    weight: Annotated[str | None, Option("Tables: the column of row weights.", "columns")] = None
+    drop: Annotated[tuple[str, ...], Option("Tables: columns to leave out.", "columns")] = ()
+    categorical: Annotated[
+        tuple[str, ...],
+        Option("Tables: columns to encode one-hot; '*' stands for every column that holds text.", "columns"),
+    ] = ()
+    calendar: Annotated[
+        tuple[str, ...],
+        Option(
+            "Tables: columns of points in time, to encode as month, day of the week and hour, each one-hot.", "columns"
+        ),
+    ] = ()
+    hash_bits: Annotated[
+        int | None,
+        Option(
+            "Tables: hash every column of text into 2^N columns together, with a sign, instead of one column a value.",
+            "columns",
+            range=Range(least=1, most=26),
+            flag="hash",
+        ),
+    ] = None
+    header: Annotated[bool, Option("CSV: the first line names the columns.", "reading")] = True
+    delimiter: Annotated[
+        str | None, Option("CSV: the character between values.", "reading", metavar="CHAR", default="by the first line")
+    ] = None
+    multiline: Annotated[bool, Option("CSV: values in quotes may hold line feeds.", "reading")] = False
+    index_base: Annotated[
+        int | None,
+        Option(
+            "Svmlight: the index of the first column, 0 or 1.",
+            "reading",
+            range=Range(least=0, most=1),
+            default="by the first block",
+        ),
+    ] = None
+    features: Annotated[
+        int | None,
+        Option("Svmlight: the number of columns.", "columns", range=Range(least=1), default="the largest index"),
+    ] = None
+    ignore_qid: Annotated[bool, Option("Svmlight: skip 'qid:' entries instead of refusing them.", "faults")] = False
+    text_labels: Annotated[bool, Option("Svmlight: labels are words.", "labels")] = False
+    features_key: Annotated[
+        str, Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading")
+    ] = "X"
+    labels_key: Annotated[str, Option("HDF5 and Zarr: the name of the array of labels.", "reading")] = "y"
+    allow_fill: Annotated[
+        bool,
+        Option("HDF5 and Zarr: take chunks that were never written as full of the fill value of the array.", "faults"),
+    ] = False
+    missing: Annotated[
+        str,
+        Option(
+            "Missing values: refuse them (error), replace them by the mean of the column or by zero, or by zero with a "
+            "column more that says so (indicator).",
+            "faults",
+            choices=("error", "mean", "zero", "indicator"),
+        ),
+    ] = "error"
+    on_bad_line: Annotated[
+        str,
+        Option(
+            "Text: a line that cannot be read is an error, or is left out (skip) and listed in NAME.rejects beside the "
+            "store.",
+            "faults",
+            choices=("error", "skip"),
+        ),
+    ] = "error"
+    max_bad: Annotated[
+        str, Option("The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE")
+    ] = "1%"
+    on_duplicate: Annotated[
+        str,
+        Option(
+            "Svmlight: what to do with an index that occurs twice in a row.",
+            "faults",
+            choices=("error", "sum", "first", "last"),
+        ),
+    ] = "error"
+    sort: Annotated[bool, Option("Svmlight: sort the entries of rows that are out of order.", "faults")] = False
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise UsageError(f"--delimiter must be one character, not {self.delimiter!r}")
+        bad_share(self.max_bad)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ReadOptions):
+    """What a source is opened with: what people say of the files, and what the program adds to it."""
+
     memory: int | None = None
     """Bytes the process may use."""
     memory_limit: int | None = field(default=None, compare=False)
@@ -109,20 +176,6 @@ class SourceOptions:
     encoding: Mapping[str, Any] | None = None
     """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
     without it."""
-
-    def __post_init__(self) -> None:
-        if self.index_base not in (None, 0, 1):
-            raise UsageError(f"index base {self.index_base} is neither 0 nor 1")
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            raise UsageError(f"the delimiter must be one character, not {self.delimiter!r}")
-        _check_choice("--missing", self.missing, MISSING)
-        _check_choice("--on-bad-line", self.on_bad_line, ("error", "skip"))
-        _check_choice("--on-duplicate", self.on_duplicate, DUPLICATES)
-        bad_share(self.max_bad)
-        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_HASH_BITS:
-            raise UsageError(f"--hash {self.hash_bits} is not between 1 and {MOST_HASH_BITS}")
-        if self.features is not None and self.features < 1:
-            raise UsageError(f"{self.features} features: at least one is needed")
 
 
 @dataclass(slots=True)
@@ -171,8 +224,7 @@ class Source(Protocol):
 
 def options_from(encoding: Mapping[str, Any], **changes: Any) -> SourceOptions:
     """Return options that read files like those that ``encoding`` was recorded of, with or without labels."""
-    known = {f.name for f in fields(SourceOptions)} - UNSTATED
-    known_options = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in encoding.get("options", {}).items() if k in known
-    }
-    return SourceOptions(**(known_options | {"format": encoding["format"]} | changes), encoding=encoding)
+    known = {option.name for option in options_of(ReadOptions)}
+    recorded = encoding.get("options", {}).items()
+    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded if k in known}
+    return SourceOptions(**(stated | {"format": encoding["format"]} | changes), encoding=encoding)

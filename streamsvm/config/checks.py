@@ -1,0 +1,102 @@
+"""Values against their declarations: one check for what comes from a command line, a job file and a program alike.
+
+A job checks itself when it is made (``Checked``); the settings of a solver, loss or kernel are checked where the
+value is made of them (``build``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamsvm.config.fields import Field, options_of
+from streamsvm.config.parsing import parse
+from streamsvm.errors import UsageError, quote
+
+
+class Checked:
+    """Base of dataclasses that refuse what their options do not allow, whoever makes them."""
+
+    def __post_init__(self) -> None:
+        """Replace aliases by what they stand for. Raises UsageError for a value that is out of range or no choice."""
+        kind: type = type(self)
+        for field in options_of(kind):
+            value = getattr(self, field.name)
+            aliases = dict(field.option.aliases)
+            if isinstance(value, str) and value in aliases:
+                value = aliases[value]
+                object.__setattr__(self, field.name, value)
+            check_value(field, value, field.flag)
+
+
+def check_value(field: Field, value: Any, name: str) -> None:
+    """Raise UsageError, which calls the field ``name``, for a value its declaration does not allow."""
+    if isinstance(value, str):
+        _check_choice(field, value, name)
+    elif field.option.range is not None:
+        for number in _numbers(value):
+            _check_number(field, number, name)
+
+
+def _check_choice(field: Field, value: str, name: str) -> None:
+    known = field.choices()
+    if not known or value in known:
+        return
+    near = difflib.get_close_matches(value, known, n=1)
+    did_you_mean = f"; did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"{name} cannot be {quote(value)}{did_you_mean}", hint=f"choose from {', '.join(known)}")
+
+
+def _numbers(value: Any) -> Iterable[Any]:
+    """What a range is asked of: a value, or the parts of a list or table, words and None left out."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
+    return (part for part in parts if part is not None and not isinstance(part, str))
+
+
+def _check_number(field: Field, number: Any, name: str) -> None:
+    declared = field.option.range
+    assert declared is not None
+    whole = int in field.kinds and float not in field.kinds
+    noun = "a whole number" if whole else "a number"
+    good = isinstance(number, numbers.Real) and declared.holds(float(number))
+    if not good or (whole and not float(number).is_integer()):
+        unit = f" of {field.option.unit.value}" if field.option.unit is not None else ""
+        raise UsageError(f"{name} cannot be {number}", hint=f"give {noun}{unit}: {declared.describe()}")
+
+
+def build(kind: Any, options: Mapping[str, Any], what: str, **fixed: Any) -> Any:
+    """Make a solver, loss, kernel or generator from settings given by name; ``what`` is what errors call it.
+
+    ``fixed`` are fields that are no settings, which the program decides.
+    Raises UsageError, with what there is, for a setting nobody has, and for a value of the wrong type or out of range.
+    """
+    import msgspec
+
+    declared = {field.name: field for field in options_of(kind)}
+    for name in options:
+        if name not in declared:
+            raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(declared) or 'none'}")
+    try:
+        values = {name: _converted(declared[name], value) for name, value in options.items()}
+        if hasattr(kind, "_fields"):  # records hold floats only; one of ints would be another type to the compiler
+            made = kind(**fixed, **msgspec.convert(values, dict[str, float], strict=False))
+        else:
+            made = msgspec.convert({**fixed, **values}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{what}: {error}", hint="see 'streamsvm fit --help-solver', --help-loss, --help-kernel"
+        ) from error
+    for name in values:
+        check_value(declared[name], getattr(made, name), f"{what}: {name}")
+    return made
+
+
+def _converted(field: Field, value: Any) -> Any:
+    """A setting as its type has it: sizes and counts from text, 1e5 as a whole number. Raises UsageError."""
+    if isinstance(value, str) and field.option.unit is not None:
+        return parse(field, value)
+    if isinstance(value, float) and field.kinds == (int,) and value.is_integer():
+        return int(value)
+    return value

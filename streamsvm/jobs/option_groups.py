@@ -1,0 +1,217 @@
+"""Options that several jobs have, each declared here once; a job mixes in the groups it has a use for.
+
+Fields of a group are keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option
+that several jobs have with different defaults is a type here (``Tolerance``) and a field in each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from streamsvm.config.checks import Checked
+from streamsvm.config.fields import Option, Range, Unit
+
+LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS", "streamsvm.solvers:SOLVERS"
+AT_LEAST_ONE = Range(least=1)
+POSITIVE = Range(above=0)
+KernelName = Annotated[str, Option("The kernel k(x, z) of the decision function.", "kernel", choices=KERNELS)]
+Tolerance = Annotated[
+    float,
+    Option(
+        "End when the relative gap (primal - dual) / |primal| is at most this. 0: never.",
+        "stopping",
+        range=Range(least=0),
+    ),
+]
+MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", range=AT_LEAST_ONE)]
+CHUNK_BYTES = 4 << 20
+ChunkBytes = Annotated[
+    int,
+    Option(
+        "Size of the chunks of the store, which are what is read at a time.",
+        "output",
+        unit=Unit.BYTES,
+        range=Range(least=4096),
+        flag="chunk",
+    ),
+]
+Seed = Annotated[int, Option("Seed of everything that is drawn at random.", range=Range(least=0))]
+Dtype = Option(
+    "Number type of the features on disk; int8 has a scale for each column.",
+    "kernel",
+    choices=("float32", "float16", "int8"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(Checked):
+    """How much memory the process may use."""
+
+    memory: Annotated[
+        int | None,
+        Option(
+            "Anonymous memory the process may use; a job that needs more is refused before it reads.",
+            "memory",
+            unit=Unit.BYTES,
+            range=AT_LEAST_ONE,
+            default="the limit of the control group, or three quarters of what is available",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(MemoryOptions):
+    """How the chunks of a store are read, in which order and how far ahead."""
+
+    seed: Seed = 0
+    prefetch: Annotated[
+        int, Option("Chunks read ahead of the one that is worked on.", "memory", range=Range(least=0))
+    ] = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Checked):
+    """Where a job runs if not in this process."""
+
+    cluster: Annotated[
+        str | None,
+        Option(
+            "Run on Dask workers: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (N workers started here), or "
+            "scheduler-file:PATH.",
+            "cluster",
+        ),
+    ] = None
+    insecure_network: Annotated[
+        bool, Option("Allow a cluster that is neither encrypted nor on this machine.", "cluster")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Checked):
+    """What happens to an output that exists."""
+
+    overwrite: Annotated[bool, Option("Replace the output if it exists.", "output")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewStoreOptions(OutputOptions):
+    """How a new store is cut into chunks and into rows for training and for testing."""
+
+    seed: Seed = 0
+    chunk_bytes: ChunkBytes = CHUNK_BYTES
+    test_fraction: Annotated[
+        float,
+        Option(
+            "Share of the rows that go to a test store, NAME.test.zarr beside NAME.zarr.",
+            "output",
+            range=Range(least=0, below=1),
+        ),
+    ] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingOptions(Checked):
+    """What is done to the columns first."""
+
+    standardize: Annotated[
+        bool, Option("Give every column mean 0 and standard deviation 1 before it is used.", "model")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(ScalingOptions):
+    """The objective: loss, constant feature, classes and their weights."""
+
+    loss: Annotated[str, Option("Loss of a row, as a function of its margin.", "model", choices=LOSSES)] = (
+        "squared_hinge"
+    )
+    loss_options: Annotated[
+        dict[str, float], Option("Settings of the loss, by name.", "model", choices=LOSSES, settings_of="loss")
+    ] = field(default_factory=dict)
+    bias: Annotated[
+        float,
+        Option(
+            "Value of the constant feature, whose weight is regularized like the others.",
+            "model",
+            range=Range(),
+            off="Have no constant feature.",
+        ),
+    ] = 1.0
+    positive: Annotated[
+        str | None, Option("Train one class against the rest: the label that is the positive class.", "model")
+    ] = None
+    class_weight: Annotated[
+        str | dict[str, float] | None,
+        Option(
+            "Factors of C by class, A=2,B=0.5, where classes not named have 1; or 'balanced', so that all classes weigh "
+            "the same.",
+            "model",
+            range=Range(least=0),
+            metavar="balanced|A=X,...",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverOptions(Checked):
+    """The method that minimizes the objective."""
+
+    solver: Annotated[
+        str,
+        Option(
+            "The method; auto chooses by the size of the data, the kernel and the memory.",
+            "solver",
+            choices=SOLVERS,
+            beside=("auto",),
+        ),
+    ] = "auto"
+    options: Annotated[
+        dict[str, Any], Option("Settings of the solver, by name.", "solver", choices=SOLVERS, settings_of="solver")
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelOptions(Checked):
+    """The kernel, and what its Nystrom features are made of."""
+
+    kernel: KernelName = "linear"
+    kernel_options: Annotated[
+        dict[str, float], Option("Settings of the kernel, by name.", "kernel", choices=KERNELS, settings_of="kernel")
+    ] = field(default_factory=dict)
+    sampling: Annotated[
+        str,
+        Option(
+            "How landmarks are drawn: evenly (uniform), by their leverage (one pass more), far from each other "
+            "(kmeans++), or as those of a larger sample that explain the labels best (greedy).",
+            "kernel",
+            choices=("uniform", "leverage", "kmeans++", "greedy"),
+        ),
+    ] = "uniform"
+    cutoff: Annotated[
+        float,
+        Option(
+            "Leave out directions of the landmarks' kernel matrix whose eigenvalue is below this share of the largest.",
+            "kernel",
+            range=Range(above=0, below=1),
+        ),
+    ] = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkOptions(KernelOptions):
+    """One width and one set of landmarks."""
+
+    gamma: Annotated[
+        float | str,
+        Option(
+            "Width of the kernel: a number, 'scale' for 1 / (columns x variance), or 'mean-distance'.",
+            "kernel",
+            range=Range(above=0),
+            metavar="X|scale|mean-distance",
+        ),
+    ] = "scale"
+    landmark_file: Annotated[
+        str | None,
+        Option("A .npy file of landmarks, one a row, with the columns of the store.", "kernel", metavar="PATH"),
+    ] = None
