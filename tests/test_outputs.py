@@ -29,6 +29,7 @@ from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.outputs import Output, claim
 from streamsvm.outputs.kinds import ARRAY, EMBEDDING, MODEL, PREDICTIONS, REJECTS, RUN, SEARCH, STORE, Kind
+from streamsvm.rows import Dense
 from streamsvm.store import create
 
 ROWS = [(k % 2, k, k * k % 7) for k in range(40)]
@@ -173,6 +174,26 @@ def test_nothing_is_written_into_a_store_that_is_read(gallery: Path) -> None:
             claim([Output(gallery / "store.zarr" / name, MODEL)], [gallery / "store.zarr"], overwrite=True)
 
 
+def test_nothing_is_written_into_any_store(gallery: Path) -> None:
+    for name in ("store.zarr/model.ssvm", "store.zarr/X/p.csv", "inner/store.zarr/p.csv", "store.h5/p.csv"):
+        with pytest.raises(ExistsError, match="lies inside the store"):
+            claim([Output(gallery / name, MODEL)], overwrite=True)
+
+
+@pytest.mark.parametrize("name", [".", "..", "/", "thesis/.."])
+@pytest.mark.parametrize("what", ["synth", "ingest", "test store", "embed", "model", "tune"])
+def test_a_directory_that_has_no_name_of_its_own_is_no_output(
+    what: str, name: str, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(gallery, tmp_path / "gallery")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    before = digests(tmp_path)
+    with pytest.raises(UsageError, match="is not a name for an output"):
+        JOBS[what](tmp_path / "gallery", Path(name))
+    assert digests(tmp_path) == before
+
+
 def test_two_outputs_need_two_places(gallery: Path) -> None:
     for other in ("model.ssvm", "thesis/../model.ssvm", "model.ssvm/dual.npy"):
         with pytest.raises(UsageError, match="same place"):
@@ -312,8 +333,6 @@ def test_a_lock_or_a_folder_of_another_program_is_left_alone(gallery: Path, tmp_
 def test_what_comes_into_a_store_while_it_is_replaced_stays(gallery: Path, tmp_path: Path) -> None:
     shutil.copytree(gallery / "store.zarr", tmp_path / "s.zarr")
     writer = create(tmp_path / "s.zarr", sparse=False, overwrite=True)
-    from streamsvm.rows import Dense
-
     writer.append(Dense(np.ones((3, 2), np.float32)), np.array([0, 1, 0], np.int32), None)
     (tmp_path / "s.zarr" / "notes.txt").write_text("mine")
     with pytest.raises(ExistsError, match=r"notes\.txt"):

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamsvm.durable import explained
-from streamsvm.errors import ExistsError, UsageError
-from streamsvm.outputs.kinds import Kind
+from streamsvm.errors import ExistsError, UsageError, quote
+from streamsvm.outputs.kinds import Kind, is_store
 
-__all__ = ["Output", "claim", "refuse_foreign"]
+__all__ = ["Output", "claim", "output_path", "refuse_foreign"]
 
 ELSEWHERE = "choose another name"
 REPLACE = "choose another name, or pass --overwrite"
@@ -55,6 +55,7 @@ def claim(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *
     for output in outputs:
         _writable(output.path)
         read.keep_apart(output.path)
+        _outside_stores(output.path)
         _replaceable(output, overwrite=overwrite)
 
 
@@ -75,6 +76,22 @@ def _replaceable(output: Output, *, overwrite: bool) -> None:
     empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not (overwrite or output.continues or empty):
         raise ExistsError(f"{path} exists already", hint=REPLACE)
+
+
+def output_path(name: Path | str) -> Path:
+    """What a user named as an output, as a path. Raises UsageError for what only stands for a directory: '.', '..', '/'."""
+    path = Path(name)
+    if path.name in ("", ".."):
+        raise UsageError(f"{quote(str(name))} is not a name for an output", hint="name a file or folder in it")
+    return path
+
+
+def _outside_stores(path: Path) -> None:
+    """Raise ExistsError for a path inside a store: what is in there belongs together, whoever reads it."""
+    place = Path(os.path.realpath(path.parent))
+    for above in (place, *place.parents):
+        if is_store(above):
+            raise ExistsError(f"{path} lies inside the store {above}", hint=ELSEWHERE)
 
 
 def _writable(path: Path) -> None:

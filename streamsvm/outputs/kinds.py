@@ -117,6 +117,11 @@ def _any_store_fault(path: Path) -> str:
     return "" if parts is None else f"it holds {parts.name} without a manifest or a journal"
 
 
+def is_store(directory: Path) -> bool:
+    """Whether a directory is a committed store of ours."""
+    return _is_manifest(_head(directory / "manifest.json"))
+
+
 def _is_manifest(head: bytes) -> bool:
     return re.match(rb'\{"sha256":"[0-9a-f]{64}","manifest":\{"format":', head) is not None
 

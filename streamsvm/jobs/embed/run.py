@@ -7,7 +7,6 @@ built, and goes on after a stop, is in ``jobs.embed.builder``.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -20,6 +19,7 @@ from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.builder import Builder, EmbedResult
 from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, request_of
 from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.outputs import output_path
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.store import open_store
@@ -37,7 +37,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
         embed_plan(job, store, request).check("")
-        return Builder(store, request, Path(job.embedding), job, report, found, (job.landmark_file,)).build()
+        return Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,)).build()
 
 
 def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:

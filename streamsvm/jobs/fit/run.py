@@ -32,7 +32,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.validation import HeldOutEvaluator, best_cost, evaluator_for, fold, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model
-from streamsvm.outputs import Output, claim
+from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
 from streamsvm.scratch import sweep_beside
 from streamsvm.store.views.cached import Resident
@@ -64,7 +64,8 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
 
 
 def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
-    (store, held), target = opened(job), Path(job.model)
+    target = output_path(job.model)
+    store, held = opened(job)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
     saved = checkpoints.read() if job.resume else []
     plan = resume.plan_again(job, store, saved)

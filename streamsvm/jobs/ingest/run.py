@@ -21,7 +21,7 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines, write_rejects
-from streamsvm.outputs import Output, claim
+from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
@@ -72,7 +72,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL,
     ConfigError when another job was stopped there, InterruptedRun.
     """
-    job = replace(job, sources=expand(job.sources))
+    job = replace(job, sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
     memory_limit = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
     with executor_for(job, executor) as found, all_locked(job.targets()):

@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.config.checks import build
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs.ingest.options import SynthJob
-from streamsvm.outputs import claim
+from streamsvm.outputs import claim, output_path
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.generators import GENERATORS
@@ -41,7 +41,7 @@ class SynthResult:
 def synth(job: SynthJob, report: Report = silent) -> SynthResult:
     """Generate rows and write them. Raises UsageError for an unknown name, ExistsError, StorageError."""
     generator = _generator(job)
-    store = Path(job.store)
+    store = output_path(job.store)
     ends = {store: job.training_rows}
     if job.training_rows < job.rows:
         ends[job.test_path()] = job.rows

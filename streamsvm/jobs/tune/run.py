@@ -26,7 +26,7 @@ from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.locks import locked
-from streamsvm.outputs import Output, claim, refuse_foreign
+from streamsvm.outputs import Output, claim, output_path, refuse_foreign
 from streamsvm.outputs.kinds import SEARCH
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
@@ -64,7 +64,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
 
 
 def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
-    began, out = time.perf_counter(), Path(job.out)
+    began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store)
     key = key_of(job, store)
     with locked(out), threadpool_limits(1):

@@ -13,7 +13,7 @@ from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
 from streamsvm.locks import locked
-from streamsvm.outputs import Output
+from streamsvm.outputs import Output, output_path
 from streamsvm.outputs.kinds import STORE, Kind
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
@@ -31,7 +31,7 @@ def all_locked(targets: Sequence[Path]) -> Iterator[None]:
     """Be the only writer of several stores while the context lasts. Raises ExistsError E-LOCKED."""
     with ExitStack() as stack:
         for target in targets:
-            stack.enter_context(locked(target))
+            stack.enter_context(locked(output_path(target)))
         yield
 
 
