@@ -62,7 +62,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kib", range(24, 240, 40))
 def test_ingest_goes_on_when_there_is_room(disk: Disk, source: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
     """With the estimate switched off, so that it is the write that fails."""
-    monkeypatch.setattr(building, "RESERVE", 0.0)
+    monkeypatch.setattr(building, "SPACE_FACTOR", 0.0)
     monkeypatch.setattr(writer, "SYNC_EVERY", 2)
     root = disk(kib)
     job = ingest_job(source, store=root / "s.zarr", chunk_bytes=8192)
@@ -95,7 +95,7 @@ def loop(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
 @pytest.mark.parametrize("free", [30, 110])
 def test_a_disk_that_is_full(loop: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str, free: int) -> None:
-    monkeypatch.setattr(building, "RESERVE", 0.0)
+    monkeypatch.setattr(building, "SPACE_FACTOR", 0.0)
     filler, job = loop / "filler", ingest_job(source, store=loop / name, chunk_bytes=8192)
     filler.write_bytes(bytes(shutil.disk_usage(loop).free - free * 1024))
     with pytest.raises(StorageError) as caught:
