@@ -61,7 +61,7 @@ class PointEvaluation(NamedTuple):
 
 @saved_as("evaluation.sums")
 @dataclass(slots=True)
-class Evaluation:
+class PointSums:
     """``v`` (p,) = X' slopes."""
 
     components: int
@@ -77,11 +77,11 @@ class Evaluation:
 
     def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
         """Count a block at w, and return X w."""
-        f, sums = look(problem, smooth, block, w, self.v)
+        f, sums = evaluate_block(problem, smooth, block, w, self.v)
         self.sums = self.sums.plus(sums)
         return f
 
-    def merge(self, other: Evaluation) -> None:
+    def merge(self, other: PointSums) -> None:
         self.v = self.v + other.v
         self.sums = self.sums.plus(other.sums)
 
@@ -95,7 +95,9 @@ class Evaluation:
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
 
 
-def look(problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64) -> tuple[Float64, tuple[float, ...]]:
+def evaluate_block(
+    problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64
+) -> tuple[Float64, tuple[float, ...]]:
     """X w, and the sums; X' slopes is added to v. A factored block goes through the operators."""
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
     if isinstance(X, operators.Factored):

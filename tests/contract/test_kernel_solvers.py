@@ -152,7 +152,7 @@ def test_problems_share_kernel_values(
         plain(X, Z, kernel, out)
 
     monkeypatch.setattr(expansion, "kernel_block", counted)
-    monkeypatch.setattr(kernel_cache, "WEIGHING", 0)  # the rows are narrow
+    monkeypatch.setattr(kernel_cache, "WEIGHING_COST", 0)  # the rows are narrow
     for prepare_shared in (solver.prepare_shared, lambda *_: None):
         monkeypatch.setattr(solver, "prepare_shared", prepare_shared)
         evaluated.clear()

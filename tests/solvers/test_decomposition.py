@@ -114,7 +114,7 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
     X, y = noisy_rows(1200)
     problem = problem_of(X, Hinge(), C, GAMMA, 1e-5)
     flat = solve(Decomposition(working=64), problem, X, y)[2]
-    monkeypatch.setattr(multilevel, "RATIO", ratio)
+    monkeypatch.setattr(multilevel, "LEVEL_RATIO", ratio)
     assert multilevel.size_below(1200, 64) > 64
     found = solve(Decomposition(working=64), problem, X, y)[2]
     assert found[-1].gap <= 1e-5
@@ -127,7 +127,7 @@ def test_levels_lead_down_to_the_working_set(size: int) -> None:
     while sizes[-1] > 64:
         sizes.append(multilevel.size_below(sizes[-1], 64))
         assert 64 <= sizes[-1] < sizes[-2]
-        assert sizes[-2] <= (multilevel.RATIO + 1) * sizes[-1]
+        assert sizes[-2] <= (multilevel.LEVEL_RATIO + 1) * sizes[-1]
 
 
 def test_a_short_model_says_its_gap() -> None:
@@ -195,7 +195,7 @@ def test_no_pass_no_model() -> None:
 
 
 def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(pools, "MAX_ROUNDS", 2)
     X, y = noisy_rows()
     _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
     assert found[-1].dual > 0.0

@@ -14,7 +14,7 @@ from streamsvm.solvers.kernel import iterations as walks
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.kernel.iterations import Iterations
-from streamsvm.solvers.kernel.kernel_cache import BATCH, KernelCache
+from streamsvm.solvers.kernel.kernel_cache import COLUMNS_AT_ONCE, KernelCache
 from streamsvm.solvers.kernel.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.working_set import Form, Pool, refresh
 from tests.arrays import csr_of
@@ -39,54 +39,54 @@ def pool_of(n: int = 200) -> tuple[Pool, Form, Any]:
 @each_method
 def test_every_iteration_keeps_its_promises(method: Any) -> None:
     pool, form, K = pool_of()
-    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), method.variant)
-    before = walk.f
+    iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), method.variant)
+    before = iterations.f
     for _ in range(200):
-        gap = walk.gap()
+        gap = iterations.gap()
         assert gap >= -1e-9
-        walk.advance()
-        assert walk.a.min() >= 0.0
-        assert walk.a.sum() == pytest.approx(1.0, abs=1e-9)
-        assert walk.f <= before + 1e-9
-        np.testing.assert_allclose(walk.g, K @ walk.a, atol=2e-6)
-        assert walk.f == pytest.approx(0.5 * float(walk.a @ K @ walk.a), abs=1e-6)
-        before = walk.f
+        iterations.advance()
+        assert iterations.a.min() >= 0.0
+        assert iterations.a.sum() == pytest.approx(1.0, abs=1e-9)
+        assert iterations.f <= before + 1e-9
+        np.testing.assert_allclose(iterations.g, K @ iterations.a, atol=2e-6)
+        assert iterations.f == pytest.approx(0.5 * float(iterations.a @ K @ iterations.a), abs=1e-6)
+        before = iterations.f
 
 
 def test_all_that_partan_carries_is_summed_anew_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only f, summed anew, does not fit b'Ka and f(b), from which the small differences of a step are made."""
     monkeypatch.setattr(walks, "RESUM", 8)
     pool, form, K = pool_of()
-    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "partan")
+    iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "partan")
     for _ in range(23):
-        walk.gap()
-        walk.advance()
-    assert walk.tangent is not None
-    walk.f += 1e-3  # what rounding has done meanwhile
-    walk.gap()
-    walk.advance()
-    assert walk.f == pytest.approx(0.5 * float(walk.a @ K @ walk.a), abs=1e-6)
-    assert walk.tangent.before == pytest.approx(0.5 * float(walk.before @ K @ walk.before), abs=1e-6)
-    assert pytest.approx(float(walk.before @ K @ walk.a), abs=1e-6) == walk.tangent.W
+        iterations.gap()
+        iterations.advance()
+    assert iterations.tangent is not None
+    iterations.f += 1e-3  # what rounding has done meanwhile
+    iterations.gap()
+    iterations.advance()
+    assert iterations.f == pytest.approx(0.5 * float(iterations.a @ K @ iterations.a), abs=1e-6)
+    assert iterations.tangent.before == pytest.approx(0.5 * float(iterations.before @ K @ iterations.before), abs=1e-6)
+    assert pytest.approx(float(iterations.before @ K @ iterations.a), abs=1e-6) == iterations.tangent.W
 
 
 @each_method
 def test_sampled_iterations_keep_them_too(method: Any) -> None:
     pool, form, K = pool_of()
-    walk = SampledIterations(pool, form, method.variant)
+    iterations = SampledIterations(pool, form, method.variant)
     draw = np.random.default_rng(0)
-    before = walk.f
+    before = iterations.f
     for _ in range(150):
-        walk.look(draw.integers(0, pool.size, 40), draw)
-        walk.advance()
+        iterations.find_vertices(draw.integers(0, pool.size, 40), draw)
+        iterations.advance()
         a = np.zeros(pool.size)
-        a[walk.members] = walk.a[: walk.size]
+        a[iterations.members] = iterations.a[: iterations.size]
         assert a.min() >= 0.0
         assert a.sum() == pytest.approx(1.0, abs=1e-9)
-        assert walk.f <= before + 1e-9
-        assert walk.f == pytest.approx(0.5 * float(a @ K @ a), abs=1e-6)
-        before = walk.f
-    walk.write(pool)
+        assert iterations.f <= before + 1e-9
+        assert iterations.f == pytest.approx(0.5 * float(a @ K @ a), abs=1e-6)
+        before = iterations.f
+    iterations.write(pool)
     np.testing.assert_allclose(pool.x, a)
 
 
@@ -95,23 +95,23 @@ def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
     pool, form, _ = pool_of()
     pool.x[:] = 1.0 / pool.size
     refresh(pool, form)
-    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), variant)
+    iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), variant)
     sizes = []
     for _ in range(2000):
-        walk.gap()
-        walk.advance()
-        sizes.append(int(np.count_nonzero(walk.a)))
+        iterations.gap()
+        iterations.advance()
+        sizes.append(int(np.count_nonzero(iterations.a)))
     assert min(np.diff(sizes)) == -1
 
 
 def test_the_open_step() -> None:
     pool, form, _ = pool_of()
-    walk = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "fw", open_step=True)
+    iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "fw", open_step=True)
     for _ in range(3):
-        walk.gap()
-        walk.advance()
-    assert np.count_nonzero(walk.a) <= 3
-    assert walk.a[walk.i] >= 2.0 / 4.0
+        iterations.gap()
+        iterations.advance()
+    assert np.count_nonzero(iterations.a) <= 3
+    assert iterations.a[iterations.i] >= 2.0 / 4.0
 
 
 @each_method
@@ -189,4 +189,4 @@ def test_columns_are_those_of_the_matrix(capacity: int, sparse: bool) -> None:
     for i in (3, 9, 3, 77):
         np.testing.assert_allclose(columns.column(i, g), K[i], atol=1e-5)
     np.testing.assert_allclose(columns.diagonal, K.diagonal(), atol=1e-5)
-    assert len(columns._kept) <= max(capacity, BATCH + 1)
+    assert len(columns._kept) <= max(capacity, COLUMNS_AT_ONCE + 1)

@@ -22,7 +22,7 @@ from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
 from streamsvm.solvers.newton.row_sample import PrioritySampler, sample_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.newton.surrogate import model_at
-from streamsvm.solvers.point_evaluation import Evaluation
+from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 from tests.arrays import csr_of, sparse_values
@@ -60,7 +60,7 @@ def certificates(solver: Newton, problem: Problem, count: int) -> tuple[list[Any
 @each_loss
 def test_look_is_objective_gradient_and_dual(loss: Any) -> None:
     smooth, w = (Huber(0.3) if isinstance(loss, Hinge) else loss), np.linspace(-1, 1, COLUMNS + 1)
-    problem, here = problem_of(loss), Evaluation(COLUMNS + 1)
+    problem, here = problem_of(loss), PointSums(COLUMNS + 1)
     for block in epoch_blocks(0):
         here.add(problem, smooth, block, w)
     found = here.close(problem, w)
@@ -251,15 +251,15 @@ def test_a_hessian_that_rounding_made_indefinite_still_leads_down() -> None:
 
 def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     problem, w, smooth = problem_of(SquaredHinge()), np.linspace(-1, 1, COLUMNS + 1), SquaredHinge()
-    here = Evaluation(COLUMNS + 1)
+    here = PointSums(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
     sample = sketched(60, np.ones(ROWS), [0, 1, 2], w=w).sample()
     assert sample is not None
     model = model_at(problem, sample, sample.s / sample.probability, w)
-    model.brake = np.ones_like(w)
-    model.shift = model.pull(model.look(smooth, w)) - here.v
+    model.damping = np.ones_like(w)
+    model.shift = model.weighted_sum(model.values_at(smooth, w)) - here.v
     found = here.close(problem, w)
-    np.testing.assert_allclose(model.gradient(model.look(smooth, w), w), found.gradient, atol=1e-9)
+    np.testing.assert_allclose(model.gradient(model.values_at(smooth, w), w), found.gradient, atol=1e-9)
     end, solved = Descent(model).minimize(smooth, w)
     assert solved
     assert model.value(smooth, end) < model.value(smooth, w)
@@ -268,7 +268,7 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
 @each_loss
 def test_polished_dual_is_below_the_optimum_and_above_the_raw_one(loss: Any) -> None:
     problem, w = problem_of(loss), np.full(COLUMNS + 1, 0.1)
-    smooth, here = (Huber(0.05) if isinstance(loss, Hinge) else loss), Evaluation(COLUMNS + 1)
+    smooth, here = (Huber(0.05) if isinstance(loss, Hinge) else loss), PointSums(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
     found = here.close(problem, w)
     sample = sketched(150, np.ones(ROWS), [0, 1, 2], w=w).sample()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.stochastic.pegasos import Pegasos, largest_pull
+from streamsvm.solvers.stochastic.pegasos import Pegasos, largest_slope_product
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
@@ -69,7 +69,7 @@ def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection
 def test_ball_holds_the_optimum(loss: Any) -> None:
     """Its radius: the largest -l'(m) m: 1 for the hinge, 1/2 for the squared one, and what calculus says of the rounded one."""
     exact = {Hinge: 1.0, SquaredHinge: 0.5, Huber: 0.75}[type(loss)]
-    assert exact <= largest_pull(loss) <= 1.02 * exact
+    assert exact <= largest_slope_product(loss) <= 1.02 * exact
 
 
 def test_iterates_stay_in_the_ball() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.reduced_set import drawn, shortened
+from streamsvm.solvers.kernel.reduced_set import drawn, reduced_to
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows
@@ -31,7 +31,7 @@ def test_it_is_the_closest_in_the_norm_that_is_said(constant: float, sparse: boo
     K = gram64(X, X, GAMMA) + constant
     f = K @ weights
     support = support_of(csr_of(X) if sparse else Dense(X), weights)
-    found = shortened(support, f, Form(RBF(GAMMA), X.shape[1], constant), COUNT, IMPORTANCE)
+    found = reduced_to(support, f, Form(RBF(GAMMA), X.shape[1], constant), COUNT, IMPORTANCE)
     kept = found.index
 
     def cost(c: Any) -> float:

@@ -20,7 +20,7 @@ from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.stochastic.assg import SWEEPS
+from streamsvm.solvers.stochastic.assg import SAMPLE_SWEEPS
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
 from tools.measure.datasets import Data, load, primal
@@ -86,7 +86,7 @@ def trainer_of(task: Task, who: str, tolerance: float, report: Any, seed: int = 
 def sampled(who: str, task: Task) -> int:
     """Rows presented beside the passes: assg's sweeps over its sample."""
     chunk = task.store.layout.largest_chunk
-    return SWEEPS * min(4096, chunk) if who.startswith("assg") else 0
+    return SAMPLE_SWEEPS * min(4096, chunk) if who.startswith("assg") else 0
 
 
 def watched(task: Task, who: str, passes: int, seed: int = 0) -> Looks:

@@ -27,7 +27,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.solvers.appraisal import Appraisal
+from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources import SourceOptions
@@ -137,15 +137,15 @@ class HeldOutEvaluator:
             return plan, training
         weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, held[repr(C)]["weights"], strict=True)}
         problems = [replace(problem, warm=weights[k]) for k, problem in enumerate(plan.problems)]
-        again = trainer.again(Appraisal(), problems, training)
-        status, appraised = training.status, again.train(Stop(training.passes + 1))
-        for run, before in zip(appraised.runs, training.runs, strict=True):
+        again = trainer.again(WeightEvaluation(), problems, training)
+        status, evaluated = training.status, again.train(Stop(training.passes + 1))
+        for run, before in zip(evaluated.runs, training.runs, strict=True):
             assert run.certificate is not None
             known = -np.inf if before.certificate is None else before.certificate.dual
             run.certificate = Certificate(run.certificate.primal, max(run.certificate.dual, known))
-        appraised.reads_repeated += training.reads_repeated
-        appraised.status, appraised.held, appraised.row_states = status, held, training.row_states
-        return replace(plan, solver=Appraisal()), appraised
+        evaluated.reads_repeated += training.reads_repeated
+        evaluated.status, evaluated.held, evaluated.row_states = status, held, training.row_states
+        return replace(plan, solver=WeightEvaluation()), evaluated
 
 
 def evaluator_for(

@@ -9,7 +9,7 @@ sigma delta y_i x_i.
 That bound is far too careful where rows of different groups have little in common. So sigma may be smaller here, for how
 far the groups go is not taken from the bound but computed. Each group k proposes two directions: its move, and
 
-    d_i = y_i min(distance of a_i, before and after the move, from its box; NEAR C_i).
+    d_i = y_i min(distance of a_i, before and after the move, from its box; SHIFT_SHARE C_i).
 
 The second is for what all groups share, the constant feature above all: where one group's sum a_i y_i is too large and
 another's too small, w does not show it and each group by itself hardly moves it, but all rows have margins that are off.
@@ -35,14 +35,14 @@ from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
-NEAR = 0.05
-STRAIGHT = (1.0, 0.0)
+SHIFT_SHARE = 0.05
+AS_PROPOSED = (1.0, 0.0)
 """The steps of a group that has gone where it proposed to."""
-FAR, SHORT = 0.9, 0.5
+LONG_STEPS, SHORT_STEPS = 0.9, 0.5
 """Mean steps above and below which sigma changes ..."""
-EASE, TIGHTEN = 0.8, 1.25
+SIGMA_DECREASE, SIGMA_INCREASE = 0.8, 1.25
 """... by so much."""
-SWEEPS, SETTLED = 1000, 1e-12
+MAX_SWEEPS, STEP_TOLERANCE = 1000, 1e-12
 
 
 @saved_as("cocoa.joint")
@@ -74,13 +74,13 @@ class Joined(NamedTuple):
 
 def begun(parts: int, w: Float64, sigma: float) -> Joint:
     """Of copies that all begin at w, with rows that know where they are."""
-    return Joint(sigma, w.copy(), np.tile(STRAIGHT, (parts, 1)), np.zeros((2, len(w))))
+    return Joint(sigma, w.copy(), np.tile(AS_PROPOSED, (parts, 1)), np.zeros((2, len(w))))
 
 
 def settle(joint: Joint, problem: Problem, block: Block) -> None:
     """Take the rows of a block to where the last pass has decided. A group has the chunks k, k + K, k + 2 K, ..."""
     move, shift = joint.steps[block.chunk % len(joint.steps)].tolist()
-    if (move, shift) != STRAIGHT:
+    if (move, shift) != AS_PROPOSED:
         alpha, before = block.rows["alpha"], block.rows["before"]
         _, top = _box(problem, block)
         there = before + move * (alpha - before) + shift * _shared(problem, block)
@@ -113,20 +113,26 @@ def joined(copies: list[Joint]) -> Joined:
     dual = sum(copy.dual for copy in copies) + float(linear @ t + t @ quadratic @ t)
     w, steps = first.origin + t @ vectors, t.reshape(parts, 2)
     sigma, mean = first.sigma, float(steps[:, 0].mean())
-    sigma = max(1.0, EASE * sigma) if mean > FAR else min(float(parts), TIGHTEN * sigma) if mean < SHORT else sigma
+    sigma = (
+        max(1.0, SIGMA_DECREASE * sigma)
+        if mean > LONG_STEPS
+        else min(float(parts), SIGMA_INCREASE * sigma)
+        if mean < SHORT_STEPS
+        else sigma
+    )
     return Joined(w, dual, Joint(sigma, w.copy(), steps, np.zeros_like(first.vectors)))
 
 
 def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
     """The t in [lowest, 1] that maximizes gradient.t - 1/2 t' matrix t, coordinate by coordinate from 0."""
     t = np.zeros(len(gradient))
-    for _ in range(SWEEPS):
+    for _ in range(MAX_SWEEPS):
         moved = 0.0
         for r in np.flatnonzero(np.diag(matrix) > 0.0).tolist():
             there = t[r] + (gradient[r] - matrix[r] @ t) / matrix[r, r]
             there = min(1.0, max(lowest[r], there))
             moved, t[r] = max(moved, abs(there - t[r])), there
-        if moved <= SETTLED:
+        if moved <= STEP_TOLERANCE:
             break
     return t
 
@@ -141,4 +147,4 @@ def _shared(problem: Problem, block: Block) -> NDArray[np.float64]:
     """The second direction, (n,)."""
     alpha, before, (C, top) = block.rows["alpha"], block.rows["before"], _box(problem, block)
     below, above = np.minimum(alpha, before), top - np.maximum(alpha, before)
-    return block.y * np.maximum(np.minimum(np.minimum(below, above), NEAR * C), 0.0)
+    return block.y * np.maximum(np.minimum(np.minimum(below, above), SHIFT_SHARE * C), 0.0)

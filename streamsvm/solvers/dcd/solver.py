@@ -32,16 +32,16 @@ from streamsvm.compute.random import shuffle
 from streamsvm.config.fields import Option, Range
 from streamsvm.rows import Float64
 from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.point_evaluation import Evaluation
+from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
-SLICE = 2048
+ROWS_PER_SAMPLE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""
-DECAY = 3
+AVERAGING_POWER = 3
 """eta of the mean over passes: pass t has a weight of about t^eta."""
-PATIENCE = 1.25
+EVALUATION_SPACING = 1.25
 """After a failed evaluation the next one waits until there are this many times as many passes."""
 
 
@@ -68,7 +68,7 @@ class DCDState:
     """Losses of w, mean and tail in a pass that evaluates."""
     primal: float = np.inf
     """Of ``best``."""
-    warming: Evaluation | None = None
+    warm_sums: PointSums | None = None
     """Sums over the first pass of a warm start."""
     scale: float = 1.0
     """What alpha is still to be multiplied by."""
@@ -115,13 +115,13 @@ class DCD:
 
     def start(self, problem: Problem) -> DCDState:
         w = problem.first_weights()
-        warming = None if problem.warm is None else Evaluation(len(w))
+        warm_sums = None if problem.warm is None else PointSums(len(w))
         joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
-        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warming=warming, joint=joint)
+        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint)
 
     def visit(self, state: DCDState, block: Block) -> None:
-        if state.warming is not None:
-            self._warm(state, state.warming, block)
+        if state.warm_sums is not None:
+            self._warm(state, state.warm_sums, block)
             return
         if state.joint is not None:
             cocoa.settle(state.joint, state.problem, block)
@@ -135,10 +135,10 @@ class DCD:
         if state.joint is not None:
             cocoa.count(state.joint, state.problem, block)
 
-    def _warm(self, state: DCDState, warming: Evaluation, block: Block) -> None:
+    def _warm(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
         p, slopes, second_derivatives = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
         smooth = slopes_of(p.loss)
-        f = warming.add(p, smooth, block, state.w)
+        f = warm_sums.add(p, smooth, block, state.w)
         slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, second_derivatives)
         block.rows["alpha"][:] = slopes * block.y
 
@@ -165,8 +165,8 @@ class DCD:
         """One sweep in slices; gathers the rows still active at the front of ``active`` and counts them."""
         p, left, losses = state.problem, 0, 0.0
         box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
-        for start in range(0, len(active), SLICE):
-            part = active[start : start + SLICE]
+        for start in range(0, len(active), ROWS_PER_SAMPLE):
+            part = active[start : start + ROWS_PER_SAMPLE]
             kept, met = dcd_sweep(block.labelled, part, len(part), box, 0.0, block.rows["alpha"], state.w)
             active[left : left + kept] = part[:kept]
             left, losses = left + kept, losses + met
@@ -175,8 +175,8 @@ class DCD:
         return left, losses
 
     def finish(self, state: DCDState) -> Certificate:
-        if state.warming is not None:
-            return self._finish_warming(state, state.warming)
+        if state.warm_sums is not None:
+            return self._finish_warm_start(state, state.warm_sums)
         if state.certifying:
             return self._finish_evaluation(state)
         state.scale = 1.0
@@ -184,20 +184,20 @@ class DCD:
         state.passes += 1
         state.dual = state.duals - half
         state.mean /= max(state.samples, 1)
-        share = (DECAY + 1) / (state.passes + DECAY)
+        share = (AVERAGING_POWER + 1) / (state.passes + AVERAGING_POWER)
         state.tail += share * (state.mean - state.tail)
         certificate = Certificate(half + state.losses, state.dual, exact=False)
         state.certifying = certificate.gap <= state.problem.tolerance and state.passes >= state.next_check
         self._reset(state)
         return certificate
 
-    def _finish_warming(self, state: DCDState, warming: Evaluation) -> Certificate:
-        found = warming.close(state.problem, state.w)
+    def _finish_warm_start(self, state: DCDState, warm_sums: PointSums) -> Certificate:
+        found = warm_sums.close(state.problem, state.w)
         state.best[:], state.primal, state.dual = state.w, found.primal, found.dual
         state.scale = best_scale(state.problem.loss, found.sums.linear, found.sums.quadratic, float(found.v @ found.v))
         for w in state.candidates:
             w[:] = state.scale * found.v
-        state.warming = None
+        state.warm_sums = None
         if state.joint is not None:
             state.joint = cocoa.begun(self.parts, state.w, state.joint.sigma)
         return Certificate(found.primal, found.dual)
@@ -207,7 +207,7 @@ class DCD:
         best = int(np.argmin(primals))
         if primals[best] < state.primal:
             state.best[:], state.primal = state.candidates[best], primals[best]
-        state.next_check = PATIENCE * state.passes
+        state.next_check = EVALUATION_SPACING * state.passes
         state.certifying = False
         self._reset(state)
         return Certificate(state.primal, state.dual)
@@ -218,7 +218,7 @@ class DCD:
         state.samples = 0
 
     def certify(self, state: DCDState) -> None:
-        state.certifying = state.warming is None  # which is an evaluation anyway
+        state.certifying = state.warm_sums is None  # which is an evaluation anyway
 
     def merge(self, states: list[DCDState]) -> DCDState:
         """Join all ``parts`` copies of one state at the end of a pass."""
@@ -226,10 +226,10 @@ class DCD:
             return states[0]
         assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
         first, copies = states[0], [s.joint for s in states if s.joint is not None]
-        if first.warming is not None:
+        if first.warm_sums is not None:
             for other in states[1:]:
-                assert other.warming is not None
-                first.warming.merge(other.warming)
+                assert other.warm_sums is not None
+                first.warm_sums.merge(other.warm_sums)
             return first
         losses = sum(s.losses for s in states)
         if first.certifying:

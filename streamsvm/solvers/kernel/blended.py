@@ -24,10 +24,10 @@ from streamsvm.solvers.kernel.simplex import OnSimplex
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, improve_until
 
-GROWING = 0.75
+GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
 it to find and only some of it to correct (a9a, C = 1: 50,400 kernel columns instead of 56,600)."""
-WORST = 0.25
+WORST_SHARE = 0.25
 """Of the rows offered where more are violated: those with the smallest g. The others are drawn from the violated ones:
 the worst alone are a biased lot, outliers and wrong labels."""
 
@@ -51,7 +51,7 @@ class Blended(OnSimplex):
         violated = np.flatnonzero(v > -2.0 * state.f)
         if state.support is None or len(violated) <= count:
             return super().choose(state, index, v, count)
-        worst = smallest(-v, int(WORST * count))
+        worst = smallest(-v, int(WORST_SHARE * count))
         others = np.setdiff1d(violated, worst)
         drawn = others[smallest(lots(index[others], state.passes), count - len(worst))]
         return np.concatenate([worst, drawn])
@@ -67,7 +67,9 @@ class Blended(OnSimplex):
             allowed = target.allowed(f)
             return allowed if gap > allowed else None
 
-        state.iterations += improve_until(pool, state.form, self.working, wanted, growing=GROWING, until=state.until)
+        state.iterations += improve_until(
+            pool, state.form, self.working, wanted, growing=GROWING_SHARE, deadline=state.deadline
+        )
         return reached_in(pool)
 
 

@@ -4,7 +4,7 @@
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
 rows that moved since the last one and candidates the block's worst violators to the pool, which is then optimized in memory
-(``levels.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
+(``multilevel.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
 moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
 the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
 
@@ -28,13 +28,19 @@ from streamsvm.compute.passes.coordinates import coordinates, shifted_losses
 from streamsvm.config.fields import Option, Range
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Rows
-from streamsvm.solvers.kernel.decomposition_state import SHIFTS, DecompositionState
+from streamsvm.solvers.kernel.decomposition_state import INTERCEPTS, DecompositionState
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
-from streamsvm.solvers.kernel.multilevel import CROWD, SHALLOW, WORST, improve_on_levels, threshold
-from streamsvm.solvers.kernel.reduced_set import SAMPLE, MaxSupport, bytes_for, drawn, short_values, shortened
+from streamsvm.solvers.kernel.multilevel import (
+    NEGLIGIBLE_SHARE,
+    SAMPLED_FROM,
+    WORST_ROWS,
+    improve_multilevel,
+    threshold,
+)
+from streamsvm.solvers.kernel.reduced_set import SAMPLE_PER_POINT, MaxSupport, bytes_for, drawn, reduced_to, reduced_values
 from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     ROW_BYTES,
     Form,
     Pool,
@@ -47,15 +53,15 @@ from streamsvm.solvers.kernel.working_set import (
 )
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
-FIRST = 32768
+FIRST_POOL = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
 is work for an x that is soon another."""
-KEEP = 0.25
+CARRIED_SHARE = 0.25
 """The most of a new pool that is taken from the last one: rows still between their bounds."""
-ROUNDS = 4
+SUBSET_ROUNDS = 4
 """Subsets of a pool on levels that are solved before the next pass: a pass costs little beside them, and it brings a
 certificate, a checkpoint, a look at the time limit."""
-LEAP = 0.1
+POOL_SHARE = 0.1
 """The pool is solved until its violation is this part of what the pass found over all rows."""
 
 
@@ -80,7 +86,7 @@ class Decomposition:
         pool = min(self.pool, layout.rows) * row
         gram = 4 * min(self.working, layout.rows) ** 2
         if self.max_support:
-            support = 2 * min(2 * SAMPLE * self.max_support, layout.rows) * row
+            support = 2 * min(2 * SAMPLE_PER_POINT * self.max_support, layout.rows) * row
             held = 3 * pool + gram + support + bytes_for(min(self.max_support, layout.rows))
         else:  # the support is collected when no working set is solved any more
             held = max(3 * pool + gram, 2 * pool + 2 * layout.rows * row)
@@ -99,8 +105,8 @@ class Decomposition:
         return {"pool": self.pool}
 
     def start(self, problem: Problem) -> DecompositionState:
-        room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST)
-        rate = 1.0 if problem.rows <= CROWD * room else room / problem.rows
+        room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST_POOL)
+        rate = 1.0 if problem.rows <= SAMPLED_FROM * room else room / problem.rows
         return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
 
     def prepare_shared(self, states: list[DecompositionState], X: Rows) -> None:
@@ -109,16 +115,16 @@ class Decomposition:
         moved = [rows for _, rows in known]
         if len(known) > 1 and worthwhile(moved, X):
             for (state, _), values in zip(known, values_of(moved, states[0].form, X), strict=True):
-                state.foreseen = values
+                state.shared_values = values
 
     def visit(self, state: DecompositionState, block: Block) -> None:
         self._catch_up(state, block)
         rows = self._derive(state, block)
         self._measure(state, block, rows)
-        if state.short is not None:
+        if state.reduced is not None:
             return
         if self.max_support or state.collecting:
-            self._meet(state, rows)
+            self._collect(state, rows)
         if not state.collecting:
             self._offer(state, rows, block.seed)
 
@@ -133,9 +139,9 @@ class Decomposition:
         f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
         others = np.ones(n, bool)
         others[own] = False
-        if state.foreseen is not None:
-            f[others] += state.foreseen[others]
-            state.foreseen = None
+        if state.shared_values is not None:
+            f[others] += state.shared_values[others]
+            state.shared_values = None
         elif others.any():
             change, moved = np.zeros(n - len(own)), state.moved
             rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
@@ -153,34 +159,39 @@ class Decomposition:
         p, f = state.problem, block.rows["f"]
         top, bottom = extremes(rows)
         state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
-        state.carried += int(np.count_nonzero(rows.x))
+        state.support_met += int(np.count_nonzero(rows.x))
         state.square += float(rows.x @ f)
         state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
-        if state.short is not None:
-            f, part = short_values(state.short, state.form, block)
-            state.short_square += part
+        if state.reduced is not None:
+            f, part = reduced_values(state.reduced, state.form, block)
+            state.reduced_square += part
         shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
 
-    def _meet(self, state: DecompositionState, rows: Pool) -> None:
+    def _collect(self, state: DecompositionState, rows: Pool) -> None:
         """Keep the block's support rows for the model."""
         found = np.flatnonzero(rows.x)
-        state.met.append(select(rows, found))
-        if self.max_support and sum(part.size for part in state.met) > 2 * SAMPLE * self.max_support:
-            state.met = [self._drawn(unite(state.met))]
+        state.collected_parts.append(select(rows, found))
+        if (
+            self.max_support
+            and sum(part.size for part in state.collected_parts) > 2 * SAMPLE_PER_POINT * self.max_support
+        ):
+            state.collected_parts = [self._drawn(unite(state.collected_parts))]
 
     def _drawn(self, rows: Pool) -> Pool:
-        return select(rows, drawn(rows.index, rows.x, SAMPLE * self.max_support)) if self.max_support else rows
+        return (
+            select(rows, drawn(rows.index, rows.x, SAMPLE_PER_POINT * self.max_support)) if self.max_support else rows
+        )
 
     def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
         """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
         if state.problem.rows <= state.capacity:
             state.candidates.append(select(rows, np.arange(rows.size)))
             return
-        violating = depth(rows, state.intercept) > SHALLOW * state.reach
-        state.crowd += int(violating.sum())
+        violating = depth(rows, state.intercept) > NEGLIGIBLE_SHARE * state.reach
+        state.violators += int(violating.sum())
         if state.rate < 1.0:
             draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
-            chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST))
+            chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST_ROWS))
         else:
             chosen = worst(rows, state.capacity)
         state.candidates.append(select(rows, chosen))
@@ -192,54 +203,54 @@ class Decomposition:
             return rows
         if state.rate >= 1.0:
             return select(rows, worst(rows, count))
-        drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST]
-        return select(rows, np.union1d(drawn, worst(rows, WORST)))
+        drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST_ROWS]
+        return select(rows, np.union1d(drawn, worst(rows, WORST_ROWS)))
 
     def set_deadline(self, state: DecompositionState, moment: float) -> None:
-        state.until = moment
+        state.deadline = moment
 
     def finish(self, state: DecompositionState) -> Certificate:
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
-        short, collected = state.short, state.collecting or self.max_support > 0
-        if short is None:
-            state.carrying = state.carried
+        reduced, collected = state.reduced, state.collecting or self.max_support > 0
+        if reduced is None:
+            state.support_size = state.support_met
             if collected:
-                state.support = in_order(self._drawn(unite(state.met)))
-        square = state.square if short is None else state.short_square
+                state.support = in_order(self._drawn(unite(state.collected_parts)))
+        square = state.square if reduced is None else state.reduced_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
-        facts = {"violation": violation, "support": state.carrying, "points": short.size if short else None}
-        at_the_edge = best in {0, 2 * SHIFTS}  # it lies further out
+        facts = {"violation": violation, "support": state.support_size, "points": reduced.size if reduced else None}
+        at_the_edge = best in {0, 2 * INTERCEPTS}  # it lies further out
         wide = 4.0 * state.reach if at_the_edge else 0.0
         state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
         good = primal - dual <= state.problem.tolerance * abs(primal)
         more = self._next(state, violation, collected=collected, last=good or state.collecting)
         state.close()
-        state.collecting = more and state.short is None
-        return Certificate(primal, dual, exact=not more, final=short is not None, facts=facts)
+        state.collecting = more and state.reduced is None
+        return Certificate(primal, dual, exact=not more, final=reduced is not None, facts=facts)
 
     def _next(self, state: DecompositionState, violation: float, *, collected: bool, last: bool) -> bool:
         """Improve x, or see to the model; whether the certificate of this pass is not yet that of the model."""
-        if state.short is not None:
+        if state.reduced is not None:
             return False
         if not last:
             self._optimize(state, violation)
             return False
         pool, state.pool, state.moved = state.pool, None, None
         if collected:
-            return self._shorten(state)
+            return self._reduce(state)
         if pool is None or pool.size < state.problem.rows:
             return True
         state.support = select(pool, np.flatnonzero(pool.x))
         return False
 
-    def _shorten(self, state: DecompositionState) -> bool:
-        """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
+    def _reduce(self, state: DecompositionState) -> bool:
+        """Make the reduced model, if one is asked for and not all of the support is allowed in it."""
         support = state.support
-        if support is None or not 0 < self.max_support < state.carrying:
+        if support is None or not 0 < self.max_support < state.support_size:
             return False
         values = support.p - support.v - support.ridge * support.x
-        importance = state.problem.C * state.carrying / support.size
-        state.short = shortened(support, values, state.form, self.max_support, importance)
+        importance = state.problem.C * state.support_size / support.size
+        state.reduced = reduced_to(support, values, state.form, self.max_support, importance)
         state.reach = 1.0
         return True
 
@@ -247,10 +258,12 @@ class Decomposition:
         """Make the pool of the candidates and of rows held before, solve it, note what moved."""
         pool = in_order(self._pool_of(state))
         state.capacity = min(2 * state.capacity, self.pool)
-        state.rate = 1.0 if state.crowd <= CROWD * state.capacity else state.capacity / state.crowd
+        state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
         old = pool.x.copy()
-        rounds = ROUNDS if pool.size == state.problem.rows else MOST_ROUNDS
-        improve_on_levels(pool, state.form, self.working, LEAP * violation, rounds=rounds, until=state.until)
+        rounds = SUBSET_ROUNDS if pool.size == state.problem.rows else MAX_ROUNDS
+        improve_multilevel(
+            pool, state.form, self.working, POOL_SHARE * violation, rounds=rounds, deadline=state.deadline
+        )
         level = threshold(pool)
         state.intercept = level if np.isfinite(level) else state.intercept
         places = np.flatnonzero(pool.x != old)
@@ -263,14 +276,14 @@ class Decomposition:
         if last is None or state.problem.rows <= state.capacity:
             return self._trimmed(state, offered, state.capacity)
         free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
-        drawn = np.random.default_rng(len(free)).permutation(free)[: int(KEEP * state.capacity)]
+        drawn = np.random.default_rng(len(free)).permutation(free)[: int(CARRIED_SHARE * state.capacity)]
         kept = select(last, np.sort(drawn))
         fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
         return unite([kept, self._trimmed(state, fresh, state.capacity - kept.size)])
 
     def certify(self, state: DecompositionState) -> None:
         state.collecting = True
-        self._shorten(state)
+        self._reduce(state)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
         """Add up what each worker found; their rows are disjoint and their x is the same."""
@@ -280,7 +293,7 @@ class Decomposition:
         return first
 
     def solution(self, state: DecompositionState) -> SupportSolution:
-        support = state.short or state.support
+        support = state.reduced or state.support
         if support is None or support.size == 0:
             raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
         return SupportSolution(support.X, support.index, support.x, state.intercept)

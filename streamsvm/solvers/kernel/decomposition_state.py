@@ -12,7 +12,7 @@ from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
-SHIFTS = 64
+INTERCEPTS = 64
 """Intercepts tried on either side of the last estimate."""
 
 
@@ -27,51 +27,55 @@ class DecompositionState:
     """Rows the next pool may have."""
     pool: Pool | None = None
     moved: Pool | None = None
-    foreseen: Float64 | None = None
+    shared_values: Float64 | None = None
     """What ``moved`` is worth at the rows that are visited next, if it is known already."""
     support: Pool | None = None
     """The rows with a_i > 0, as of the last pass that kept them; where fewer are allowed, a draw of those."""
-    met: list[Pool] = field(default_factory=list)
+    collected_parts: list[Pool] = field(default_factory=list)
     """The same of the pass under way."""
-    carried: int = 0
-    carrying: int = 0
+    support_met: int = 0
+    support_size: int = 0
     """How many there are in truth: in the pass under way, in the last one."""
     candidates: list[Pool] = field(default_factory=list)
     rate: float = 1.0
     """The share of violators that is offered."""
-    crowd: int = 0
+    violators: int = 0
     """Violators met in this pass."""
     intercept: float = 0.0
     reach: float = 1.0
     """How far from ``intercept`` the best one is looked for."""
     collecting: bool = False
     """Whether the pass is for the model: its rows are kept, none are offered."""
-    until: float = math.inf
+    deadline: float = math.inf
     """When the work in memory is to end."""
-    short: Pool | None = None
-    """The shortened model, while its primal is summed and after."""
-    short_square: float = 0.0
+    reduced: Pool | None = None
+    """The reduced model, while its primal is summed and after."""
+    reduced_square: float = 0.0
     dual: float = 0.0
     square: float = 0.0
     """x'Kx."""
-    losses: Float64 = field(default_factory=lambda: np.zeros(2 * SHIFTS + 1))
+    losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
     top: float = -np.inf
     bottom: float = np.inf
 
     def shifts(self) -> Float64:
         """The intercepts that are tried."""
-        return self.intercept + np.linspace(-self.reach, self.reach, 2 * SHIFTS + 1)
+        return self.intercept + np.linspace(-self.reach, self.reach, 2 * INTERCEPTS + 1)
 
     def close(self) -> None:
         """Forget the sums of a pass and what was collected in it."""
-        self.collecting, self.candidates, self.met, self.carried = False, [], [], 0
-        self.dual = self.square = self.short_square = 0.0
-        self.losses[:], self.top, self.bottom, self.crowd = 0.0, -np.inf, np.inf, 0
+        self.collecting, self.candidates, self.collected_parts, self.support_met = False, [], [], 0
+        self.dual = self.square = self.reduced_square = 0.0
+        self.losses[:], self.top, self.bottom, self.violators = 0.0, -np.inf, np.inf, 0
 
     def join(self, other: DecompositionState) -> None:
         """Add what another worker found on other rows, at the same x."""
         self.candidates += other.candidates
-        self.met += other.met
-        for name in ("carried", "dual", "square", "short_square", "losses", "crowd"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.collected_parts += other.collected_parts
+        self.support_met += other.support_met
+        self.dual += other.dual
+        self.square += other.square
+        self.reduced_square += other.reduced_square
+        self.losses = self.losses + other.losses
+        self.violators += other.violators
         self.top, self.bottom = max(self.top, other.top), min(self.bottom, other.bottom)

@@ -34,9 +34,9 @@ from streamsvm.types import Problem
 
 LEAST_CACHE = 8 << 20
 """Bytes for kernel columns that are still of use: want of memory leaves no fewer."""
-AGREEMENTS = 2
+AGREEMENTS_TO_STOP = 2
 """Sampled gaps within the target, one after the other, that stop the randomized regime."""
-DRAWS = 8
+DRAWS_PER_ROW = 8
 """How often a row of a pool that does not hold all rows is drawn, on average, before the next pool is."""
 
 
@@ -80,36 +80,38 @@ class FrankWolfe(OnSimplex):
 
     def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         columns = KernelCache(pool, state.form, max(self.cache // (4 * pool.size), 2))
-        walk = Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
+        iterations = Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
         for _ in range(self.iterations):
-            gap = walk.gap()
-            state.watch(walk, gap)
-            if gap <= target.allowed(walk.f) or late(state.until):
+            gap = iterations.gap()
+            state.record_progress(iterations, gap)
+            if gap <= target.allowed(iterations.f) or late(state.deadline):
                 break
-            walk.advance()
-        state.iterations = walk.count
-        pool.x[:], pool.v[:] = walk.a, -walk.g
-        return Reached(walk.gap(), 0.5 * float(walk.a @ walk.g))
+            iterations.advance()
+        state.iterations = iterations.count
+        pool.x[:], pool.v[:] = iterations.a, -iterations.g
+        return Reached(iterations.gap(), 0.5 * float(iterations.a @ iterations.g))
 
     def _randomized(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
         draw = np.random.default_rng((self.seed, state.passes))
-        walk = SampledIterations(pool, state.form, self.variant, self.step == "open", state.iterations)
-        agreed, gap, begun = 0, np.inf, walk.count
+        iterations = SampledIterations(pool, state.form, self.variant, self.step == "open", state.iterations)
+        agreed, gap, begun = 0, np.inf, iterations.count
         whole, asked = pool.size >= state.problem.rows, Target(target.epsilon, target.relative)
-        for _ in range(self.iterations if whole else min(self.iterations, DRAWS * pool.size // self.sample + 1)):
-            gap = walk.look(draw.integers(0, pool.size, self.sample), draw)
-            state.watch(walk, gap)
-            agreed = agreed + 1 if gap <= asked.allowed(walk.f) else 0
-            if agreed == AGREEMENTS:
-                state.stopped = whole or walk.count == begun
+        for _ in range(
+            self.iterations if whole else min(self.iterations, DRAWS_PER_ROW * pool.size // self.sample + 1)
+        ):
+            gap = iterations.find_vertices(draw.integers(0, pool.size, self.sample), draw)
+            state.record_progress(iterations, gap)
+            agreed = agreed + 1 if gap <= asked.allowed(iterations.f) else 0
+            if agreed == AGREEMENTS_TO_STOP:
+                state.stopped = whole or iterations.count == begun
                 break
-            if late(state.until):
+            if late(state.deadline):
                 break
             if agreed == 0:
-                walk.advance()
-        state.iterations = walk.count
-        walk.write(pool)
-        return Reached(gap, walk.f)
+                iterations.advance()
+        state.iterations = iterations.count
+        iterations.write(pool)
+        return Reached(gap, iterations.f)
 
 
 @dataclass(frozen=True)

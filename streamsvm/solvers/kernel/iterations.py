@@ -25,7 +25,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.kernel.kernel_cache import KernelCache
 from streamsvm.tags import saved_as
 
-RESUM = 256
+RESUM_EVERY = 256
 """Iterations after which f = 1/2 a'g, and with PARTAN f(b) and b'Ka, are summed anew."""
 
 
@@ -71,7 +71,7 @@ class Iterations:
         else:
             self._toward()
         self.count += 1
-        if self.count % RESUM == 0:
+        if self.count % RESUM_EVERY == 0:
             self._resum()
 
     def _resum(self) -> None:

@@ -14,7 +14,7 @@ from streamsvm.rows import Dense, Float32, Float64, Rows, row_count, row_stack
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
-BATCH = 8
+COLUMNS_AT_ONCE = 8
 """KernelCache computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
 
 
@@ -36,7 +36,7 @@ class KernelCache:
     def column(self, i: int, g: Float64) -> Float32:
         """One column; with it come those of the rows whose g is smallest."""
         if i not in self._kept:
-            near = np.argpartition(g, BATCH)[:BATCH].tolist() if len(g) > BATCH else []
+            near = np.argpartition(g, COLUMNS_AT_ONCE)[:COLUMNS_AT_ONCE].tolist() if len(g) > COLUMNS_AT_ONCE else []
             self._compute([i, *(j for j in near if j != i and j not in self._kept)])
         self._kept.move_to_end(i)
         return self._kept[i]
@@ -55,7 +55,7 @@ class KernelCache:
             self._kept[i] = column
 
 
-WEIGHING = 16
+WEIGHING_COST = 16
 """What picking a value out and adding it up costs, in entries of the product that makes one."""
 
 
@@ -63,7 +63,7 @@ def worthwhile(supports: list[Pool], X: Rows) -> bool:
     """Whether one evaluation for all is less work than one each: rows are wide enough, or supports overlap enough."""
     entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / max(row_count(X), 1)
     each = sum(s.size for s in supports)
-    return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING < each * entries
+    return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING_COST < each * entries
 
 
 def values_of(supports: list[Pool], form: Form, X: Rows) -> Float64:

@@ -1,6 +1,6 @@
 """A pool's problem solved on levels: a subset of a pool is a pool.
 
-A subset is solved without a look at the other rows until its violation is a tenth of what the whole pool had. Then the
+A subset is solved without a look at the other rows deadline its violation is a tenth of what the whole pool had. Then the
 gradient of all rows follows what has moved in the end - once, however often a coordinate moved on the way. Between all
 rows and a working set there are as many levels as it takes to keep the ratio of their sizes small. This is shrinking,
 with the gradient reconstructed at the end of each level, and the start from a sample, in one rule.
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.solvers.kernel.working_set import (
-    INNER,
-    MOST_ROUNDS,
+    INNER_SHARE,
+    MAX_ROUNDS,
     Form,
     Pool,
     depth,
@@ -29,38 +29,38 @@ from streamsvm.solvers.kernel.working_set import (
     worst,
 )
 
-RATIO = 8
+LEVEL_RATIO = 8
 """A level has at most so many times the rows of the one below."""
-CROWD = 2.5
+SAMPLED_FROM = 2.5
 """Where there are more violators than this many pools full, the pool is a random sample of them. The worst alone are a
 biased lot: solved by themselves they upset all others, and passes undo each other (covtype 50,000 rows, pool 8192: more
 than 700 passes against 40)."""
-SHALLOW = 0.05
+NEGLIGIBLE_SHARE = 0.05
 """Rows that violate by less than this part of the violation of all are not counted among the violators."""
-WORST = 16
+WORST_ROWS = 16
 """Of the worst rows, so many are offered whatever is drawn."""
 
 
-def improve_on_levels(
-    pool: Pool, form: Form, working: int, tolerance: float, *, rounds: int = MOST_ROUNDS, until: float = math.inf
+def improve_multilevel(
+    pool: Pool, form: Form, working: int, tolerance: float, *, rounds: int = MAX_ROUNDS, deadline: float = math.inf
 ) -> None:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v.
 
-    A pool with levels below it is left after so many ``rounds`` of subsets, or once the moment ``until`` has passed,
+    A pool with levels below it is left after so many ``rounds`` of subsets, or once the moment ``deadline`` has passed,
     whatever its violation.
     """
     count = size_below(pool.size, working)
     if count <= working:
-        improve(pool, form, working, tolerance, until)
+        improve(pool, form, working, tolerance, deadline)
         return
     recent = np.empty(0, np.int64)
     for _ in range(rounds):
         found = violation(pool)
-        if found <= tolerance or (len(recent) and late(until)):
+        if found <= tolerance or (len(recent) and late(deadline)):
             return
         recent = subset(pool, count, recent)
         part = select(pool, recent)
-        improve_on_levels(part, form, working, max(0.5 * tolerance, INNER * found), until=until)
+        improve_multilevel(part, form, working, max(0.5 * tolerance, INNER_SHARE * found), deadline=deadline)
         if not _join(pool, recent, part, form):
             return
 
@@ -69,7 +69,7 @@ def size_below(size: int, working: int) -> int:
     """The rows of the level below one of ``size``: equal ratios down to a working set."""
     if size <= working:
         return working
-    levels = math.ceil(math.log(size / working) / math.log(RATIO) - 1e-9)
+    levels = math.ceil(math.log(size / working) / math.log(LEVEL_RATIO) - 1e-9)
     return int(size * (working / size) ** (1.0 / levels)) if levels > 1 else working
 
 
@@ -78,10 +78,10 @@ def subset(pool: Pool, count: int, recent: NDArray[np.int64]) -> NDArray[np.int6
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])]
     free = np.random.default_rng(len(free)).permutation(free)[: count // 2]
     top, bottom = extremes(pool)
-    fresh = np.flatnonzero(depth(pool, threshold(pool)) > SHALLOW * (top - bottom))
-    if len(fresh) > CROWD * count:
-        drawn = np.random.default_rng(len(fresh)).permutation(fresh)[: count - len(free) - WORST]
-        return np.union1d(free, np.union1d(drawn, worst(pool, WORST)))
+    fresh = np.flatnonzero(depth(pool, threshold(pool)) > NEGLIGIBLE_SHARE * (top - bottom))
+    if len(fresh) > SAMPLED_FROM * count:
+        drawn = np.random.default_rng(len(fresh)).permutation(fresh)[: count - len(free) - WORST_ROWS]
+        return np.union1d(free, np.union1d(drawn, worst(pool, WORST_ROWS)))
     return np.union1d(free, worst(pool, count - len(free)))
 
 

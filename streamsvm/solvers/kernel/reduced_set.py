@@ -24,13 +24,13 @@ from streamsvm.rows import Float64, Int64, row_slice
 from streamsvm.solvers.kernel.working_set import Form, Pool, select
 from streamsvm.types import Block
 
-RIDGE = 1e-6
+RELATIVE_RIDGE = 1e-6
 """Of the largest diagonal entry: float32 kernel values are no better than that."""
-GOLDEN = 0.6180339887498949
+GOLDEN_RATIO = 0.6180339887498949
 """Its multiples modulo 1 fill the unit interval evenly."""
-SAMPLE = 4
+SAMPLE_PER_POINT = 4
 """Rows of S for each point that is kept."""
-TILE = 512
+TILE_ROWS = 512
 MaxSupport = Annotated[
     int,
     Option(
@@ -42,8 +42,8 @@ MaxSupport = Annotated[
 
 
 def bytes_for(count: int) -> int:
-    """What ``shortened`` holds beside rows, for so many points."""
-    return 24 * count**2 + 8 * TILE * count
+    """What ``reduced_to`` holds beside rows, for so many points."""
+    return 24 * count**2 + 8 * TILE_ROWS * count
 
 
 def drawn(index: Int64, weights: Float64, count: int) -> NDArray[np.int64]:
@@ -53,11 +53,11 @@ def drawn(index: Int64, weights: Float64, count: int) -> NDArray[np.int64]:
     """
     if len(index) <= count:
         return np.arange(len(index))
-    keys = np.log(np.modf((index + 0.5) * GOLDEN)[0]) / np.maximum(np.abs(weights), 1e-300)
+    keys = np.log(np.modf((index + 0.5) * GOLDEN_RATIO)[0]) / np.maximum(np.abs(weights), 1e-300)
     return np.sort(np.argpartition(keys, -count)[-count:])
 
 
-def shortened(support: Pool, values: Float64, form: Form, count: int, importance: float) -> Pool:
+def reduced_to(support: Pool, values: Float64, form: Form, count: int, importance: float) -> Pool:
     """``count`` rows of the support, x the coefficients of the shorter machine (signs included).
 
     ``values``: f, without intercept, at the rows given; ``importance``: C times the support rows each stands for.
@@ -65,10 +65,10 @@ def shortened(support: Pool, values: Float64, form: Form, count: int, importance
     chosen = drawn(support.index, support.x, count)
     kept = select(support, chosen)
     K = gram(kept.X, form.kernel, form.columns).astype(np.float64) + form.constant
-    K[np.diag_indices_from(K)] += RIDGE * float(K.diagonal().max())
+    K[np.diag_indices_from(K)] += RELATIVE_RIDGE * float(K.diagonal().max())
     right = values[chosen].copy()
-    for start in range(0, support.size, TILE):
-        rows = slice(start, min(start + TILE, support.size))
+    for start in range(0, support.size, TILE_ROWS):
+        rows = slice(start, min(start + TILE_ROWS, support.size))
         near = np.empty((rows.stop - rows.start, count), np.float32)
         for _, points, tile in tiles(row_slice(support.X, rows.start, rows.stop), kept.X, form.kernel, form.columns):
             near[:, points] = tile
@@ -80,9 +80,9 @@ def shortened(support: Pool, values: Float64, form: Form, count: int, importance
     return kept
 
 
-def short_values(short: Pool, form: Form, block: Block) -> tuple[Float64, float]:
+def reduced_values(reduced: Pool, form: Form, block: Block) -> tuple[Float64, float]:
     """Decision values of the shorter machine on a block, and the block's part of its squared norm."""
-    f = np.full(len(block.y), form.constant * float(short.x.sum()))
-    expand(block.X, short.X, short.x, form.kernel, form.columns, f)
-    mine = members(short.index, block.start, len(f))
-    return f, float(short.x[mine] @ f[short.index[mine] - block.start])
+    f = np.full(len(block.y), form.constant * float(reduced.x.sum()))
+    expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f)
+    mine = members(reduced.index, block.start, len(f))
+    return f, float(reduced.x[mine] @ f[reduced.index[mine] - block.start])

@@ -27,7 +27,7 @@ from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_stack
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
-FRESH = 128
+ROWS_PER_LOT = 128
 """New support rows are appended to the others in lots of this size: joining copies them all."""
 
 
@@ -67,7 +67,7 @@ class SampledIterations:
         self.size = len(self.members)
         self._place = np.full(pool.size, -1, np.int64)
         self._place[self.members] = np.arange(self.size)
-        self.a, self.before = np.zeros(2 * self.size + FRESH), np.zeros(2 * self.size + FRESH)
+        self.a, self.before = np.zeros(2 * self.size + ROWS_PER_LOT), np.zeros(2 * self.size + ROWS_PER_LOT)
         self.a[: self.size] = self.before[: self.size] = pool.x[self.members]
         self._lots = [take(pool.X, np.array(self.members))]
         self.f = -0.5 * float(pool.x @ pool.v)
@@ -76,7 +76,7 @@ class SampledIterations:
     def support(self) -> int:
         return int(np.count_nonzero(self.a))
 
-    def look(self, drawn: Int64, draw: np.random.Generator) -> float:
+    def find_vertices(self, drawn: Int64, draw: np.random.Generator) -> float:
         """The gap over the rows drawn; finds the vertices of the next step."""
         away = self.variant in {"mfw", "swap"}
         chosen = np.array(self.members, np.int64)[draw.integers(0, self.size, len(drawn))] if away else drawn[:0]
@@ -116,7 +116,7 @@ class SampledIterations:
         return pool.sign[asked] * f + pool.ridge[asked] * own
 
     def advance(self) -> None:
-        """One iteration from the vertices that ``look`` has found."""
+        """One iteration from the vertices that ``find_vertices`` has found."""
         g_i, g_v, _ = self._g
         f, K_ii, K_vv = self.f, self._diagonal[self._i], self._diagonal[self._v]
         a_v = float(self.a[self._place[self._v]]) if self._place[self._v] >= 0 else 0.0
@@ -183,7 +183,7 @@ class SampledIterations:
         self.members.append(row)
         self.size += 1
         fresh = take(self.pool.X, np.array([row]))
-        if len(self._lots) == 1 or row_count(self._lots[-1]) >= FRESH:
+        if len(self._lots) == 1 or row_count(self._lots[-1]) >= ROWS_PER_LOT:
             self._lots = [row_stack(self._lots), fresh]
         else:
             self._lots[-1] = row_stack([self._lots[-1], fresh])

@@ -37,14 +37,14 @@ from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
-from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, short_values, shortened
+from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to, reduced_values
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Form, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
-LEAP = 0.1
+POOL_SHARE = 0.1
 """Where the pool does not hold all rows, it is optimized to this part of the gap found over all of them."""
-STALLED = 0.99
+STALLED_SHARE = 0.99
 """A pass in which rows of the support had to go, and f did not fall to this part of what it was, is the last."""
 
 
@@ -69,7 +69,7 @@ class OnSimplex(ABC):
     first: ClassVar[float] = np.inf
     """Rows of the first pool; each next may have twice as many, up to ``pool``."""
     fair: ClassVar[float] = np.inf
-    """The part of f to which a pool is optimized that does not hold all rows, if that is less than LEAP says."""
+    """The part of f to which a pool is optimized that does not hold all rows, if that is less than POOL_SHARE says."""
     free_bias: ClassVar[bool] = False
     row_state: ClassVar[tuple[RowState, ...]] = ()
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True)
@@ -89,9 +89,9 @@ class OnSimplex(ABC):
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         held = min(self.pool + (self.keep or layout.rows), layout.rows)
-        short = bytes_for(min(self.max_support, layout.rows))
+        reduced = bytes_for(min(self.max_support, layout.rows))
         return Cost(
-            fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + short,
+            fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + reduced,
             per_block_row=ROW_BYTES + 8,
         )
 
@@ -120,12 +120,12 @@ class OnSimplex(ABC):
         if len(known) > 1 and worthwhile(supports, X):
             values = values_of(supports, states[0].form, X)
             for (state, _), own in zip(known, values, strict=True):
-                state.foreseen = own
+                state.shared_values = own
 
     def visit(self, state: SimplexState, block: Block) -> None:
         rows, f = self._derive(state, block)
         self._measure(state, block, rows, f)
-        if not state.certifying and state.short is None:
+        if not state.certifying and state.reduced is None:
             fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
             state.candidates.add(rows, fresh, partial(self.choose, state))
 
@@ -136,11 +136,11 @@ class OnSimplex(ABC):
         if support is not None:
             weights = support.sign * support.x
             f += state.form.constant * weights.sum()
-            if state.foreseen is None:
+            if state.shared_values is None:
                 expand(block.X, support.X, weights, state.form.kernel, state.form.columns, f)
             else:
-                f += state.foreseen
-                state.foreseen = None
+                f += state.shared_values
+                state.shared_values = None
             mine = members(support.index, block.start, n)
             a[support.index[mine] - block.start] = support.x[mine]
         ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
@@ -157,9 +157,9 @@ class OnSimplex(ABC):
         state.ridge += float(rows.ridge @ np.square(rows.x))
         state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
         values = f * self._scale(state)
-        if state.short is not None:
-            values, part = short_values(state.short, state.form, block)
-            state.short_square += part
+        if state.reduced is not None:
+            values, part = reduced_values(state.reduced, state.form, block)
+            state.reduced_square += part
         shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
 
     def _scale(self, state: SimplexState) -> float:
@@ -171,7 +171,7 @@ class OnSimplex(ABC):
         return smallest(lots(index, 0) if state.support is None else -v, count)
 
     def set_deadline(self, state: SimplexState, moment: float) -> None:
-        state.until = moment
+        state.deadline = moment
 
     def finish(self, state: SimplexState) -> Certificate:
         state.passes += 1
@@ -179,15 +179,15 @@ class OnSimplex(ABC):
         last = certificate.final or certificate.gap <= state.problem.tolerance or state.certifying
         if not last:
             self._work(state)
-        elif state.short is None and self._shorten(state):
+        elif state.reduced is None and self._reduce(state):
             certificate = replace(certificate, exact=False)
         state.certifying, state.candidates.parts = False, []
-        state.square = state.ridge = state.short_square = state.losses[0] = 0.0
+        state.square = state.ridge = state.reduced_square = state.losses[0] = 0.0
         state.lowest = np.inf
         return certificate
 
     def _certificate(self, state: SimplexState) -> Certificate:
-        f, short = 0.5 * (state.square + state.ridge), state.short
+        f, reduced = 0.5 * (state.square + state.ridge), state.reduced
         if state.support is None:
             return Certificate(float(state.losses[0]), 0.0)
         t, gap = self._scale(state), 2.0 * f - state.lowest
@@ -199,20 +199,20 @@ class OnSimplex(ABC):
             "support": state.support.size,
             "iterations": state.iterations,
         }
-        facts |= {"points": None if short is None else short.size, "trajectory": state.trajectory}
+        facts |= {"points": None if reduced is None else reduced.size, "trajectory": state.trajectory}
         state.trajectory = []
-        half = 0.5 * (t * t * state.square if short is None else state.short_square)
-        met = bool(gap <= self.epsilon or state.stopped or short is not None)
+        half = 0.5 * (t * t * state.square if reduced is None else state.reduced_square)
+        met = bool(gap <= self.epsilon or state.stopped or reduced is not None)
         dual = threshold(state.problem.loss) * t - t * t * f
         return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts)
 
-    def _shorten(self, state: SimplexState) -> bool:
-        """Make the shortened model, if one is asked for and not all of the support is allowed in it."""
+    def _reduce(self, state: SimplexState) -> bool:
+        """Make the reduced model, if one is asked for and not all of the support is allowed in it."""
         support = state.support
         if support is None or not 0 < self.max_support < support.size:
             return False
         values = -self._scale(state) * support.sign * (support.v + support.ridge * support.x)
-        state.short = shortened(support, values, state.form, self.max_support, state.problem.C)
+        state.reduced = reduced_to(support, values, state.form, self.max_support, state.problem.C)
         return True
 
     def _work(self, state: SimplexState) -> None:
@@ -226,7 +226,7 @@ class OnSimplex(ABC):
         if 0 < self.keep < np.count_nonzero(pool.x):
             pool = self._lightened(state, pool)
             state.seen, state.f = self.improve(state, pool, target)
-            state.stopped = 0.0 < STALLED * before <= state.f
+            state.stopped = 0.0 < STALLED_SHARE * before <= state.f
         state.support = select(pool, np.flatnonzero(pool.x > 0.0))
         state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
         state.note(state.seen, state.f, state.support.size)
@@ -235,7 +235,7 @@ class OnSimplex(ABC):
         relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
         if pool.size >= state.problem.rows:
             return Target(self.epsilon, relative)
-        return Target(self.epsilon, relative, LEAP * min(state.gap, 1.0), self.fair)
+        return Target(self.epsilon, relative, POOL_SHARE * min(state.gap, 1.0), self.fair)
 
     def _lightened(self, state: SimplexState, pool: Pool) -> Pool:
         """The ``keep`` rows with the most weight, which sums to 1 again."""
@@ -256,7 +256,7 @@ class OnSimplex(ABC):
 
     def certify(self, state: SimplexState) -> None:
         state.certifying = True
-        self._shorten(state)
+        self._reduce(state)
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
         """Add up what each worker found; their rows are disjoint and their a is the same."""
@@ -265,7 +265,7 @@ class OnSimplex(ABC):
             first.candidates.parts += other.candidates.parts
             first.square += other.square
             first.ridge += other.ridge
-            first.short_square += other.short_square
+            first.reduced_square += other.reduced_square
             first.losses += other.losses
             first.lowest = min(first.lowest, other.lowest)
             if first.support is not None and other.support is not None:
@@ -273,8 +273,8 @@ class OnSimplex(ABC):
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
-        support = state.short or state.support
+        support = state.reduced or state.support
         if support is None:
             raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
-        weights = support.x if support is state.short else self._scale(state) * support.sign * support.x
+        weights = support.x if support is state.reduced else self._scale(state) * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))

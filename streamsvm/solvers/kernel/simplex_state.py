@@ -15,11 +15,11 @@ from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
-NOTES = 1.1
+TRAJECTORY_RATIO = 1.1
 """The trajectory is noted whenever the iterations have grown by this factor."""
 
 
-class Walker(Protocol):
+class Method(Protocol):
     """A method under way: iterations made, f, rows with weight."""
 
     count: int
@@ -69,16 +69,16 @@ class SimplexState:
     gap: float = np.inf
     seen: float = np.inf
     """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
-    foreseen: Float64 | None = None
+    shared_values: Float64 | None = None
     """What the support says of the rows that are visited next, without the constant, if it is known already."""
     certifying: bool = False
-    until: float = math.inf
+    deadline: float = math.inf
     """When the work in memory is to end."""
     passes: int = 0
     iterations: int = 0
-    short: Pool | None = None
-    """The shortened model, when it is the one whose primal is summed; x its coefficients."""
-    short_square: float = 0.0
+    reduced: Pool | None = None
+    """The reduced model, when it is the one whose primal is summed; x its coefficients."""
+    reduced_square: float = 0.0
     stopped: bool = False
     """The method in memory has met a criterion of its own; the next pass says what is true."""
     began: float = field(default_factory=time.perf_counter)
@@ -87,11 +87,11 @@ class SimplexState:
     due: float = 0.0
     """Iterations at which the next entry is made."""
 
-    def watch(self, walk: Walker, gap: float) -> None:
+    def record_progress(self, iterations: Method, gap: float) -> None:
         """Note where a method is, if it is time to."""
-        if walk.count >= self.due:
-            self.iterations, self.due = walk.count, max(walk.count * NOTES, walk.count + 1)
-            self.note(gap, walk.f, walk.support)
+        if iterations.count >= self.due:
+            self.iterations, self.due = iterations.count, max(iterations.count * TRAJECTORY_RATIO, iterations.count + 1)
+            self.note(gap, iterations.f, iterations.support)
 
     def note(self, gap: float, f: float, support: int) -> None:
         self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])

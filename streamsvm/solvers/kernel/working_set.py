@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +24,10 @@ from streamsvm.compute.passes.smo import smo
 from streamsvm.rows import Float32, Float64, Int64, Rows, row_stack
 from streamsvm.tags import saved_as
 
-INNER = 0.1
+INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
-MOST_STEPS = 1_000_000
-MOST_ROUNDS = 10_000
+MAX_STEPS = 1_000_000
+MAX_ROUNDS = 10_000
 """Of working sets in one call: rounding may keep a violation alive."""
 
 
@@ -58,7 +58,13 @@ class Pool:
     v: Float64
 
     @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """What a pool has of each row beside its features, in the order of the fields."""
+        return self.index, self.sign, self.ridge, self.low, self.high, self.p, self.x, self.v
+
+    @property
     def size(self) -> int:
+        """How many rows there are."""
         return len(self.index)
 
 
@@ -70,15 +76,13 @@ ROW_BYTES = 8 * 8
 
 def select(pool: Pool, chosen: NDArray[Any]) -> Pool:
     """Some rows of a pool, copied."""
-    arrays = {f.name: getattr(pool, f.name)[chosen] for f in fields(Pool) if f.name != "X"}
-    return Pool(take(pool.X, chosen), **arrays)
+    return Pool(take(pool.X, chosen), *(column[chosen] for column in pool.columns))
 
 
 def unite(parts: list[Pool]) -> Pool:
     """The rows of several pools; the parts share no row."""
-    names = [f.name for f in fields(Pool) if f.name != "X"]
-    arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
-    return Pool(row_stack([p.X for p in parts]), **arrays)
+    columns = zip(*(part.columns for part in parts), strict=True)
+    return Pool(row_stack([part.X for part in parts]), *map(np.concatenate, columns))
 
 
 def in_order(pool: Pool) -> Pool:
@@ -112,13 +116,13 @@ def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
     return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
 
 
-def improve(pool: Pool, form: Form, working: int, tolerance: float, until: float = math.inf) -> int:
+def improve(pool: Pool, form: Form, working: int, tolerance: float, deadline: float = math.inf) -> int:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the steps made."""
 
     def wanted() -> float | None:
         return tolerance if violation(pool) > tolerance else None
 
-    return improve_until(pool, form, working, wanted, until=until)
+    return improve_until(pool, form, working, wanted, deadline=deadline)
 
 
 def improve_until(
@@ -128,28 +132,28 @@ def improve_until(
     wanted: Callable[[], float | None],
     *,
     growing: float = 0.5,
-    until: float = math.inf,
+    deadline: float = math.inf,
 ) -> int:
     """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough.
 
-    After the moment ``until`` no working set is begun but the first: what comes of a run without time is a machine too.
+    After the moment ``deadline`` no working set is begun but the first: what comes of a run without time is a machine too.
     """
     steps, recent = 0, np.empty(0, np.int64)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         tolerance = wanted()
-        if tolerance is None or (len(recent) and late(until)):
+        if tolerance is None or (len(recent) and late(deadline)):
             break
         recent = working_set(pool, working, recent, growing)
-        made = _optimize(pool, form, recent, max(0.5 * tolerance, INNER * violation(pool)))
+        made = _optimize(pool, form, recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)))
         steps += made
         if made == 0:
             break
     return steps
 
 
-def late(until: float) -> bool:
+def late(deadline: float) -> bool:
     """Whether a moment of ``time.perf_counter`` has passed."""
-    return time.perf_counter() > until
+    return time.perf_counter() > deadline
 
 
 def violation(pool: Pool) -> float:
@@ -172,7 +176,7 @@ def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: floa
     X, old = take(pool.X, chosen), pool.x[chosen]
     M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
     x, v = old.copy(), pool.v[chosen]
-    steps = int(smo(M, x, pool.low[chosen], pool.high[chosen], v, tolerance, MOST_STEPS))
+    steps = int(smo(M, x, pool.low[chosen], pool.high[chosen], v, tolerance, MAX_STEPS))
     moved = np.flatnonzero(x != old)
     follow(pool, form, take(X, moved), (pool.sign[chosen] * (x - old))[moved])
     pool.x[chosen], pool.v[chosen] = x, v

@@ -16,7 +16,7 @@ from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import Hessian
 from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.newton.surrogate import Look, Surrogate, model_at
+from streamsvm.solvers.newton.surrogate import RowValues, Surrogate, model_at
 from streamsvm.solvers.point_evaluation import PointEvaluation
 from streamsvm.types import Problem
 
@@ -35,17 +35,17 @@ TRIED = 6
 
 
 class Descent:
-    """Of one model, whose brake is set."""
+    """Of one model, whose damping is set."""
 
     def __init__(self, model: Surrogate) -> None:
         self._model = model
-        self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.brake)
+        self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
 
     def minimize(self, smooth: Any, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
         """Newton's method with step halving, from w; and whether it has arrived."""
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
-            here = model.look(smooth, w)
+            here = model.values_at(smooth, w)
             value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
             step = self._hessian.step(here.second_derivatives, gradient)
             promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
@@ -77,21 +77,21 @@ class Descent:
 
 def smoothing_of(model: Surrogate, smooth: Any, w: Float64) -> float:
     """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
-    found = model.look(smooth, w)
+    found = model.values_at(smooth, w)
     return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
 
 def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: PointEvaluation, w: Float64) -> float:
     """The dual value when the sample's a_i are solved for, all others being what they are at w."""
     model = model_at(problem, sample, sample.s.astype(np.float64), w)
-    before = model.look(smooth, w)
-    model.shift = model.pull(before) - found.v
-    after = model.look(smooth, Descent(model).minimize(smooth, w)[0])
-    sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.pull(after) - model.shift
+    before = model.values_at(smooth, w)
+    model.shift = model.weighted_sum(before) - found.v
+    after = model.values_at(smooth, Descent(model).minimize(smooth, w)[0])
+    sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.weighted_sum(after) - model.shift
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 
 
-def _length(model: Surrogate, smooth: Any, here: Look, w: Float64, step: Float64) -> float:
+def _length(model: Surrogate, smooth: Any, here: RowValues, w: Float64, step: Float64) -> float:
     """The first of LENGTHS after which the model rises again; 0 where none lowers it."""
     y, C = model.sample.y, model.problem.C
     df = operators.margins(model.sample.X, step)

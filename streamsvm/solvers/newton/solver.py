@@ -33,14 +33,14 @@ from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.inner_solver import polished_dual
 from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample, least_rows, sample_rows, usual_rows
 from streamsvm.solvers.newton.surrogate import model_at
-from streamsvm.solvers.newton.trust_region import TrustRegion, first_brake, first_mu
-from streamsvm.solvers.point_evaluation import DualPoint, Evaluation, PointEvaluation, slopes_at
+from streamsvm.solvers.newton.trust_region import TrustRegion, first_damping, first_mu
+from streamsvm.solvers.point_evaluation import DualPoint, PointEvaluation, PointSums, slopes_at
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
-NARROW = 0.1
+CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
-BEND = 0.5
+SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
 
 
@@ -52,7 +52,7 @@ class NewtonState:
     problem: Problem
     point: Float64
     mu: float
-    evaluation: Evaluation
+    evaluation: PointSums
     sampler: PrioritySampler
     squares: Float64
     """sum_i s_i x_ij^2 (columns + 1,)."""
@@ -137,7 +137,7 @@ class Newton:
     def start(self, problem: Problem) -> NewtonState:
         p, point = problem.columns + 1, problem.first_weights()
         sampler = PrioritySampler(sample_rows(self.sample, problem))
-        return NewtonState(problem, point, first_mu(problem), Evaluation(p), sampler, np.zeros(p), point.copy())
+        return NewtonState(problem, point, first_mu(problem), PointSums(p), sampler, np.zeros(p), point.copy())
 
     def visit(self, state: NewtonState, block: Block) -> None:
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
@@ -166,7 +166,7 @@ class Newton:
             scores = np.full(len(f), share)
         else:
             scores = leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), share)
-        width = max(state.mu, NARROW) if state.mu else BEND
+        width = max(state.mu, CORNER_REACH) if state.mu else SMOOTH_REACH
         scores_pass(block.y, block.s, f, state.smooth, width, scores)
         return scores
 
@@ -177,7 +177,7 @@ class Newton:
             state.primal, state.best = found.primal, state.point
         if found.dual > state.dual:
             state.dual, state.dual_point = found.dual, DualPoint(state.point, state.mu, found.scale)
-        facts = {"mu": state.mu, "brake": state.trust_region.brake if state.trust_region else 0.0}
+        facts = {"mu": state.mu, "damping": state.trust_region.damping if state.trust_region else 0.0}
         if not self._done(state):
             self._advance(state, found)
         state.evaluation.clear()
@@ -190,13 +190,13 @@ class Newton:
 
     def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
         """Judge the model that led here, make a better one, and go where it says."""
-        if state.trust_region is not None and not state.trust_region.judge(found):
+        if state.trust_region is not None and not state.trust_region.accept(found):
             self._go(state, state.trust_region)
             return
         sample = self._sample(state)
         if sample is None:
             return
-        state.trust_region = self._guide(state, found, sample)
+        state.trust_region = self._trust_region_at(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
         if self.polish and near and not sample.complete:
             state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
@@ -212,22 +212,22 @@ class Newton:
         state.whole = sample is not None and sample.complete
         return sample
 
-    def _guide(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
+    def _trust_region_at(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
         """A model around the point that was just looked at."""
         problem, w, factor = state.problem, state.point, sample.s / sample.probability
         model = model_at(problem, sample, factor, w)
         if not state.squares.any():  # the blocks are factored
             state.squares = squares(sample.X, factor, problem.columns)
         if state.passes > 1 or problem.warm is not None:
-            model.shift = model.pull(model.look(state.smooth, w)) - found.v
-        brake = state.trust_region.brake if state.trust_region else first_brake(sample, len(w))
-        return TrustRegion(model, state.mu, found.value, brake)
+            model.shift = model.weighted_sum(model.values_at(state.smooth, w)) - found.v
+        damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(w))
+        return TrustRegion(model, state.mu, found.value, damping)
 
     def _go(self, state: NewtonState, trust_region: TrustRegion) -> None:
         if state.passes == 1 and state.problem.warm is None:
             state.point, state.mu = trust_region.begin(state.primal)
         else:
-            state.point, state.mu = trust_region.lead(state.primal, self.narrowing, state.squares)
+            state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
 
     def certify(self, state: NewtonState) -> None:
         """Every pass is an exact evaluation."""

@@ -2,13 +2,13 @@
 
 Around a point c where gradient and value of the objective are known, with rows S of a sample (``solvers.newton.row_sample``),
 
-    M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(brake) (w - c).
+    M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(damping) (w - c).
 
 ``shift`` gives M the true gradient at c, and ``offset`` the true margins, m_i = y_i (x_i.w + offset_i): kernel features
 that were formed are float32, and margins found without forming them are not the same. What is left to sampling is how
 the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a
 component has but a few are all in S.
-``brake`` holds back components about which S says little. Reference: Shamir, Srebro, Zhang, ICML 2014 (DANE).
+``damping`` holds back components about which S says little. Reference: Shamir, Srebro, Zhang, ICML 2014 (DANE).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamsvm.types import Problem
 
 
 @saved_as("newton.look")
-class Look(NamedTuple):
+class RowValues(NamedTuple):
     """The model's rows at a point; all (n,)."""
 
     sums: Sums
@@ -48,40 +48,40 @@ class Surrogate:
     factor: Float64
     center: Float64
     shift: Float64
-    brake: Float64
+    damping: Float64
     offset: Float64
 
-    def look(self, smooth: Any, w: Float64) -> Look:
+    def values_at(self, smooth: Any, w: Float64) -> RowValues:
         problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(
             self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, second_derivatives
         )
-        return Look(Sums(*sums), slopes, second_derivatives, f)
+        return RowValues(Sums(*sums), slopes, second_derivatives, f)
 
-    def pull(self, look: Look) -> Float64:
+    def weighted_sum(self, values: RowValues) -> Float64:
         """V (p,) = X' slopes."""
-        return operators.adjoint(self.sample.X, look.slopes, self.problem.columns)
+        return operators.adjoint(self.sample.X, values.slopes, self.problem.columns)
 
     def thinned(self, step: int) -> Surrogate:
         """Every ``step``-th row, standing for that many."""
         sample, factor = self.sample.every(step), step * self.factor[::step]
-        return Surrogate(self.problem, sample, factor, self.center, self.shift, self.brake, self.offset[::step])
+        return Surrogate(self.problem, sample, factor, self.center, self.shift, self.damping, self.offset[::step])
 
     def outer(self, w: Float64) -> float:
         """What of M(w) is not a sum over rows."""
         d = w - self.center
-        return 0.5 * float(w @ w) + float(self.shift @ w) + 0.5 * float(self.brake @ (d * d))
+        return 0.5 * float(w @ w) + float(self.shift @ w) + 0.5 * float(self.damping @ (d * d))
 
     def value(self, smooth: Any, w: Float64) -> float:
-        """M(w) without the brake: an estimate of the objective, but for a constant."""
-        return self.look(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
+        """M(w) without the damping: an estimate of the objective, but for a constant."""
+        return self.values_at(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
 
-    def gradient(self, look: Look, w: Float64) -> Float64:
-        return w + self.shift + self.brake * (w - self.center) - self.pull(look)
+    def gradient(self, values: RowValues, w: Float64) -> Float64:
+        return w + self.shift + self.damping * (w - self.center) - self.weighted_sum(values)
 
 
 def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
-    """Without shift and brake; the sample is of a pass at ``center``."""
+    """Without shift and damping; the sample is of a pass at ``center``."""
     zero = np.zeros_like(center)
     return Surrogate(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))

@@ -2,7 +2,7 @@
 
 The model (``solvers.newton.surrogate``) is minimized while the half width mu of a rounded corner falls along the path of its
 optima, so that the rows in the corner stay in it. The decrease it promised is compared with the decrease the next pass
-finds: a model that is off is braked by a multiple of C sum s_i x_ij^2 over the rows it only estimates, and one that made
+finds: a model that is off is damped by a multiple of C sum s_i x_ij^2 over the rows it only estimates, and one that made
 things worse is minimized again from where it stood.
 """
 
@@ -25,16 +25,16 @@ from streamsvm.types import Problem
 WIDEST, WIDE = 1.5, 0.5
 """mu of the first model, whose rows all bend at w = 0, and of the point it ends at, in margins."""
 NARROWEST = 1e-6
-AIM = 0.3
+SMOOTHING_SHARE = 0.3
 """The part of the tolerance that smoothing may take."""
 THIN, THIN_PER_COMPONENT = 2_000, 40
 """The first model, which begins far from its minimum, is solved on every k-th row before: so many, at least."""
-BRAKE = 4.0
+FIRST_DAMPING = 4.0
 """At first, in units of components / sampled rows."""
-GOOD, POOR = 0.9, 0.4
-"""Of the promised decrease: from here on the brake is eased, below it is tightened."""
-EASE, TIGHTEN = 0.3, 4.0
-NEGLIGIBLE = 1e-5
+GOOD_RATIO, POOR_RATIO = 0.9, 0.4
+"""Of the promised decrease: from here on the damping is eased, below it is tightened."""
+DAMPING_DECREASE, DAMPING_INCREASE = 0.3, 4.0
+NEGLIGIBLE_SHARE = 1e-5
 """Decreases below this share of the objective say nothing about the model."""
 
 
@@ -48,42 +48,42 @@ class TrustRegion:
     """At its centre."""
     value: float
     """The rounded objective there."""
-    brake: float
+    damping: float
     reference: float = 0.0
     """``value``, rounded as it is at the point led to; estimated."""
     promised: float = 0.0
     """Decrease from there."""
 
-    def judge(self, found: PointEvaluation) -> bool:
-        """Whether the step was worth taking; sets the brake by what it was worth."""
-        if self.promised <= NEGLIGIBLE * abs(found.value) or self.model.sample.complete:
+    def accept(self, found: PointEvaluation) -> bool:
+        """Whether the step was worth taking; sets the damping by what it was worth."""
+        if self.promised <= NEGLIGIBLE_SHARE * abs(found.value) or self.model.sample.complete:
             return True  # of all rows nothing was estimated: a model that is off by rounding is better made anew
         ratio = (self.reference - found.value) / self.promised
         if ratio < 0.0:
-            self.brake *= TIGHTEN * TIGHTEN
-        elif ratio < POOR:
-            self.brake *= TIGHTEN
-        elif ratio > GOOD:
-            self.brake *= EASE
+            self.damping *= DAMPING_INCREASE * DAMPING_INCREASE
+        elif ratio < POOR_RATIO:
+            self.damping *= DAMPING_INCREASE
+        elif ratio > GOOD_RATIO:
+            self.damping *= DAMPING_DECREASE
         return ratio >= 0.0
 
     def begin(self, primal: float) -> tuple[Float64, float]:
-        """The next w and mu after w = 0, where no model is wrong enough to be braked; see ``lead``."""
+        """The next w and mu after w = 0, where no model is wrong enough to be damped; see ``next_point``."""
         model, mu = self.model, self.mu
         floor, goal = self._floor(WIDE * threshold(model.problem.loss)), self._goal(primal)
-        model.brake = np.zeros_like(model.center)
+        model.damping = np.zeros_like(model.center)
         w, step = model.center, len(model.factor) // max(THIN, THIN_PER_COMPONENT * len(model.center))
         if step > 1:
             w, mu = Descent(model.thinned(step)).follow(w, mu, floor, goal)
         return self._end(w, mu, floor, goal)
 
-    def lead(self, primal: float, narrowing: float, total: Float64) -> tuple[Float64, float]:
+    def next_point(self, primal: float, narrowing: float, total: Float64) -> tuple[Float64, float]:
         """The next w and mu: the minimum of the model, mu no smaller than ``narrowing`` times what it was.
 
         ``total`` (p,) = sum_i s_i x_ij^2 over all rows; ``primal``: the least objective so far, for the aim.
         """
         model = self.model
-        model.brake = self.brake * model.problem.C * self._unsure(total)
+        model.damping = self.damping * model.problem.C * self._unsure(total)
         return self._end(model.center, self.mu, self._floor(narrowing * self.mu), self._goal(primal))
 
     def _end(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
@@ -99,7 +99,7 @@ class TrustRegion:
         return NARROWEST if self.model.sample.complete else floor
 
     def _goal(self, primal: float) -> float:
-        return AIM * self.model.problem.tolerance * primal
+        return SMOOTHING_SHARE * self.model.problem.tolerance * primal
 
     def _unsure(self, total: Float64) -> Float64:
         """The part of ``total`` that is due to rows that were not certain to be in the sample."""
@@ -108,14 +108,14 @@ class TrustRegion:
         return np.maximum(total - squares(sample.X, sure * sample.s, self.model.problem.columns), 0.0)
 
 
-def first_brake(sample: Sample, components: int) -> float:
+def first_damping(sample: Sample, components: int) -> float:
     """Of the first model; one of all rows needs none."""
-    return 0.0 if sample.complete else BRAKE * components / len(sample.y)
+    return 0.0 if sample.complete else FIRST_DAMPING * components / len(sample.y)
 
 
 def first_mu(problem: Problem) -> float:
     """Of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
     if problem.loss.smooth():
         return 0.0
-    widest = WIDEST if problem.warm is None else float(np.sqrt(AIM * problem.tolerance))
+    widest = WIDEST if problem.warm is None else float(np.sqrt(SMOOTHING_SHARE * problem.tolerance))
     return widest * threshold(problem.loss)

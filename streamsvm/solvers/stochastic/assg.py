@@ -52,14 +52,10 @@ from streamsvm.solvers.stochastic.pegasos import sampling
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
-SWEEPS = 5
+SAMPLE_SWEEPS = 5
 """Over the rows of the sample."""
-REACH = 3.0
+RADIUS_FACTOR = 3.0
 """The first radius as a multiple of the length of the sample's w."""
-STAGE = ("w", "centre", "total", "samples", "length", "left", "stage", "first_radius", "first_step", "radius", "step")
-"""What ``merge`` averages."""
-SUMS = ("v", "linear", "quadratic", "losses")
-"""What it adds up."""
 
 
 @saved_as("assg.state")
@@ -150,14 +146,16 @@ class ASSG:
             state.w[:] = warm
         state.centre[:] = state.w
         state.length = float(self.rows_per_stage or max(1, state.problem.rows // 4))
-        state.first_radius = self.radius or (REACH if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
+        state.first_radius = (
+            self.radius or (RADIUS_FACTOR if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
+        )
         state.first_step = self.step or self._step(state, block, order)
         self._restart(state)
 
     def _solve_sample(self, state: ASSGState, block: Block, order: Int32) -> None:
         p, alpha = state.problem, np.zeros(len(block.y))
         C = p.C * p.rows / len(order)
-        for sweep in range(SWEEPS):
+        for sweep in range(SAMPLE_SWEEPS):
             shuffle(order, len(order), block.seed + sweep)
             dcd_sweep(block.labelled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
 
@@ -226,9 +224,27 @@ class ASSG:
         state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[ASSGState]) -> ASSGState:
-        values = {name: sum(getattr(s, name) for s in states) / len(states) for name in STAGE}
-        values |= {name: sum(getattr(s, name) for s in states) for name in SUMS}
-        return replace(states[0], averaged=merged([s.averaged for s in states]), **values)
+        """Average where the copies are in their stages, and add up what they summed over their rows."""
+        count = len(states)
+        return replace(
+            states[0],
+            averaged=merged([s.averaged for s in states]),
+            w=np.asarray(sum(s.w for s in states)) / count,
+            centre=np.asarray(sum(s.centre for s in states)) / count,
+            total=np.asarray(sum(s.total for s in states)) / count,
+            samples=sum(s.samples for s in states) / count,
+            length=sum(s.length for s in states) / count,
+            left=sum(s.left for s in states) / count,
+            stage=sum(s.stage for s in states) / count,
+            first_radius=sum(s.first_radius for s in states) / count,
+            first_step=sum(s.first_step for s in states) / count,
+            radius=sum(s.radius for s in states) / count,
+            step=sum(s.step for s in states) / count,
+            v=np.asarray(sum(s.v for s in states)),
+            linear=sum(s.linear for s in states),
+            quadratic=sum(s.quadratic for s in states),
+            losses=sum(s.losses for s in states),
+        )
 
     def candidate(self, state: ASSGState) -> Float64:
         return state.averaged.candidate.copy()

@@ -26,14 +26,14 @@ from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Loss, Problem
 
-DECAY = 5
+AVERAGING_POWER = 5
 """eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
-TRIAL = 1.2
+EVALUATION_MARGIN = 1.2
 """An exact evaluation is due when the estimated gap is at most this many tolerances (the value of 1304.6383)."""
-DISTANCE = 1.25
+EVALUATION_SPACING = 1.25
 """It is due at the latest when there are this many times as many passes as at the last one; sooner when the gap found
 there, falling as one over the passes, is to be small enough sooner."""
-RAMP = 0.1
+CORNER_WIDTH = 0.1
 """Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
 
 
@@ -69,7 +69,7 @@ def averaged_certificate_for(problem: Problem) -> AveragedCertificate:
 
 def share_of(passes: int) -> float:
     """The weight of the last of so many passes in the means."""
-    return (DECAY + 1) / (passes + DECAY)
+    return (AVERAGING_POWER + 1) / (passes + AVERAGING_POWER)
 
 
 def evaluate(averaged: AveragedCertificate, block: Block) -> None:
@@ -81,7 +81,7 @@ def evaluate(averaged: AveragedCertificate, block: Block) -> None:
 
 def slopes_of(loss: Loss) -> Loss:
     """The loss whose slopes give dual points of ``loss``: itself, or where it has a corner a rounded one."""
-    return rounded(loss, RAMP * threshold(loss))
+    return rounded(loss, CORNER_WIDTH * threshold(loss))
 
 
 def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
@@ -124,14 +124,14 @@ def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificat
     ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
     """
     certificate = Certificate(estimate, averaged.dual, exact=False)
-    due = certificate.gap <= TRIAL * averaged.problem.tolerance
+    due = certificate.gap <= EVALUATION_MARGIN * averaged.problem.tolerance
     if averaged.certifying:
         primal = 0.5 * float(averaged.candidate @ averaged.candidate) + averaged.losses
         if primal < averaged.primal:
             averaged.primal = primal
             averaged.best[:] = averaged.candidate
         certificate = Certificate(averaged.primal, averaged.dual)
-        averaged.next_trial = averaged.passes * min(DISTANCE, certificate.gap / averaged.problem.tolerance)
+        averaged.next_trial = averaged.passes * min(EVALUATION_SPACING, certificate.gap / averaged.problem.tolerance)
     averaged.losses = 0.0
     averaged.certifying = due or averaged.passes + 1 >= averaged.next_trial
     return certificate

@@ -44,7 +44,7 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Loss, LossRequirement, Problem, RowState
 
-ADDITIONS = 16
+ADDITIONS_PER_ROW = 16
 """A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
 
 
@@ -149,7 +149,7 @@ class Pegasos:
             return inf
         p = state.problem
         weight = state.weight / state.met * p.rows
-        return sqrt(p.C * weight * largest_pull(p.loss))
+        return sqrt(p.C * weight * largest_slope_product(p.loss))
 
     def _shrink(self, state: PegasosState, by: float) -> None:
         state.before *= by
@@ -193,10 +193,8 @@ class Pegasos:
     def merge(self, states: list[PegasosState]) -> PegasosState:
         first, others = states[0], states[1:]
         share = 1.0 / len(states)
-        before, origin = (
-            sum((share * getattr(s, name) for s in others), share * getattr(first, name))
-            for name in ("before", "origin")
-        )
+        before = sum((share * s.before for s in others), share * first.before)
+        origin = sum((share * s.origin for s in others), share * first.origin)
         return replace(
             first,
             a=sum((s.a - s.before for s in others), first.a - first.before) + before if others else first.a,
@@ -223,7 +221,7 @@ class Pegasos:
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 
-def largest_pull(loss: Loss) -> float:
+def largest_slope_product(loss: Loss) -> float:
     """Return the largest -l'(m) m there is; 1 % is added, for a ball may be too large but not too small.
 
     With a = -l'(m) it is a m, and where m is such that a is the slope there, m = 1 - conjugate'(a) = k - c a, k the threshold and c
@@ -236,4 +234,4 @@ def largest_pull(loss: Loss) -> float:
 
 def sampling(columns: int, batch: int) -> int:
     """After how many batches w is added to the mean, so that this costs a row few additions whatever its length."""
-    return ceil((columns + 1) / (ADDITIONS * batch))
+    return ceil((columns + 1) / (ADDITIONS_PER_ROW * batch))

@@ -48,7 +48,7 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
-SLICE = 512
+ROWS_PER_SAMPLE = 512
 """Rows between two samples of w for the mean."""
 
 
@@ -116,8 +116,8 @@ class SGD:
         if self.variant == "r":
             rows = len(block.order)
             block.order[:] = np.random.default_rng(block.seed).integers(rows, size=rows)
-        for start in range(0, len(block.order), SLICE):
-            self._train(state, block, block.order[start : start + SLICE])
+        for start in range(0, len(block.order), ROWS_PER_SAMPLE):
+            self._train(state, block, block.order[start : start + ROWS_PER_SAMPLE])
 
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1

@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from streamsvm.rows import Float64
-from streamsvm.solvers.point_evaluation import Evaluation
+from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
 
 
 @saved_as("evaluation.state")
 @dataclass(slots=True)
-class AppraisalState:
+class WeightEvaluationState:
     """``point`` (columns + 1,) is what the problem starts from."""
 
     problem: Problem
     point: Float64
-    evaluation: Evaluation
+    evaluation: PointSums
 
 
 @dataclass(frozen=True, slots=True)
-class Appraisal:
+class WeightEvaluation:
     """Evaluates ``Problem.warm``; the dual is that of the loss's slopes there."""
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
@@ -32,23 +32,23 @@ class Appraisal:
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         return Cost(fixed=2 * 8 * (problem.columns + 1), per_block_row=8)
 
-    def start(self, problem: Problem) -> AppraisalState:
-        return AppraisalState(problem, problem.first_weights(), Evaluation(problem.columns + 1))
+    def start(self, problem: Problem) -> WeightEvaluationState:
+        return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.columns + 1))
 
-    def visit(self, state: AppraisalState, block: Block) -> None:
+    def visit(self, state: WeightEvaluationState, block: Block) -> None:
         state.evaluation.add(state.problem, state.problem.loss, block, state.point)
 
-    def finish(self, state: AppraisalState) -> Certificate:
+    def finish(self, state: WeightEvaluationState) -> Certificate:
         found = state.evaluation.close(state.problem, state.point)
         return Certificate(found.primal, found.dual, final=True)
 
-    def certify(self, state: AppraisalState) -> None:
+    def certify(self, state: WeightEvaluationState) -> None:
         """Every pass is an exact evaluation."""
 
-    def merge(self, states: list[AppraisalState]) -> AppraisalState:
+    def merge(self, states: list[WeightEvaluationState]) -> WeightEvaluationState:
         for other in states[1:]:
             states[0].evaluation.merge(other.evaluation)
         return states[0]
 
-    def solution(self, state: AppraisalState) -> LinearSolution:
+    def solution(self, state: WeightEvaluationState) -> LinearSolution:
         return LinearSolution(state.point.copy(), state.problem.bias)
