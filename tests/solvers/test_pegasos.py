@@ -72,6 +72,13 @@ def test_ball_holds_the_optimum(loss: Any) -> None:
     assert exact <= largest_slope_product(loss) <= 1.02 * exact
 
 
+@pytest.mark.parametrize("loss", [Hinge(8.0), Hinge(1e-3), SquaredHinge(9.0), Huber(3.0, 8.0), Huber(0.1, 0.5)])
+def test_ball_holds_the_optimum_whatever_the_margin(loss: Any) -> None:
+    end = 1.0 - loss.conjugate_slope(0.0, 1.0)
+    exact = max(-loss.slope(m) * m for m in np.linspace(0.0, end, 100_001).tolist())
+    assert exact <= largest_slope_product(loss) <= 1.02 * exact
+
+
 def test_iterates_stay_in_the_ball() -> None:
     problem, solver = problem_of(Hinge(), C=50.0), Pegasos()
     state = solver.start(problem)

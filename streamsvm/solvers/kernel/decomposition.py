@@ -37,7 +37,14 @@ from streamsvm.solvers.kernel.multilevel import (
     improve_multilevel,
     threshold,
 )
-from streamsvm.solvers.kernel.reduced_set import SAMPLE_PER_POINT, MaxSupport, bytes_for, drawn, reduced_to, reduced_values
+from streamsvm.solvers.kernel.reduced_set import (
+    SAMPLE_PER_POINT,
+    MaxSupport,
+    bytes_for,
+    drawn,
+    reduced_to,
+    reduced_values,
+)
 from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     MAX_ROUNDS,

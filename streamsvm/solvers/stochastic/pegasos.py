@@ -222,14 +222,12 @@ class Pegasos:
 
 
 def largest_slope_product(loss: Loss) -> float:
-    """Return the largest -l'(m) m there is; 1 % is added, for a ball may be too large but not too small.
+    """Return the largest -l'(m) m there is, within 2 % and never less: a ball may be too large but not too small.
 
-    With a = -l'(m) it is a m, and where m is such that a is the slope there, m = 1 - conjugate'(a) = k - c a, k the threshold and c
-    the curvature: max_a a (k - c a) over 0 <= a <= upper lies at a = k / (2 c), or at the end of the box.
+    Beyond the threshold the slope is 0, below m = 0 the product is not positive. The function is concave between, or rises to
+    the end of the box, so that of 1,024 steps none loses more than 0.2 %.
     """
-    k, c, upper = threshold(loss), loss.curvature(1.0), loss.upper(1.0)
-    a = min(0.5 * k / c, upper) if c > 0.0 else upper
-    return 1.01 * a * (k - c * a)
+    return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, threshold(loss), 1025).tolist())
 
 
 def sampling(columns: int, batch: int) -> int:
