@@ -22,14 +22,14 @@ from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit import resume
-from streamsvm.jobs.fit.c_path import models_by_C, path_names
 from streamsvm.jobs.fit.distributed import DistributedTrainer, distributed_fit, distributed_job
 from streamsvm.jobs.fit.dual_file import save_dual
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.kernel_machine import machine_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.validation import HeldOutEvaluator, best_cost, evaluator_for, fold, opened, verdict
+from streamsvm.jobs.fit.problems import models_by_C, path_names
+from streamsvm.jobs.fit.validation import HeldOutValidation, best_cost, evaluator_for, fold, opened, verdict
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import Output, claim, output_path
@@ -138,7 +138,7 @@ def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
     checkpointer: resume.RunCheckpointer,
     report: Report,
     executor: Executor | None,
-    evaluator: HeldOutEvaluator | None,
+    evaluator: HeldOutValidation | None,
 ) -> Iterator[tuple[Plan, Training]]:
     """The end of the training, with the per-row state still open, and the plan as it ended."""
     directory = checkpointer.checkpoints.directory

@@ -79,7 +79,7 @@ def census_of(store: Any, chunks: list[int]) -> tuple[int, ...]:
 
 
 @dataclass(slots=True)
-class HeldOutEvaluator:
+class HeldOutValidation:
     """Looks at a training after each pass. What it remembers is in ``Training.held``, by the text of each C."""
 
     plan: Plan
@@ -150,7 +150,7 @@ class HeldOutEvaluator:
 
 def evaluator_for(
     job: FitJob, plan: Plan, held: Any, report: Report, executor: Executor | None
-) -> HeldOutEvaluator | None:
+) -> HeldOutValidation | None:
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
@@ -164,8 +164,8 @@ def evaluator_for(
     else:
         rows = RowBatches(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
     if executor is None:
-        return HeldOutEvaluator(plan, partial(mistakes, rows), job.patience, report)
-    return HeldOutEvaluator(
+        return HeldOutValidation(plan, partial(mistakes, rows), job.patience, report)
+    return HeldOutValidation(
         plan, DistributedMistakes(held or open_store(str(job.validation)), executor), job.patience, report
     )
 

@@ -56,6 +56,7 @@ class Table:
     rows: int
     """The number of rows to make."""
     seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
     columns: Annotated[int, Option("The number of features.", range=Range(least=3))] = 70_000
     numeric: Annotated[
         int,

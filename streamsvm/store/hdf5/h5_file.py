@@ -23,7 +23,7 @@ HINT_SWMR = "a writer was killed, or still writes: check with h5ls, then 'h5clea
 HINT_LINK = "copy the data into one plain file: h5repack"
 
 
-class Unit(NamedTuple):
+class DatasetChunk(NamedTuple):
     """One chunk of a dataset: its first row, and where its bytes are."""
 
     row: int
@@ -109,12 +109,14 @@ def filtered(dataset: Any) -> bool:
     return bool(dataset.id.get_create_plist().get_nfilters())
 
 
-def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[Unit]:
+def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[DatasetChunk]:
     """Return the chunks of a dataset that is chunked by rows, in order. Raises DataError E-CHUNKS when one was never
     written.
     """
-    found: list[Unit] = []
-    dataset.id.chunk_iter(lambda chunk: found.append(Unit(chunk.chunk_offset[0], chunk.byte_offset, chunk.size)))
+    found: list[DatasetChunk] = []
+    dataset.id.chunk_iter(
+        lambda chunk: found.append(DatasetChunk(chunk.chunk_offset[0], chunk.byte_offset, chunk.size))
+    )
     found.sort()
     expected = 1
     for size, step in zip(dataset.shape, dataset.chunks, strict=True):
@@ -125,7 +127,7 @@ def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[Unit
     return found
 
 
-def gaps(units: list[Unit], nbytes: int) -> list[tuple[int, int]]:
+def gaps(units: list[DatasetChunk], nbytes: int) -> list[tuple[int, int]]:
     """Return the (offset, length) of the bytes of a file that belong to no unit."""
     found, at = [], 0
     for unit in sorted(units, key=lambda u: u.offset):

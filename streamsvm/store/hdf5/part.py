@@ -23,7 +23,7 @@ from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, PAGE, ArraySpec
 from streamsvm.store.format.manifest import PartFile
 from streamsvm.store.hdf5 import h5_file
-from streamsvm.store.hdf5.h5_file import Unit
+from streamsvm.store.hdf5.h5_file import DatasetChunk
 from streamsvm.store.read.extents import read_bytes
 
 ALIGN_FROM = 1 << 14
@@ -200,7 +200,7 @@ class PartWriter:
         )
 
     def _read_again(self, chunks: int) -> PartFile:
-        found: list[Unit] = []
+        found: list[DatasetChunk] = []
         with h5_file.opened(self._partial) as file:
             for name, crcs in self.crcs.items():
                 units = h5_file.units_of(h5_file.member(file, name, self._partial), self._partial)
@@ -219,7 +219,7 @@ def _same(one: Path, other: Path) -> bool:
     return filecmp.cmp(one, other, shallow=False)
 
 
-def described(path: Path, name: str, units: list[Unit], chunks: int) -> PartFile:
+def described(path: Path, name: str, units: list[DatasetChunk], chunks: int) -> PartFile:
     """Return what the manifest says of a file; its index is all that is not a unit."""
     nbytes = path.stat().st_size
     index = h5_file.gaps(units, nbytes)

@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """The arrays by name."""
 
 
-class Range(NamedTuple):
+class ItemRange(NamedTuple):
     """Items of an array that belong to a chunk."""
 
     array: UnitArray
@@ -165,14 +165,14 @@ class DiskStore:
             if name.startswith(MATRIX):
                 advise(found.array, found.start, found.padded, advice)
 
-    def _unpack(self, chunk: int, name: str, found: Range, into: Buffer) -> None:
+    def _unpack(self, chunk: int, name: str, found: ItemRange, into: Buffer) -> None:
         try:
             stored, scratch = into.arrays[compression.stored(name)], into.arrays[compression.SCRATCH]
             compression.unpack(found.array, found.start, found.stop, (stored, scratch, into.arrays[name]))
         except DataError as error:
             raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
 
-    def _verify(self, chunk: int, name: str, found: Range, into: Buffer) -> None:
+    def _verify(self, chunk: int, name: str, found: ItemRange, into: Buffer) -> None:
         values, expected = into.arrays[name], self.manifest.chunks[chunk].crc[name]
         crc = crc32c(values[: found.real_bytes])
         if crc != expected:
@@ -194,7 +194,7 @@ class DiskStore:
         decoded = {} if self._encoding is None else {DECODED: self.layout.largest_chunk * self.layout.columns * 4}
         return sizes | decoded
 
-    def _ranges(self, chunk: int) -> dict[str, Range]:
+    def _ranges(self, chunk: int) -> dict[str, ItemRange]:
         """What of each array belongs to a chunk, the padding of a part's last units included in its last chunk's."""
         number = bisect_right(self._first, chunk) - 1
         part, first, last = self._parts[number], self._first[number], chunk == self._first[number + 1] - 1
@@ -202,7 +202,7 @@ class DiskStore:
         for name, array in part.arrays.items():
             starts = self._entry_start if name in ENTRIES else self._row_start
             start, stop = starts[chunk] - starts[first], starts[chunk + 1] - starts[first] + (name == INDPTR)
-            found[name] = Range(array, start, stop, padded_stop(array.spec, stop) if last else stop)
+            found[name] = ItemRange(array, start, stop, padded_stop(array.spec, stop) if last else stop)
         return found
 
     def _where(self, chunk: int) -> str:
