@@ -38,10 +38,12 @@ class Projection:
 
     @property
     def rank(self) -> int:
+        """Features r the map makes."""
         return self.W.shape[1]
 
     @property
     def nbytes(self) -> int:
+        """Bytes of landmarks and W."""
         return self.points.nbytes + self.W.nbytes
 
     @property
@@ -108,10 +110,12 @@ class Nystrom:
 
     @property
     def columns(self) -> int:
+        """Features the map makes."""
         return self.projection.rank
 
     @property
     def expansion(self) -> Expansion:
+        """The landmarks, which a folded solution is written in."""
         return self.projection.expansion
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
@@ -132,6 +136,7 @@ class Nystrom:
         return Dense(features, self.bias)
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
+        """The same function as a kernel machine on the landmarks."""
         return self.projection.fold(solution)
 
     def into(self, X: Rows, out: Float32) -> None:
@@ -153,14 +158,18 @@ class Embedded:
 
     @property
     def columns(self) -> int:
+        """Features of a stored row."""
         return self.projection.rank
 
     @property
     def expansion(self) -> Expansion:
+        """The landmarks, which a folded solution is written in."""
         return self.projection.expansion
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """The block as it is stored, in one part, with the constant feature."""
         yield FeaturePart(0, row_count(X), X._replace(bias=self.bias))
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
+        """The same function as a kernel machine on the landmarks."""
         return self.projection.fold(solution)

@@ -21,12 +21,15 @@ class Raw:
     expansion: ClassVar[None] = None
 
     def apply(self, X: Rows) -> Rows:
+        """The rows with the constant feature; nothing is copied."""
         return X._replace(bias=self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """The block as it is stored, in one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
     def fold(self, solution: LinearSolution) -> LinearSolution:
+        """The solution as it is: its columns are the stored ones."""
         return solution
 
 
@@ -40,6 +43,7 @@ class Standardized:
     expansion: ClassVar[None] = None
 
     def apply(self, X: Rows) -> Rows:
+        """Standardize the rows in place, and return them with the constant feature."""
         if isinstance(X, Dense):
             scale_dense(X.values, self.shift, self.scale)
         else:
@@ -47,6 +51,7 @@ class Standardized:
         return X._replace(bias=self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """The block standardized in place, in one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
     def fold(self, solution: LinearSolution) -> LinearSolution:

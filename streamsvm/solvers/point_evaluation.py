@@ -26,6 +26,7 @@ class Sums(NamedTuple):
     quadratic: float
 
     def plus(self, other: tuple[float, ...], sign: float = 1.0) -> Sums:
+        """These sums plus ``sign`` times others, term by term."""
         return Sums(*(a + sign * b for a, b in zip(self, other, strict=True)))
 
 
@@ -72,6 +73,7 @@ class PointSums:
         self.v = np.zeros(self.components)
 
     def clear(self) -> None:
+        """Forget what was added: a pass begins."""
         self.v = np.zeros(self.components)
         self.sums = NOTHING
 
@@ -82,6 +84,7 @@ class PointSums:
         return f
 
     def merge(self, other: PointSums) -> None:
+        """Add what another worker summed over other rows at the same point."""
         self.v = self.v + other.v
         self.sums = self.sums.plus(other.sums)
 

@@ -30,15 +30,19 @@ class WeightEvaluation:
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of two vectors of weights, and of a decision value a row of a block."""
         return Cost(fixed=2 * 8 * (problem.columns + 1), per_block_row=8)
 
     def start(self, problem: Problem) -> WeightEvaluationState:
+        """Begin at the weights the problem starts from."""
         return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.columns + 1))
 
     def visit(self, state: WeightEvaluationState, block: Block) -> None:
+        """Add the block to both sums."""
         state.evaluation.add(state.problem, state.problem.loss, block, state.point)
 
     def finish(self, state: WeightEvaluationState) -> Certificate:
+        """Return both bounds; there is nothing else to do, so the certificate is final."""
         found = state.evaluation.close(state.problem, state.point)
         return Certificate(found.primal, found.dual, final=True)
 
@@ -46,9 +50,11 @@ class WeightEvaluation:
         """Every pass is an exact evaluation."""
 
     def merge(self, states: list[WeightEvaluationState]) -> WeightEvaluationState:
+        """Add up what each worker summed."""
         for other in states[1:]:
             states[0].evaluation.merge(other.evaluation)
         return states[0]
 
     def solution(self, state: WeightEvaluationState) -> LinearSolution:
+        """The weights it was given."""
         return LinearSolution(state.point.copy(), state.problem.bias)

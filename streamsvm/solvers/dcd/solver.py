@@ -77,6 +77,7 @@ class DCDState:
 
     @property
     def candidates(self) -> tuple[Float64, Float64, Float64]:
+        """The three weights a pass that evaluates tries: w, its mean over the last pass, its mean over all."""
         return self.w, self.mean, self.tail
 
 
@@ -103,6 +104,7 @@ class DCD:
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
+        """The dual variables; of rows in parts also where each was at the start of the pass."""
         alpha, before = RowState("alpha", "float64"), RowState("before", "float64")
         return (alpha,) if self.parts == 1 else (alpha, before)
 
@@ -111,15 +113,18 @@ class DCD:
         return replace(self, parts=parts)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of four vectors of weights, eight with parts, and of a dual variable a row."""
         return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8)
 
     def start(self, problem: Problem) -> DCDState:
+        """Begin at a = 0, or with a first pass that turns the warm weights into dual variables."""
         w = problem.first_weights()
         warm_sums = None if problem.warm is None else PointSums(len(w))
         joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
         return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint)
 
     def visit(self, state: DCDState, block: Block) -> None:
+        """Sweep the rows of the block, changing ``alpha`` and w, or evaluate the candidates where the pass is for that."""
         if state.warm_sums is not None:
             self._warm(state, state.warm_sums, block)
             return
@@ -175,6 +180,7 @@ class DCD:
         return left, losses
 
     def finish(self, state: DCDState) -> Certificate:
+        """Close the pass: the dual is exact, the primal an estimate unless the pass evaluated."""
         if state.warm_sums is not None:
             return self._finish_warm_start(state, state.warm_sums)
         if state.certifying:
@@ -218,6 +224,7 @@ class DCD:
         state.samples = 0
 
     def certify(self, state: DCDState) -> None:
+        """Let the next pass evaluate the three candidates and train nothing."""
         state.certifying = state.warm_sums is None  # which is an evaluation anyway
 
     def merge(self, states: list[DCDState]) -> DCDState:
@@ -245,4 +252,5 @@ class DCD:
         return state.tail.copy()
 
     def solution(self, state: DCDState) -> LinearSolution:
+        """The best of the weights that were evaluated so far."""
         return LinearSolution(state.best.copy(), state.problem.bias)

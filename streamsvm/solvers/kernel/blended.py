@@ -44,6 +44,7 @@ class Blended(OnSimplex):
     fair: ClassVar[float] = 0.5
 
     def scratch(self, rows: int) -> int:
+        """Bytes of the Gram matrix of a working set."""
         return 4 * min(self.working, rows) ** 2
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
@@ -62,6 +63,8 @@ class Blended(OnSimplex):
         self._spread(state, pool, drawn)
 
     def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
+        """Optimize working sets by pairs of coordinates until the gap in the pool is allowed, or time is up."""
+
         def wanted() -> float | None:
             gap, f = reached_in(pool)
             allowed = target.allowed(f)

@@ -26,6 +26,7 @@ class Candidates:
 
     @property
     def size(self) -> int:
+        """Rows put forward so far, in all parts."""
         return sum(part.size for part in self.parts)
 
     def add(self, rows: Pool, among: Any, choose: Choose) -> None:

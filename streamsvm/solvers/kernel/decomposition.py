@@ -89,6 +89,7 @@ class Decomposition:
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of the pool while the next one is made, of a Gram matrix and the support, of a and f a row."""
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         pool = min(self.pool, layout.rows) * row
         gram = 4 * min(self.working, layout.rows) ** 2
@@ -112,6 +113,7 @@ class Decomposition:
         return {"pool": self.pool}
 
     def start(self, problem: Problem) -> DecompositionState:
+        """Begin at a = 0 with nothing in memory."""
         room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST_POOL)
         rate = 1.0 if problem.rows <= SAMPLED_FROM * room else room / problem.rows
         return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
@@ -125,6 +127,7 @@ class Decomposition:
                 state.shared_values = values
 
     def visit(self, state: DecompositionState, block: Block) -> None:
+        """Bring a and f of the block to the present x, add up both bounds, and offer the rows that violate most."""
         self._catch_up(state, block)
         rows = self._derive(state, block)
         self._measure(state, block, rows)
@@ -214,9 +217,11 @@ class Decomposition:
         return select(rows, np.union1d(drawn, worst(rows, WORST_ROWS)))
 
     def set_deadline(self, state: DecompositionState, moment: float) -> None:
+        """See ``types.Deadline``: the pool is left when a working set ends after that moment."""
         state.deadline = moment
 
     def finish(self, state: DecompositionState) -> Certificate:
+        """Close the pass: both bounds are exact for the present x; then the next pool is solved in memory."""
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
         reduced, collected = state.reduced, state.collecting or self.max_support > 0
         if reduced is None:
@@ -289,6 +294,7 @@ class Decomposition:
         return unite([kept, self._trimmed(state, fresh, state.capacity - kept.size)])
 
     def certify(self, state: DecompositionState) -> None:
+        """Let the next pass collect the support rows and offer none."""
         state.collecting = True
         self._reduce(state)
 
@@ -300,6 +306,7 @@ class Decomposition:
         return first
 
     def solution(self, state: DecompositionState) -> SupportSolution:
+        """The support rows, or the reduced set, with the best intercept that was tried."""
         support = state.reduced or state.support
         if support is None or support.size == 0:
             raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")

@@ -56,6 +56,7 @@ class FrankWolfe(OnSimplex):
     variant: ClassVar[str] = "fw"
 
     def scratch(self, rows: int) -> int:
+        """Bytes of kernel columns and gradients, or of the kernel values of the rows drawn."""
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
@@ -75,6 +76,7 @@ class FrankWolfe(OnSimplex):
         return smallest(lots(index, 1 + self.seed + state.passes), count)
 
     def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
+        """Take steps of the variant until the gap, over the pool or as sampled, is allowed, or time is up."""
         method = self._randomized if self.sample else self._deterministic
         return method(state, pool, target)
 

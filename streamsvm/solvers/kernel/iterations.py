@@ -53,6 +53,7 @@ class Iterations:
 
     @property
     def support(self) -> int:
+        """Rows with weight."""
         return int(np.count_nonzero(self.a))
 
     def gap(self) -> float:

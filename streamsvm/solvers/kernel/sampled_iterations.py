@@ -74,6 +74,7 @@ class SampledIterations:
 
     @property
     def support(self) -> int:
+        """Rows with weight."""
         return int(np.count_nonzero(self.a))
 
     def find_vertices(self, drawn: Int64, draw: np.random.Generator) -> float:

@@ -76,6 +76,7 @@ class OnSimplex(ABC):
 
     @property
     def shuffled(self) -> bool:
+        """False: a pass only evaluates, in whatever order."""
         return False
 
     @abstractmethod
@@ -87,6 +88,7 @@ class OnSimplex(ABC):
         """Bytes ``improve`` needs for a pool of so many rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of the pool and the support while they are joined, of the method's scratch and of a reduced set."""
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         held = min(self.pool + (self.keep or layout.rows), layout.rows)
         reduced = bytes_for(min(self.max_support, layout.rows))
@@ -110,6 +112,7 @@ class OnSimplex(ABC):
         return {"pool": self.pool, "keep": self.keep}
 
     def start(self, problem: Problem) -> SimplexState:
+        """Begin with an empty support: the first pass finds the rows of the first pool."""
         form = Form(problem.kernel, problem.columns, problem.bias**2)
         return SimplexState(problem, form, Candidates(int(min(self.pool, self.first))))
 
@@ -123,6 +126,7 @@ class OnSimplex(ABC):
                 state.shared_values = own
 
     def visit(self, state: SimplexState, block: Block) -> None:
+        """Compute g of the block's rows from the support, add up both bounds, and put rows of small g forward."""
         rows, f = self._derive(state, block)
         self._measure(state, block, rows, f)
         if not state.certifying and state.reduced is None:
@@ -171,9 +175,11 @@ class OnSimplex(ABC):
         return smallest(lots(index, 0) if state.support is None else -v, count)
 
     def set_deadline(self, state: SimplexState, moment: float) -> None:
+        """See ``types.Deadline``: the method in memory ends with the first step after that moment."""
         state.deadline = moment
 
     def finish(self, state: SimplexState) -> Certificate:
+        """Close the pass: both gaps are exact for the present weights; then the method works on the next pool."""
         state.passes += 1
         certificate = self._certificate(state)
         last = certificate.final or certificate.gap <= state.problem.tolerance or state.certifying
@@ -255,6 +261,7 @@ class OnSimplex(ABC):
         refresh(pool, state.form)
 
     def certify(self, state: SimplexState) -> None:
+        """Let the next pass evaluate only, the reduced set where one is asked for."""
         state.certifying = True
         self._reduce(state)
 
@@ -273,6 +280,7 @@ class OnSimplex(ABC):
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
+        """The support rows with the weights best scaled, or the reduced set. Raises StreamSVMError where there are none."""
         support = state.reduced or state.support
         if support is None:
             raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")

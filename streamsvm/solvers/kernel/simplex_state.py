@@ -26,7 +26,9 @@ class Method(Protocol):
     f: float
 
     @property
-    def support(self) -> int: ...
+    def support(self) -> int:
+        """Rows with weight."""
+        ...
 
 
 @saved_as("simplex.reached")
@@ -94,4 +96,5 @@ class SimplexState:
             self.note(gap, iterations.f, iterations.support)
 
     def note(self, gap: float, f: float, support: int) -> None:
+        """Add an entry to the trajectory: the gap as the method sees it, f, rows with weight."""
         self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])

@@ -139,6 +139,7 @@ class PrioritySampler:
             self._throw_out()
 
     def merge(self, other: PrioritySampler) -> None:
+        """Join the rows another worker kept of other rows: the smallest keys of both stay."""
         self.threshold = min(self.threshold, other.threshold)
         self.parts = self.parts + other.parts
         self.held += other.held

@@ -71,6 +71,7 @@ class NewtonState:
 
     @property
     def smooth(self) -> Any:
+        """The loss as the pass under way has it, its corner rounded over ``mu``."""
         return rounded(self.problem.loss, self.mu)
 
 
@@ -104,6 +105,7 @@ class Newton:
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of the Hessian where it is explicit, of twenty vectors, and of the sampled rows while they are gathered."""
         p = problem.columns + 1
         entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
         row = 4 * entries + 48
@@ -135,11 +137,13 @@ class Newton:
         return (3, rows) if rows == problem.rows else (5, 5 * rows)
 
     def start(self, problem: Problem) -> NewtonState:
+        """Begin at w = 0, or at the warm weights, with a corner as wide as either asks for."""
         p, point = problem.columns + 1, problem.first_weights()
         sampler = PrioritySampler(sample_rows(self.sample, problem))
         return NewtonState(problem, point, first_mu(problem), PointSums(p), sampler, np.zeros(p), point.copy())
 
     def visit(self, state: NewtonState, block: Block) -> None:
+        """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         if state.whole:
             state.margins.append((block.start, f))
@@ -171,6 +175,7 @@ class Newton:
         return scores
 
     def finish(self, state: NewtonState) -> Certificate:
+        """Close the pass: both bounds at the point are exact; then the model is improved and minimized in memory."""
         found = state.evaluation.close(state.problem, state.point)
         state.passes += 1
         if found.primal < state.primal:
@@ -257,4 +262,5 @@ class Newton:
         return slopes_at(state.problem, state.dual_point, block)
 
     def solution(self, state: NewtonState) -> LinearSolution:
+        """The point of least primal that was evaluated."""
         return LinearSolution(state.best.copy(), state.problem.bias)

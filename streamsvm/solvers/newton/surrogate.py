@@ -52,6 +52,7 @@ class Surrogate:
     offset: Float64
 
     def values_at(self, smooth: Any, w: Float64) -> RowValues:
+        """Evaluate the rows of the model at w: sums, slopes, second derivatives and decision values."""
         problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(
@@ -78,6 +79,7 @@ class Surrogate:
         return self.values_at(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
 
     def gradient(self, values: RowValues, w: Float64) -> Float64:
+        """The gradient of M at w (p,), from what ``values_at`` says of the rows there."""
         return w + self.shift + self.damping * (w - self.center) - self.weighted_sum(values)
 
 

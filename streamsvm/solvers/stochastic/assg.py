@@ -114,13 +114,16 @@ class ASSG:
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of eight vectors of weights and a batch."""
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch, per_block_row=8)
 
     def start(self, problem: Problem) -> ASSGState:
+        """Begin at w = 0 or the warm weights; radius and step are set by the first block."""
         zero = np.zeros(problem.columns + 1)
         return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
 
     def visit(self, state: ASSGState, block: Block) -> None:
+        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
         evaluate(state.averaged, block)
         if state.averaged.ending:
             return
@@ -208,6 +211,7 @@ class ASSG:
     # -- the end of a pass ---------------------------------------------------------------------------------------------
 
     def finish(self, state: ASSGState) -> Certificate:
+        """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
         averaged, C = state.averaged, state.problem.C
         if averaged.ending:
             return certificate_of(averaged, averaged.primal)
@@ -221,6 +225,7 @@ class ASSG:
         return certificate
 
     def certify(self, state: ASSGState) -> None:
+        """Let the next pass evaluate the candidate and train nothing."""
         state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[ASSGState]) -> ASSGState:
@@ -247,7 +252,9 @@ class ASSG:
         )
 
     def candidate(self, state: ASSGState) -> Float64:
+        """The mean of the stage under way, or of the last one where that has just begun."""
         return state.averaged.candidate.copy()
 
     def solution(self, state: ASSGState) -> LinearSolution:
+        """The best of the candidates that were evaluated so far."""
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)

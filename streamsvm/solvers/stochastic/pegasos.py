@@ -100,13 +100,16 @@ class Pegasos:
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of eight vectors of weights and a batch."""
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch)
 
     def start(self, problem: Problem) -> PegasosState:
+        """Begin at w = 0; a warm start enters with the first block, which sets the clock."""
         zero = np.zeros(problem.columns + 1)
         return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
 
     def visit(self, state: PegasosState, block: Block) -> None:
+        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
         evaluate(state.averaged, block)
         if state.averaged.ending:
             return
@@ -158,6 +161,7 @@ class Pegasos:
         state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
 
     def finish(self, state: PegasosState) -> Certificate:
+        """Close the epoch: dual bounds of all epochs and of this one, an estimate of the primal, and the next candidate."""
         averaged, p = state.averaged, state.problem
         if averaged.ending:
             return certificate_of(averaged, averaged.primal)
@@ -188,9 +192,11 @@ class Pegasos:
         state.linear = state.quadratic = state.losses = state.samples = 0.0
 
     def certify(self, state: PegasosState) -> None:
+        """Let the next pass evaluate the candidate and train nothing."""
         state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[PegasosState]) -> PegasosState:
+        """Add the copies' contributions to a and t: see the module."""
         first, others = states[0], states[1:]
         share = 1.0 / len(states)
         before = sum((share * s.before for s in others), share * first.before)
@@ -215,9 +221,11 @@ class Pegasos:
         )
 
     def candidate(self, state: PegasosState) -> Float64:
+        """The mean over passes that ``averaging`` asks for."""
         return state.averaged.candidate.copy()
 
     def solution(self, state: PegasosState) -> LinearSolution:
+        """The best of the candidates that were evaluated so far."""
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 

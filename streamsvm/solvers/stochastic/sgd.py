@@ -101,15 +101,18 @@ class SGD:
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, box=True, quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of eight vectors of weights, and a number a row of a block for draws."""
         return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
 
     def start(self, problem: Problem) -> SGDState:
+        """Begin at a = 0, or with the warm weights counted as one epoch."""
         t = 0 if problem.warm is None else problem.rows
         a = problem.first_weights() * (t / (problem.C * problem.rows))
         before, total, averaged = a.copy(), np.zeros_like(a), averaged_certificate_for(problem)
         return SGDState(problem, a, before, total, averaged, a.copy(), t, t_before=t, t_origin=t)
 
     def visit(self, state: SGDState, block: Block) -> None:
+        """Present the block's rows in their order, or rows drawn, and evaluate the candidate where that is due."""
         (evaluate_slopes if self.variant == "r" else evaluate)(state.averaged, block)
         if state.averaged.ending:
             return
@@ -130,6 +133,7 @@ class SGD:
         state.samples += 1
 
     def finish(self, state: SGDState) -> Certificate:
+        """Close the epoch: the paper's dual bound, an estimate of the primal, and the next candidate."""
         averaged, p, lam = state.averaged, state.problem, state.lam
         if self.variant == "r" and averaged.certifying:
             take_slopes(averaged)
@@ -162,9 +166,11 @@ class SGD:
         state.samples = 0
 
     def certify(self, state: SGDState) -> None:
+        """Let the next pass evaluate the candidate and train nothing."""
         state.averaged.certifying = state.averaged.ending = True
 
     def merge(self, states: list[SGDState]) -> SGDState:
+        """Add the copies' contributions to a and t: see the module."""
         first = states[0]
         moved = sum((s.a - first.before for s in states[1:]), np.zeros_like(first.a))
         return replace(
@@ -179,7 +185,9 @@ class SGD:
         )
 
     def candidate(self, state: SGDState) -> Float64:
+        """The mean over passes, the late ones weighing more."""
         return state.averaged.candidate.copy()
 
     def solution(self, state: SGDState) -> LinearSolution:
+        """The best of the candidates that were evaluated so far."""
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)
