@@ -64,9 +64,7 @@ class Model:
 
     def codes(self, decision: Float64) -> Int32:
         """Return the index into ``classes`` (n,) for decision values (n, k)."""
-        if decision.shape[1] == 1:
-            return (decision[:, 0] > 0).astype(np.int32)
-        return np.argmax(decision, axis=1).astype(np.int32)
+        return outcomes_of(decision)
 
     def save(self, path: Path) -> None:
         """Write the model to a file, all of it or nothing. Raises StorageError."""
@@ -85,6 +83,13 @@ class Model:
             tensors |= self.expansion.tensors()
         text = json.dumps(header, sort_keys=True)
         durable.write_file(path, *_ordered(save(tensors, {"header": text, "sha256": _seal(text, tensors)})))
+
+
+def outcomes_of(decision: Float64) -> Int32:
+    """What decision values (n, k) say, (n,): with one column 1 where it is positive and else 0, with several the largest."""
+    if decision.shape[1] == 1:
+        return (decision[:, 0] > 0).astype(np.int32)
+    return np.argmax(decision, axis=1).astype(np.int32)
 
 
 def _ordered(container: bytes) -> tuple[bytes, bytes, memoryview]:

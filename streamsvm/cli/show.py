@@ -78,7 +78,7 @@ def _embed(_: Any, result: Any) -> Iterator[str]:
 
 
 def _fit(job: Any, result: Any) -> Iterator[str]:
-    from streamsvm.jobs.fit.run import summary
+    from streamsvm.jobs.fit.outputs import summary
 
     yield fit_line({**summary(result.training, result.plan), "model": job.model})
 

@@ -37,10 +37,15 @@ class RowStates:
     """
 
     state: RowState
+    """What the numbers are called, and their type."""
     layout: Layout
+    """Of the store the rows are in."""
     problems: int
+    """How many problems have such a state."""
     file: Path | None = None
+    """Where the numbers are, or go when a checkpoint is made."""
     resident: bool = True
+    """Whether the numbers of all rows are in memory (False: those of one chunk)."""
     _values: NDArray[Any] = field(init=False)
     _starts: list[int] = field(init=False)
     _places: NDArray[np.int8] = field(init=False)
@@ -69,13 +74,13 @@ class RowStates:
         return view.reshape(self.problems, -1)
 
     def save(self, chunk: int, values: NDArray[Any]) -> None:
-        """Keep what ``load`` gave and a visit changed."""
+        """Take back what ``load`` gave, (problems, rows), after a visit has changed it."""
         if self.resident:
             self._changed[chunk] = True
         else:
             self._write(chunk, values.reshape(-1))
 
-    def keep(self) -> dict[str, Any]:
+    def checkpoint(self) -> dict[str, Any]:
         """Make a checkpoint of the present numbers, durably; returns what ``restore`` comes back to them with."""
         assert self.file is not None
         if self.resident:
@@ -87,10 +92,11 @@ class RowStates:
         self._taken = [self._places.copy(), *self._taken[:1]]
         return {"places": self._places.copy(), "crcs": self._crcs.copy()}
 
-    def restore(self, kept: dict[str, Any], older: dict[str, Any] | None = None) -> None:
-        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError."""
+    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError, KeyError."""
         assert self.file is not None
-        self._places, self._crcs = kept["places"].astype(np.int8), kept["crcs"].astype(np.uint32)
+        saved = saved or {}
+        self._places, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
         self._taken = [self._places.copy(), *([] if older is None else [older["places"].astype(np.int8)])]
         if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
             raise self._damaged("does not belong to its checkpoint")

@@ -17,13 +17,18 @@ from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState
 
+CRC_BYTES = 4
+"""At the end of a file: the crc32c of what stands before it, little-endian."""
+
 
 @dataclass(slots=True)
 class Versions:
     """Counts the rounds that are closed; version 0 is the beginning, of which there are no files."""
 
     version: int = 0
+    """Of the last round that is closed."""
     _there: set[int] = field(default_factory=set)
+    """Versions whose files are on disk."""
     _taken: list[int] = field(default_factory=list)
     """The versions of the last two checkpoints."""
 
@@ -38,15 +43,15 @@ class Versions:
         self._there -= set(gone)
         return gone
 
-    def keep(self) -> dict[str, Any]:
-        """What ``restore`` comes back to the present files with; they are durable already."""
+    def checkpoint(self) -> dict[str, Any]:
+        """Return what ``restore`` comes back to the present files with; they are durable already."""
         if self.version not in self._taken[:1]:
             self._taken = [self.version, *self._taken[:1]]
         return {"version": self.version}
 
-    def restore(self, kept: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
         """Come back to a checkpoint, or of one that knows no versions to the beginning; ``older`` must stay too."""
-        self.version = int(kept["version"]) if kept else 0
+        self.version = int(saved["version"]) if saved else 0
         self._taken = [self.version, *([] if older is None else [int(older["version"])])]
         self._there = set(self._taken)
 
@@ -54,19 +59,22 @@ class Versions:
         """Nothing is open."""
 
 
-CRC_BYTES = 4
-
-
 @dataclass(frozen=True, slots=True)
-class Sidecar:
-    """The numbers of one state for so many problems, (problems, rows of a group); zeros in version 0."""
+class GroupStateFiles:
+    """One per-row state of a fit on disk: a file a group and version with (problems, rows of the group) numbers.
+
+    There are no files of version 0: its numbers are zeros.
+    """
 
     directory: Path
+    """Where the files are; all workers see it under this name."""
     state: RowState
+    """What the numbers are called, and their type."""
     problems: int
+    """How many problems have such a state."""
 
     def load(self, group: Group, version: int) -> NDArray[Any]:
-        """What round ``version`` left. Raises DataError."""
+        """Return what round ``version`` left, (problems, rows of the group). Raises DataError."""
         shape = (self.problems, group.rows)
         if version == 0:
             return np.zeros(shape, self.state.dtype)
@@ -80,42 +88,46 @@ class Sidecar:
         return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
 
     def save(self, group: Group, version: int, values: NDArray[Any], drop: Iterable[int]) -> None:
-        """Keep what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
         body = values.tobytes()
         durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
         for old in drop:
             self.path(group, old).unlink(missing_ok=True)
 
     def path(self, group: Group, version: int) -> Path:
+        """Where the numbers of a group are after round ``version``."""
         return self.directory / f"{self.state.name}.{group.number:05d}.{version}"
 
 
 @dataclass(slots=True)
 class GroupRows:
-    """The state of all rows as the driver sees it.
+    """One per-row state of all rows as the driver sees it.
 
     To checkpoints and to whoever wants the numbers it is what ``engine.row_state.RowStates`` is.
     """
 
-    sidecar: Sidecar
+    files: GroupStateFiles
+    """Where the numbers are."""
     layout: Layout
+    """Of the store that is trained on."""
     groups: list[Group]
+    """All groups of the fit."""
     versions: Versions = field(default_factory=Versions)
     """Shared by all that a fit leaves on disk between its rounds."""
 
-    def keep(self) -> dict[str, Any]:
-        """What ``restore`` comes back to the present numbers with."""
-        return self.versions.keep()
+    def checkpoint(self) -> dict[str, Any]:
+        """Return what ``restore`` comes back to the present numbers with; they are durable already."""
+        return self.versions.checkpoint()
 
-    def restore(self, kept: dict[str, Any], older: dict[str, Any] | None = None) -> None:
-        """Come back to a checkpoint; ``older`` is another one that must stay as it is."""
-        self.versions.restore({"version": kept["version"]}, older)
+    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises KeyError."""
+        self.versions.restore({"version": (saved or {})["version"]}, older)
 
     def load(self, chunk: int) -> NDArray[Any]:
-        """(problems, rows of the chunk)."""
+        """Return the numbers of a chunk's rows, (problems, rows of the chunk). Raises DataError."""
         group = next(g for g in self.groups if chunk in g.chunks)
         before = sum(self.layout.chunks[c] for c in group.chunks if c < chunk)
-        return self.sidecar.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
+        return self.files.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -127,28 +139,30 @@ FORMER_FIELDS = {"guide": "trust_region", "witness": "dual_point"}
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """``names``: the fields of a state that are kept here; each may be None."""
+    """That part of a solver's state which only the end of a pass looks at, on disk between two rounds."""
 
     directory: Path
+    """Where the files are; whoever closes a round sees it under this name."""
     names: tuple[str, ...]
+    """The fields of the state; each may be None."""
 
     def without(self, state: Any) -> Any:
-        """The state as it is sent."""
+        """Return the state as it is sent to those who visit blocks."""
         return replace(state, **dict.fromkeys(self.names))
 
     def load(self, version: int, states: dict[int, Any]) -> None:
         """Complete the states of some problems with what round ``version`` left. Raises DataError."""
         if version == 0:
             return
-        kept: dict[int, dict[str, Any]] = checkpoint_file.read(self._path(version)).content()
+        saved: dict[int, dict[str, Any]] = checkpoint_file.read(self._path(version)).content()
         for k, state in states.items():
-            for name, value in kept[k].items():
+            for name, value in saved[k].items():
                 setattr(state, FORMER_FIELDS.get(name, name), value)
 
     def save(self, version: int, states: dict[int, Any], drop: Iterable[int]) -> None:
-        """Keep what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
-        kept = {k: {name: getattr(state, name) for name in self.names} for k, state in states.items()}
-        checkpoint_file.write(self._path(version), version, {}, kept)
+        """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        fields = {k: {name: getattr(state, name) for name in self.names} for k, state in states.items()}
+        checkpoint_file.write(self._path(version), version, {}, fields)
         for old in drop:
             self._path(old).unlink(missing_ok=True)
 

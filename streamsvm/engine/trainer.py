@@ -1,34 +1,120 @@
-"""The fit loop, written once for every solver: read a block, let each problem's solver visit it, close the pass.
+"""The fit loop, written once for every solver, and its execution in this process.
 
-All problems (classes, values of C) see a block while it is in memory: one reading of the data serves them all.
+A pass shows every chunk to the solver of every problem that is not done, then closes the pass; the loop makes passes
+until all certificates are exact and small enough. How a pass is made is the business of an execution: ``Trainer`` reads
+one chunk after the other here, ``engine.distributed`` spreads groups of chunks over workers. All problems (classes,
+values of C) see a block while it is in memory: one reading of the data serves them all.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
+from streamsvm.engine.block_visitor import BlockVisitor
+from streamsvm.engine.checkpoint.checkpointer import Checkpointer, NoCheckpoint
 from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import Run, Training
-from streamsvm.rows import Int32
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.types import Block, Deadline, FeaturePart, Problem, Report, SharedRows, Solver, Stop, Store
+from streamsvm.types import FeatureMap, Problem, Report, Solver, Stop, Store
+
+
+class PassEvaluator(Protocol):
+    """Measures a training after every pass, on rows it does not see (``jobs.fit.validation``)."""
+
+    def evaluate(self, training: Training) -> None:
+        """Look at the training once its certificates are known. May end runs; remembers in ``training.held``."""
+        ...
+
+    def pending(self, training: Training) -> bool:
+        """Whether the last pass has been closed and not been evaluated: a run may be stopped in between."""
+        ...
+
+
+class FitLoop(ABC):
+    """Passes until every certificate is exact and small enough, or until a limit is reached."""
+
+    def __init__(self, solver: Solver[Any], problems: list[Problem], report: Report) -> None:
+        self.result = Training([Run(problem, solver.start(problem)) for problem in problems])
+        self.evaluator: PassEvaluator | None = None
+        self._solver, self._report = solver, report
+        self._progress = ProgressReporter(self.result, report)
+        self._deadline = float("inf")
+        """When the time limit is reached, a moment of ``time.perf_counter``."""
+
+    @abstractmethod
+    def run_pass(self, checkpointer: Checkpointer) -> None:
+        """Make one pass, or the rest of one, and close it. Counts what was read in ``result``."""
+
+    @abstractmethod
+    def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Self:
+        """Return a loop over the same rows for another solver; it counts on from what ``before`` has spent."""
+
+    def close(self) -> None:
+        """Give back the files of per-row state."""
+        for rows in self.result.row_states.values():
+            rows.close()
+
+    def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
+        """Train until every certificate is exact and small enough, or ``stop`` says so.
+
+        Raises InterruptedRun when the run was asked to stop, and what reading the store raises.
+        """
+        result, checkpointer = self.result, checkpointer or NoCheckpoint()
+        checkpointer.resume(result)
+        before = result.seconds
+        self._deadline = self._progress.stopwatch.began + stop.seconds
+        with self.reading():
+            while True:
+                self._next_pass(stop, checkpointer)
+                if self.evaluator is not None:
+                    with self.saving_on_loss(checkpointer):
+                        self.evaluator.evaluate(result)
+                result.seconds = before + self._progress.stopwatch.seconds
+                if result.over(late=time.perf_counter() > self._deadline):
+                    return result
+                checkpointer.between(result)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Hold open what all passes of a training read from."""
+        return nullcontext()
+
+    def saving_on_loss(self, checkpointer: Checkpointer) -> AbstractContextManager[None]:
+        """Save a checkpoint where what is done inside can be lost with other machines."""
+        del checkpointer
+        return nullcontext()
+
+    def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
+        """Make the next pass, unless an earlier run has made it and was stopped before it was evaluated."""
+        if self.evaluator is not None and self.evaluator.pending(self.result):
+            return
+        checkpointer.check_store()
+        if self.result.index == 0:
+            self.result.begin(stop, self._solver)
+        self.run_pass(checkpointer)
+        checkpointer.check_store()
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the data is gone through: decided by the plan, without influence on the result (``seed`` apart)."""
+    """How the data is read: decided by the plan, without influence on the result (``seed`` apart)."""
 
     seed: int = 0
+    """Of the order in which chunks and rows are visited."""
     depth: int = 2
+    """Blocks read ahead."""
     retain: bool = True
+    """Whether the store may stay in the page cache between passes."""
     cached: bool = False
     """Whether blocks stay in memory once they are read."""
     directory: Path | None = None
@@ -37,162 +123,80 @@ class RunSettings:
     """Whether per-row state lives in memory."""
 
 
-class Checkpointer(Protocol):
-    """What is done between two visits for the sake of a later resume."""
-
-    def resume(self, training: Training) -> None:
-        """Change ``training`` to where an earlier run was stopped, if there was one."""
-        ...
-
-    def between(self, training: Training) -> None:
-        """Called after every visit. Raises InterruptedRun when the run is to stop here."""
-        ...
-
-    def around(self) -> None:
-        """Called before and after every pass. Raises DataError when the store is not the one that was opened."""
-        ...
-
-    def save(self, training: Training) -> None:
-        """Called when a run cannot go on, with the training as it was between two visits."""
-        ...
-
-
-class NoCheckpoint:
-    """The checkpointer of a run that is not resumed."""
-
-    def resume(self, training: Training) -> None: ...
-    def between(self, training: Training) -> None: ...
-    def around(self) -> None: ...
-    def save(self, training: Training) -> None: ...
-
-
-class HeldOutEvaluator(Protocol):
-    """Who looks at held-out rows (``jobs.fit.validation``)."""
-
-    def evaluate(self, training: Training) -> None:
-        """Called after every pass, when certificates are known; may end runs, and remembers in ``training.held``."""
-        ...
-
-    def pending(self, training: Training) -> bool:
-        """Whether a run was stopped between its last pass and the look."""
-        ...
-
-
-class Trainer:
-    """Joins a store, a solver, problems and a feature map; ``train`` runs to the end."""
+class Trainer(FitLoop):
+    """The fit loop in this process: a reader thread brings chunks, this thread shows them to the solvers."""
 
     def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
         self,
         store: Store,
         solver: Solver[Any],
         problems: list[Problem],
-        features: Any,
-        course: RunSettings,
+        features: FeatureMap,
+        settings: RunSettings,
         report: Report,
     ) -> None:
-        self._store, self._solver, self._features = store, solver, features
-        self._course, self._report = course, report
-        self.evaluator: HeldOutEvaluator | None = None
+        super().__init__(solver, problems, report)
+        self._store, self._features, self._settings = store, features, settings
+        self._visitor = BlockVisitor(solver, features, settings.cached)
         self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
-        self._result = Training([Run(p, solver.start(p)) for p in problems])
-        self._result.row_states = {
-            s.name: RowStates(
-                s, store.layout, len(problems), course.directory and course.directory / s.name, course.resident
-            )
-            for s in solver.row_state
+        self._in_memory: set[int] = set()
+        """The chunks that this run has read and does not have to read again."""
+        self._row_states = {
+            state.name: RowStates(state, store.layout, len(problems), self._file(state.name), settings.resident)
+            for state in solver.row_state
         }
-        self._teller = ProgressReporter(self._result, report)
-        self._until = float("inf")
+        self.result.row_states = dict(self._row_states)
 
-    def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
-        """Pass after pass until every certificate is exact and small enough, or ``stop`` says so."""
-        result, checkpointer = self._result, checkpointer or NoCheckpoint()
-        checkpointer.resume(result)
-        order = visits(self._store.layout, self._course.seed, self._solver.shuffled, result.passes, result.index)
-        before = result.seconds, result.waited, retries()
-        self._until = self._teller.pace.began + stop.seconds
-        with Stream(self._store, order, depth=self._course.depth, retain=self._course.retain) as stream:
-            while True:
-                checkpointer.around()
-                if result.index == 0:
-                    result.begin(stop, self._solver)
-                self.one_pass(stream, checkpointer)
-                checkpointer.around()
-                if self.evaluator is not None:
-                    self.evaluator.evaluate(result)
-                self._account(stream, *before)
-                if result.over(late=time.perf_counter() > self._until):
-                    return result
-                checkpointer.between(result)
+    def _file(self, name: str) -> Path | None:
+        directory = self._settings.directory
+        return None if directory is None else directory / name
 
-    def _account(self, stream: Stream, seconds: float, waited: float, repeated: int) -> None:
-        """What was spent so far, given what had been when the stream was opened."""
-        result = self._result
-        if result.passes == 1 or not self._course.cached:
-            result.bytes_read += self._store.layout.bytes_per_pass
-        result.reads_repeated = retries() - repeated
-        result.seconds, result.waited = seconds + self._teller.pace.seconds, waited + stream.waited
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read ahead from the first chunk that is missing, epoch after epoch."""
+        settings, result = self._settings, self.result
+        order = visits(self._store.layout, settings.seed, self._solver.shuffled, result.passes, result.index)
+        self._waited, self._retries = result.waited, retries()
+        with Stream(self._store, order, depth=settings.depth, retain=settings.retain) as self._stream:
+            yield
+
+    def run_pass(self, checkpointer: Checkpointer) -> None:
+        """Read what is left of the pass, chunk by chunk, and close it."""
+        self.one_pass(self._stream, checkpointer)
+        self.result.waited = self._waited + self._stream.waited
+        self.result.reads_repeated = retries() - self._retries
 
     def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
-        """Another one for the same rows, which stay where they are; it counts on from what was spent ``before``."""
-        other = Trainer(self._store, solver, problems, self._features, self._course, self._report)
-        other._result.count_on(before)
+        """Return a loop for another solver over the same rows, which stay where they are."""
+        other = Trainer(self._store, solver, problems, self._features, self._settings, self._report)
+        other.result.count_on(before)
+        other._in_memory = self._in_memory
         return other
 
-    def close(self) -> None:
-        """Give back the files of per-row state."""
-        for rows in self._result.row_states.values():
-            rows.close()
-
     def one_pass(self, stream: Stream, checkpointer: Checkpointer) -> None:
-        result = self._result
+        """Show the chunks of ``stream`` to the solvers up to the end of the epoch, then close the pass."""
+        result = self.result
         active = result.active()
         rows = 0
         for loaded in stream.epoch() if result.index < len(self._store.layout.chunks) else ():
-            self._visit(loaded, active)
+            self._visit(loaded)
             result.index += 1
             rows += len(loaded.chunk.codes)
-            self._teller.rows(rows, self._store.layout.rows)
+            self._progress.rows(rows, self._store.layout.rows)
             checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
-        for k, run in active:
-            if isinstance(self._solver, Deadline):
-                self._solver.set_deadline(run.state, self._until)
-            run.certified(self._solver.finish(run.state))
-            self._teller.certificate(k, run)
+        for one in active:
+            run = result.runs[one.number]
+            run.certified(self._visitor.finish(run.state, self._deadline))
+            self._progress.certificate(one.number, run)
 
-    def _visit(self, loaded: Loaded, active: list[tuple[int, Run]]) -> None:
-        chunk, number = loaded.chunk, loaded.visit.chunk
-        active = [(k, run) for k, run in active if number not in run.problem.held_out]
-        states = {name: rows.load(number) for name, rows in self._result.row_states.items()}
-        for part in self._features.parts(chunk.X):
-            span = slice(part.start, part.stop)
-            if isinstance(self._solver, SharedRows):
-                self._solver.prepare_shared([run.state for _, run in active], part.X)
-            for k, run in active:
-                y, s = view_of(run.problem, chunk.codes[span], None if chunk.weight is None else chunk.weight[span])
-                order = order_within(loaded.order, part, keep=len(active) > 1)
-                rows = {name: values[k][span] for name, values in states.items()}
-                start, seed = self._starts[number] + part.start, loaded.visit.seed + part.start
-                self._solver.visit(
-                    run.state, Block(part.X, y, s, number, start, order, seed, self._course.cached, rows)
-                )
-        for name, values in states.items():
-            self._result.row_states[name].save(number, values)
-
-
-def order_within(order: Int32, part: FeaturePart, *, keep: bool) -> Int32:
-    """The visiting order of a chunk, restricted to a part of it; a copy if the order must be ``keep``-t."""
-    if part.stop - part.start == len(order):
-        return order.copy() if keep else order
-    return order[(order >= part.start) & (order < part.stop)] - np.int32(part.start)
-
-
-def view_of(problem: Problem, codes: Any, weight: Any) -> tuple[Any, Any]:
-    """The signs (n,) and weights (n,) float32 one problem gives to rows of these classes and weights."""
-    y = (codes == problem.positive).astype(np.float32)
-    y *= 2  # a quarter of the time of np.where
-    y -= 1
-    factors = np.asarray(problem.weights, np.float32)
-    s = factors[codes] if len(factors) else np.ones(len(codes), np.float32)
-    return y, s if weight is None else s * weight
+    def _visit(self, loaded: Loaded) -> None:
+        chunk = loaded.visit.chunk
+        rows = {name: states.load(chunk) for name, states in self._row_states.items()}
+        self._visitor.visit(loaded, chunk, self._starts[chunk], self.result.active(), rows)
+        for name, values in rows.items():
+            self._row_states[name].save(chunk, values)
+        if chunk not in self._in_memory:
+            self.result.bytes_read += self._store.layout.chunk_bytes(chunk)
+        if self._settings.cached:
+            self._in_memory.add(chunk)

@@ -1,12 +1,29 @@
-"""Problems under way, and what a training of them has come to: the same here and over many workers."""
+"""Problems under way, and what a training of them has come to: the same in one process and over many workers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from streamsvm.engine.row_state import RowStates
+from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.types import Certificate, Problem, Solver, Status, Stop
+
+
+class CheckpointedRows(Protocol):
+    """Numbers that lie in files beside a run and go through checkpoints with it (``row_state``, ``state_files``)."""
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Make the present numbers durable, and return what ``restore`` comes back to them with."""
+        ...
+
+    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+        """Come back to a checkpoint; ``older`` is another one whose numbers must stay as they are. Raises DataError."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is open; the files stay."""
+        ...
 
 
 @dataclass(slots=True)
@@ -14,12 +31,16 @@ class Run:
     """A problem under way: its solver's state and what has been certified so far."""
 
     problem: Problem
+    """What is being solved."""
     state: Any
+    """The state of its solver."""
     certificate: Certificate | None = None
+    """That of the last pass; None before the first was closed."""
     done: bool = False
+    """Whether it takes part in no further pass."""
 
     def certified(self, found: Certificate) -> None:
-        """A pass was closed with this certificate; exact and small enough, or final, it is the last one.
+        """Take in the certificate of a closed pass; exact and small enough, or final, it is the last one.
 
         Raises what ``Certificate.verify`` raises: a gap below 0 is never taken for convergence.
         """
@@ -30,39 +51,47 @@ class Run:
 
 @dataclass(slots=True)
 class Training:
-    """What a training left: per problem its state and certificate, and what it took."""
+    """What a training has come to: per problem its state and certificate, and what it took."""
 
     runs: list[Run]
+    """One a problem, in the order of the fit."""
     status: Status = Status.CONVERGED
+    """How the run ended, or is about to end."""
     passes: int = 0
+    """Passes closed."""
     index: int = 0
     """Visits made of the pass under way: with ``passes`` the position in the plan."""
     ending: bool = False
     """Whether the pass under way, or the next one, is the last."""
     seconds: float = 0.0
+    """Wall-clock time, over all runs that were resumed."""
     waited: float = 0.0
+    """Seconds of them in which solvers waited for blocks to arrive."""
     bytes_read: int = 0
+    """Bytes of all chunks that were read for training, again ones included."""
     reads_repeated: int = 0
     """Reads of this run that succeeded only at another try."""
     peak: int = 0
-    row_states: dict[str, RowStates] = field(default_factory=dict)
+    """The most bytes of anonymous memory that were seen in use."""
+    row_states: Mapping[str, CheckpointedRows] = field(default_factory=dict)
+    """What lies in files beside the run, by name."""
     held: dict[str, Any] = field(default_factory=dict)
-    """What a judge remembers, plain values and arrays."""
+    """What the evaluator of held-out rows remembers, plain values and arrays."""
 
-    def active(self) -> list[tuple[int, Run]]:
-        """The runs under way, each with its number."""
-        return [(k, run) for k, run in enumerate(self.runs) if not run.done]
+    def active(self) -> list[ActiveProblem]:
+        """Return the problems that are not done."""
+        return [ActiveProblem(k, run.problem, run.state) for k, run in enumerate(self.runs) if not run.done]
 
     def begin(self, stop: Stop, solver: Solver[Any]) -> None:
-        """A pass begins: say to the solver, before its first visit, if it is the last one."""
+        """Begin a pass: tell the solver, before its first visit, if it is the last one."""
         if not self.ending and self.passes + 1 >= stop.max_passes:
             self.ending, self.status = True, Status.PASSES
         if self.ending:
-            for _, run in self.active():
-                solver.certify(run.state)
+            for one in self.active():
+                solver.certify(one.state)
 
     def over(self, *, late: bool) -> bool:
-        """Whether the pass just closed was the last one; says why. When it is ``late`` another one certifies."""
+        """Whether the pass just closed was the last one; notes why. When it is ``late`` another one certifies."""
         if not self.active():
             stopped = any(known["stopped"] for known in self.held.values())
             self.status = Status.PATIENCE if stopped else Status.CONVERGED
@@ -74,6 +103,6 @@ class Training:
         return False
 
     def count_on(self, before: Training) -> None:
-        """Begin with what was spent before."""
-        for name in ("passes", "seconds", "waited", "bytes_read", "peak"):
-            setattr(self, name, getattr(before, name))
+        """Begin with what another training has spent."""
+        self.passes, self.seconds, self.waited = before.passes, before.seconds, before.waited
+        self.bytes_read, self.peak = before.bytes_read, before.peak

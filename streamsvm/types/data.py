@@ -72,8 +72,12 @@ class Layout:
     @property
     def bytes_per_pass(self) -> int:
         """Bytes one reading of all chunks moves."""
-        entries = self.rows * self.columns * 4 if self.nonzeros is None else sum(self.nonzeros) * 8 + self.rows * 8
-        return entries + self.rows * (4 + 4 * self.weighted)
+        return sum(self.chunk_bytes(chunk) for chunk in range(len(self.chunks)))
+
+    def chunk_bytes(self, chunk: int) -> int:
+        """Return the bytes one reading of a chunk moves: entries, codes and weights."""
+        rows, row = self.chunks[chunk], 4 + 4 * self.weighted
+        return rows * (4 * self.columns + row) if self.nonzeros is None else self.nonzeros[chunk] * 8 + rows * (8 + row)
 
 
 class Chunk(NamedTuple):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamsvm.engine.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
-from streamsvm.engine.state_files import GroupRows, Sidecar, Versions
+from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
@@ -281,7 +281,7 @@ def test_no_more_than_the_model_goes_back_and_forth(store: Path, tmp_path: Path)
 
 def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
     layout = layout_of([10, 20])
-    car = Sidecar(tmp_path, RowState("alpha", "float64"), 1)
+    car = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1)
     rows, group = GroupRows(car, layout, round_robin(layout, 2)), round_robin(layout, 2)[1]
     for version in (1, 2, 3):
         for _ in range(2):
@@ -293,7 +293,7 @@ def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
-    car, group = Sidecar(tmp_path, RowState("alpha", "float64"), 1), round_robin(layout_of([10]), 1)[0]
+    car, group = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1), round_robin(layout_of([10]), 1)[0]
     car.save(group, 1, np.ones((1, 10)), ())
     raw = bytearray(car.path(group, 1).read_bytes())
     raw[5] ^= 1
@@ -305,7 +305,7 @@ def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
 def test_a_checkpoint_keeps_its_version() -> None:
     versions = Versions()
     versions.advance()
-    kept = versions.keep()
+    kept = versions.checkpoint()
     for _ in range(4):
         versions.advance()
         assert kept["version"] not in versions.drop()

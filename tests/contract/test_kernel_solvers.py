@@ -16,8 +16,9 @@ from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.outputs import summary
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.run import FitResult, fit, summary
+from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel import kernel_cache

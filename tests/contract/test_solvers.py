@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.trainer import RunSettings, Trainer, view_of
+from streamsvm.engine.block_visitor import signs_and_weights
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
@@ -222,7 +223,7 @@ def test_merge_of_one_state_is_identity(case: Case) -> None:
     plan = make_plan(job_of(case, 1e-12), store)
     trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
     trainer.train(Stop(3))
-    state = trainer._result.runs[0].state
+    state = trainer.result.runs[0].state
     before = deepcopy(state)
     assert isinstance(plan.solver, Mergeable)
     assert_equal_states(plan.solver.merge([state]), before)
@@ -270,7 +271,7 @@ def blocks(problem: Any, features: Any, epoch: int) -> list[Block]:
     found = []
     for k, start in enumerate(range(0, ROWS, 100)):
         rows = slice(start, start + 100)
-        y, s = view_of(problem, codes[rows], None)
+        y, s = signs_and_weights(problem, codes[rows], None)
         order = np.random.default_rng((epoch, k)).permutation(100).astype(np.int32)
         found.append(Block(features.apply(Dense(X[rows])), y, s, k, start, order, 1000 * epoch + k))
     return found

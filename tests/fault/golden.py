@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit import run as fitting
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.ingest.options import IngestJob
@@ -111,13 +111,13 @@ def placed(monkeypatch: Any, *, cached: bool = False, resident: bool = True) -> 
     """Have blocks read in every pass and per-row state where it is wanted, although there is memory for everything."""
     from dataclasses import replace
 
-    plan_of = resume.make_plan
+    plan_of = identity.make_plan
 
     def planned(job: FitJob, store: Any) -> Any:
         plan = plan_of(job, store)
         return replace(plan, memory=replace(plan.memory, cached=cached, resident=resident))
 
-    monkeypatch.setattr(resume, "make_plan", planned)
+    monkeypatch.setattr(identity, "make_plan", planned)
 
 
 def fitted(job: FitJob) -> bytes:

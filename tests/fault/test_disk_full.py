@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from streamsvm import durable
+from streamsvm.engine.checkpoint import checkpointer
 from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.run import ingest
@@ -173,7 +173,7 @@ def test_a_fit_goes_on_when_there_is_room(
 ) -> None:
     """Per-row state in a file and a checkpoint after every visit."""
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(resume, "SHARE", 0)
+    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
     job = fit_job(source / "s.zarr", tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(job)
     small = replace(job, model=str(disk(kib) / "m"))

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from streamsvm.engine.checkpoint import checkpointer
 from streamsvm.errors import DataError, StorageError
-from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit import run as fitting
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.run import ingest
@@ -168,7 +168,7 @@ def test_the_checkpoint_before_a_fault_is_good(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Any
 ) -> None:
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(resume, "SHARE", 0)
+    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
     job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(replace(job, model=str(tmp_path / "whole")))
     with monkeypatch.context():

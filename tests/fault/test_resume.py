@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.checkpoint import checkpoint_file
+from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
 from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.checkpoint.signals import current
 from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
-from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
@@ -141,7 +140,7 @@ def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path, stopper
 def test_stopped_many_times(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch) -> None:
     """After every third visit, with checkpoints in between, until it is done."""
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(resume, "SHARE", 0)
+    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
     job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(replace(job, model=job.model + ".whole"))
     for _ in range(100):
@@ -158,7 +157,7 @@ def test_a_damaged_generation_gives_way_to_the_other(
 ) -> None:
     """The older checkpoint is whole to the last row although training went on for up to a checkpoint after it."""
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(resume, "SHARE", 0)
+    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
     job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(replace(job, model=job.model + ".whole"))
     for k in range(3, job.max_passes * len(chunks(job)), 4):

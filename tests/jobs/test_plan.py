@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.fit import resume
+from streamsvm.engine.checkpoint.checkpoint_file import Saved
+from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.rows import Dense
@@ -75,6 +76,6 @@ def test_a_resumed_run_keeps_its_sample() -> None:
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     job = FitJob("memory", "model", memory=needs - 40 * MIB)
     first = make_plan(job, store())
-    saved = resume.Saved(1, resume.identity_of(job, store(), first), None, {}, Path())
-    again = resume.plan_again(replace(job, memory=4096 * MIB), store(), [saved])
+    saved = Saved(1, identity.identity_of(job, store(), first), None, {}, Path())
+    _, again = identity.settled(replace(job, memory=4096 * MIB), store(), [saved])
     assert rows(again) == rows(first) < rows(ample)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.jobs.fit import resume
+from streamsvm.jobs.fit.identity import identity_of, refuse_other
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
@@ -117,11 +117,11 @@ def test_what_does_not_fit_is_refused(two: Path, tmp_path: Path) -> None:
 def test_a_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_path: Path) -> None:
     def identity() -> dict[str, Any]:
         job = FitJob(str(two), "x", warm_start=str(tmp_path / "m"))
-        return resume.identity_of(job, open_store(two), make_plan(job, open_store(two)))
+        return identity_of(job, open_store(two), make_plan(job, open_store(two)))
 
     fitted(two, tmp_path / "m")
     before = identity()
-    resume.refuse_other(before, identity())
+    refuse_other(before, identity())
     fitted(two, tmp_path / "m", C=1.0)
     with pytest.raises(ConfigError, match="warm start"):
-        resume.refuse_other(before, identity())
+        refuse_other(before, identity())

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.trainer import RunSettings, Trainer, view_of
+from streamsvm.engine.block_visitor import signs_and_weights
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardized
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
@@ -102,7 +103,7 @@ def read(result: Training, k: int = 0) -> tuple[Any, Any, Certificate]:
 def signed(given: Case) -> tuple[Any, Any]:
     """y_i (x_i, bias) in float64, and C_i = C s_i."""
     problem = given.problem
-    y, s = view_of(problem, given.codes, given.weight)
+    y, s = signs_and_weights(problem, given.codes, given.weight)
     X = np.hstack([given.values.astype(np.float64), np.full((len(y), 1), problem.bias)])
     return y.astype(np.float64)[:, None] * X, problem.C * s.astype(np.float64)
 

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm.engine.trainer import NoCheckpoint, Trainer
+from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
+from streamsvm.engine.trainer import Trainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.run import _trainer
+from streamsvm.jobs.fit.run import local_trainer
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent
@@ -70,7 +71,7 @@ def trainer_of(task: Task, tolerance: float, report: Any = silent, sweeps: int =
     job = FitJob(
         task.store.name, "unused", solver="dcd", options=settings, C=task.C, loss=task.loss, tolerance=tolerance
     )
-    return _trainer(job, task.store, make_plan(job, task.store), Path(task.store.name).parent, report)
+    return local_trainer(job, task.store, make_plan(job, task.store), Path(task.store.name).parent, report)
 
 
 class Watch:
@@ -85,7 +86,7 @@ class Watch:
         if event["event"] != "pass":
             return
         now = time.process_time()
-        w = self.trainer._result.runs[0].state.w
+        w = self.trainer.result.runs[0].state.w
         self.dual = max(self.dual, event["dual"])
         self.points.append(
             Point(now - self._began - self._spent, primal(self._task.data, w, self._task.C, self._task.loss))

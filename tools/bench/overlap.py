@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.trainer import NoCheckpoint, RunSettings, Trainer
+from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
+from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.ingest.options import SynthJob
@@ -49,11 +50,11 @@ class Contest:
         plan = make_plan(job, store)
         self._trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), silent)
         self._trainer.train(Stop(passes))
-        self._start = copy.deepcopy(self._trainer._result)
+        self._start = copy.deepcopy(self._trainer.result)
 
     def reset(self) -> None:
-        self._trainer._result = copy.deepcopy(self._start)
-        for run in self._trainer._result.runs:
+        self._trainer.result = copy.deepcopy(self._start)
+        for run in self._trainer.result.runs:
             run.done, run.state.certifying = False, False
 
     def epoch(self) -> None:

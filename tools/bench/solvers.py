@@ -96,7 +96,7 @@ def watched(task: Task, who: str, passes: int, seed: int = 0) -> Looks:
     def look(event: dict[str, Any]) -> None:
         if event["event"] != "pass":
             return
-        state = trainer._result.runs[0].state
+        state = trainer.result.runs[0].state
         w = state.evidence.candidate
         wrong = (task.test.X @ w[:-1] + w[-1] > 0) != (task.test.y > 0)
         course.primals.append(primal(task.data, w, task.C, task.loss))

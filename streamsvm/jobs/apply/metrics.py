@@ -6,14 +6,40 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamsvm.jobs.apply.row_batches import RowBatches
-from streamsvm.model import Model
+from streamsvm.model import outcomes_of
 from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
 """Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
+
+
+class ErrorCounts:
+    """How often each of several models is wrong: counts, which may be added up in any order.
+
+    The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says more
+    of one model and costs more.
+    """
+
+    def __init__(self, models: int) -> None:
+        self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
+
+    def add(self, model: int, decision: Float64, truth: Int32) -> None:
+        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``outcomes_of``)."""
+        self.wrong[model] += np.count_nonzero(outcomes_of(decision) != truth)
+        self.rows[model] += len(truth)
+
+    def __add__(self, other: ErrorCounts) -> ErrorCounts:
+        """The counts of both, in a new object."""
+        both = ErrorCounts(len(self.wrong))
+        both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
+        return both
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of its rows each model is wrong about; 0 where there are none."""
+        shares: list[float] = (self.wrong / np.maximum(self.rows, 1)).tolist()
+        return shares
 
 
 class AUC(NamedTuple):
@@ -166,31 +192,3 @@ class ModelEvaluation(NamedTuple):
     """The labels that occurred: the model's classes, then labels it does not know."""
     confusion: tuple[tuple[int, ...], ...]
     """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
-
-
-class Mistakes(NamedTuple):
-    """How often models are wrong about rows; counts may be added up in any order."""
-
-    wrong: NDArray[np.int64]
-    """Wrong answers of each model, (models,) int64."""
-    rows: int
-    """The number of rows."""
-
-    @property
-    def shares(self) -> list[float]:
-        """The share of wrong answers of each model."""
-        return (self.wrong / max(self.rows, 1)).tolist()
-
-
-def mistakes(rows: RowBatches, model: Model, models: int) -> Mistakes:
-    """Count the mistakes of ``models`` models in one reading.
-
-    They have the same classes, and their weights stand below each other in ``model``.
-    """
-    wrong, count = np.zeros(models, np.int64), 0
-    for batch in rows:
-        assert batch.truth is not None
-        parts = np.split(model.decision(batch.X), models, axis=1)
-        wrong += [np.count_nonzero(model.codes(part) != batch.truth) for part in parts]
-        count += len(batch.truth)
-    return Mistakes(wrong, count)

@@ -21,6 +21,7 @@ from streamsvm import durable
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
+from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
@@ -177,9 +178,7 @@ class Builder:
         durable.make_directory(self._parts)
         store, stopwatch, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
         place = writer.directory.resolve()
-        work = EmbedWork(
-            str(Path(store.name).resolve()), store.digest, self._parts, place, saved["map"], saved["key"], rows
-        )
+        work = EmbedWork(reference_to(store), self._parts, place, saved["map"], saved["key"], rows)
         for chunk in features_of(work, of, projection, executor):
             writer.append(chunk.X, chunk.codes, chunk.weight)
             done += len(chunk.codes)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
-from streamsvm.engine.task import known_store
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.rows import Dense, row_count, row_slice
@@ -39,10 +39,8 @@ class Span(NamedTuple):
 class EmbedWork:
     """What is embedded, through which map, and where the parts go."""
 
-    store: str
-    """The path of the store."""
-    digest: str
-    """The digest the store must have."""
+    store: StoreReference
+    """The rows that are embedded."""
     directory: Path
     """The folder of the parts."""
     map: Path
@@ -72,7 +70,7 @@ def embed_span(span: Span, work: EmbedWork) -> Span:
 
     def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
         projection = read_map(work.map, work.seal)
-        store: Any = known_store(work.store, work.digest)
+        store = work.store.open()
         for X, chunk, rows in _pieces(store, projection, span, work.rows):
             weight = None if chunk.weight is None else chunk.weight[rows].copy()
             writer.append(X, chunk.codes[rows].copy(), weight)

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.engine.trainer import view_of
+from streamsvm.engine.block_visitor import labelled_part
+from streamsvm.engine.row_state import RowStates
+from streamsvm.engine.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
@@ -33,6 +35,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
     """Those of problem k, chunk by chunk."""
     if DUAL in training.row_states:
         states = training.row_states[DUAL]
+        assert isinstance(states, RowStates | GroupRows)
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
     assert isinstance(plan.solver, DualWitness)  # ``plan.proving`` has seen to it
     return _of_witness(store, plan.features, training.runs[k], plan.solver)
@@ -42,11 +45,12 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
     """The dual variables of every row, by another reading; 0 for held-out rows."""
     layout, problem = store.layout, run.problem
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
-        for visit, chunk, order in stream:
-            y, s = view_of(problem, chunk.codes, chunk.weight)
-            if visit.chunk in problem.held_out:
-                yield np.zeros(len(y))
+        for loaded in stream:
+            chunk = loaded.visit.chunk
+            if chunk in problem.held_out:
+                yield np.zeros(len(loaded.chunk.codes))
                 continue
-            for part in features.parts(chunk.X):
-                at = slice(part.start, part.stop)
-                yield solver.dual_values(run.state, Block(part.X, y[at], s[at], visit.chunk, 0, order[at], 0))
+            for part in features.parts(loaded.chunk.X):
+                y, s = labelled_part(problem, loaded, part)
+                order = loaded.order[part.start : part.stop]
+                yield solver.dual_values(run.state, Block(part.X, y, s, chunk, 0, order, 0))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamsvm.config.units import mib
 from streamsvm.jobs.apply.row_batches import held_out_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.warm_start import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Layout, Problem, ShrinkableMemory, Solver, Store, Term
-
-if TYPE_CHECKING:
-    from streamsvm.jobs.fit.options import FitJob
 
 
 def plan_memory(

@@ -1,21 +1,13 @@
-"""The problems of a fit: a class against the rest, for every class and every C that is asked for, and their models."""
+"""The problems of a fit: a class against the rest, for every class and every C that is asked for."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from streamsvm.config.checks import build
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.store.format.labels import REST
 from streamsvm.types import Layout, Problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from streamsvm.jobs.fit.options import FitJob
-    from streamsvm.model import Model
 
 
 def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
@@ -87,21 +79,3 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     mine, rows = layout.counts[positive], layout.rows
     return tuple(rows / (2 * (mine if c == positive else rows - mine)) for c in range(len(layout.classes)))
-
-
-def models_by_C(model: Model, problems: list[Problem]) -> dict[float, Model]:
-    """Return a model for each C of those that were fitted at once; certificates go with the models they are of."""
-    found = {}
-    for C in dict.fromkeys(problem.C for problem in problems):
-        mine = [k for k, problem in enumerate(problems) if problem.C == C]
-        certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
-        provenance = model.provenance | {"certificates": certificates}
-        found[C] = replace(model, weights=model.weights[mine], provenance=provenance)
-    return found
-
-
-def path_names(target: Path, values: list[float]) -> dict[float, Path]:
-    """Return where the model of each C goes: the target itself for one C, else NAME.C=VALUE with the same ending."""
-    if len(values) == 1:
-        return {values[0]: target}
-    return {C: target.with_name(f"{target.stem}.C={C:g}{target.suffix}") for C in values}

@@ -4,39 +4,51 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm import __version__, durable
+from streamsvm import durable
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
+from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
+from streamsvm.engine.distributed import DistributedTrainer
 from streamsvm.engine.executor import Executor, executor_for
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.job_store import StoreGuard
+from streamsvm.engine.trainer import FitLoop, RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit import resume
-from streamsvm.jobs.fit.distributed import DistributedTrainer, distributed_fit, distributed_job
+from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
 from streamsvm.jobs.fit.dual_file import save_dual
+from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
-from streamsvm.jobs.fit.kernel_machine import machine_of
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.outputs import (
+    finished,
+    model_paths,
+    models_of,
+    outputs_of,
+    path_names,
+    run_folder,
+    summary,
+    write_outputs,
+)
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.problems import models_by_C, path_names
-from streamsvm.jobs.fit.validation import HeldOutValidation, best_cost, evaluator_for, fold, opened, verdict
+from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.locks import locked
 from streamsvm.model import Model
-from streamsvm.outputs import Output, claim, output_path
-from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
+from streamsvm.outputs import claim, output_path
 from streamsvm.scratch import sweep_beside
 from streamsvm.store.views.cached import Resident
-from streamsvm.types import LinearSolution, Report, Stop, Store, SupportSolution, silent
+from streamsvm.types import FeatureMap, Report, Stop, Store, silent
+
+STOP = "stop"
+"""The value of ``at_limit`` that ends a run at its time limit with a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +56,41 @@ class FitResult:
     """A model, how it was come by, and where the record of it lies."""
 
     model: Model
+    """The one with the best C on held-out rows, where there are such, else the one of the last C."""
     training: Training
+    """How the run ended. Of a run that had ended before, what its record says: without the solvers' states."""
     plan: Plan
+    """What was decided before the first read."""
     run: Path
+    """The folder with the plan, the events, the certificate and a copy of the model."""
     models: dict[float, Model]
-    """By C; ``model`` is the best on held-out rows, where there are such, else the last one."""
+    """All models, by C."""
     notices: tuple[str, ...] = ()
     """What there is to say of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A fit that is decided: what its steps have at hand."""
+
+    job: FitJob
+    store: Store
+    held: Store | None
+    """The chunks that are held out, where a part of the store is."""
+    plan: Plan
+    checkpoints: CheckpointDirectory
+    saved: list[Saved]
+    executor: Executor | None
+
+    @property
+    def run(self) -> Path:
+        """The run's folder."""
+        return self.checkpoints.directory.parent
+
+    def result(self, plan: Plan, training: Training, models: dict[float, Model]) -> FitResult:
+        """What ``fit`` answers with."""
+        notice, best = self.store.facts.get("notice"), best_cost(plan.costs, training)
+        return FitResult(models[best], training, plan, self.run, models, (notice,) if notice else ())
 
 
 def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
@@ -60,173 +100,113 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
     go on.
     """
     with executor_for(job, executor) as found:
-        return _planned(job if found is None else distributed_job(job, found), report, found)
+        return _decided(job if found is None else with_task_memory(job, found), report, found)
 
 
-def _planned(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
+def _decided(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
+    """Plan, check that the outputs can be written, and fit; a resumed run that had ended only answers."""
     target = output_path(job.model)
     store, held = opened(job)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
     saved = checkpoints.read() if job.resume else []
-    plan = resume.plan_again(job, store, saved)
+    job, plan = settled(job, store, saved, executor)
+    this = _Fit(job, store, held, plan, checkpoints, saved, executor)
+    found = finished(job, store, plan) if job.resume and not job.overwrite else None
+    if found is not None:
+        return _ended_before(this, report, *found)
     plan.memory.check(plan.remedy)
-    claim(_outputs(job, plan), _inputs(job), overwrite=job.overwrite)
+    claim(outputs_of(job, store, plan.costs, checkpoint=bool(saved)), _inputs(job), overwrite=job.overwrite)
     with locked(target), checkpoints.open(keep=bool(saved)):
-        sweep_beside(target)
-        return _fit(job, (store, held), plan, report, checkpoints, saved, executor)
-
-
-def _outputs(job: FitJob, plan: Plan) -> list[Output]:
-    """All a fit writes; the folder of the run is added to."""
-    target = Path(job.model)
-    models = {*path_names(target, plan.costs).values(), *([target] if job.validation is not None else [])}
-    dual = [] if job.dual is None else [Output(Path(job.dual), ARRAY)]
-    return [*(Output(path, MODEL) for path in sorted(models)), *dual, Output(run_folder(target), RUN, continues=True)]
+        for path in model_paths(job, plan.costs):
+            sweep_beside(path)
+        return _fitted(this, report)
 
 
 def _inputs(job: FitJob) -> list[str | None]:
+    """All a fit reads."""
     held = job.validation if isinstance(job.validation, str) else None
     return [job.store, job.landmark_file, job.warm_start, held]
 
 
-def run_folder(model: Path) -> Path:
-    """Where the record of the fit of a model lies."""
-    return model.with_name(model.name + ".run")
+def _ended_before(this: _Fit, report: Report, training: Training, models: dict[float, Model]) -> FitResult:
+    """The result of a run that had come to its end; a checkpoint it may have left is removed."""
+    with locked(Path(this.job.model)), this.checkpoints.open(keep=True):
+        report(_done(this.job, this.plan, training))
+    return this.result(this.plan, training, models)
 
 
-def _fit(  # noqa: PLR0917  what ``_planned`` found out
-    job: FitJob,
-    stores: tuple[Any, Any],
-    plan: Plan,
-    report: Report,
-    checkpoints: CheckpointDirectory,
-    saved: list[Saved],
-    executor: Executor | None,
-) -> FitResult:
-    target, run, (store, held) = Path(job.model), checkpoints.directory.parent, stores
+def _done(job: FitJob, plan: Plan, training: Training) -> dict[str, Any]:
+    """The last event of a run."""
+    paths = path_names(Path(job.model), plan.costs).values()
+    return {"event": "done", "model": ", ".join(map(str, paths)), **summary(training, plan)}
+
+
+def _fitted(this: _Fit, report: Report) -> FitResult:
+    """Make the features, train, and write what the run leaves."""
+    job, store = this.job, this.store
     with ExitStack() as stack:
-        tell = stack.enter_context(_recorded(report, run / "events.jsonl"))
-        tell({"event": "plan", **plan.facts()})
+        tell = stack.enter_context(_recorded(report, this.run / "events.jsonl"))
+        tell({"event": "plan", **this.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
-        seen, plan = with_features(job, store, plan, run, tell, executor)
-        checkpointer = resume.checkpointer_for(job, store, plan, checkpoints, saved=saved, report=tell)
-        evaluator = evaluator_for(job, plan, held, tell, executor)
-        plan, training = stack.enter_context(_trained(job, seen, plan, checkpointer, tell, executor, evaluator))
-        provenance = _provenance(job, store, training)
-        weights, expansion = _function(plan, training)
-        models = models_by_C(Model(weights, plan.class_names, provenance, expansion), plan.problems)
-        paths, best = path_names(target, plan.costs), best_cost(plan.costs, training)
+        seen, plan = with_features(job, store, this.plan, this.run, tell, this.executor)
+        plan, training = stack.enter_context(_trained(this, seen, plan, tell))
+        models = models_of(job, store, plan, training)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
-        _keep(run, plan, training)
-        for C, model in models.items():
-            model.save(path_names(run / "model.ssvm", plan.costs)[C])
-        for C, model in models.items():  # last of all: where the model is, the run is over
-            model.save(paths[C])
-        if evaluator is not None and len(models) > 1:
-            models[best].save(target)
-        tell({"event": "done", "model": ", ".join(map(str, paths.values())), **summary(training, plan)})
-    notice = store.facts.get("notice")
-    return FitResult(models[best], training, plan, run, models, (notice,) if notice else ())
+        write_outputs(job, plan, training, models, best_cost(plan.costs, training))
+        tell(_done(job, plan, training))
+    return this.result(plan, training, models)
 
 
 @contextmanager
-def _trained(  # noqa: PLR0917  what ``_fit`` has at hand
-    job: FitJob,
-    store: Store,
-    plan: Plan,
-    checkpointer: resume.RunCheckpointer,
-    report: Report,
-    executor: Executor | None,
-    evaluator: HeldOutValidation | None,
-) -> Iterator[tuple[Plan, Training]]:
+def _trained(this: _Fit, seen: Store, plan: Plan, report: Report) -> Iterator[tuple[Plan, Training]]:
     """The end of the training, with the per-row state still open, and the plan as it ended."""
-    directory = checkpointer.checkpoints.directory
-    if executor is None:
-        trainer: Trainer | DistributedTrainer = _trainer(job, store, plan, directory, report)
-    else:
-        trainer = DistributedTrainer(distributed_fit(job, plan, store, directory), executor, report)
-    with closing(trainer):
+    job = this.job
+    checkpointer = _checkpointer(this, plan, report)
+    evaluator = evaluator_for(job, plan, this.held, report, this.executor)
+    with closing(_loop(this, seen, plan, report)) as loop:
         limits = (math.inf, job.time_limit)
-        limit, stopped = limits if job.at_limit == resume.STOP else limits[::-1]
-        trainer.evaluator = evaluator
+        limit, stopped = limits if job.at_limit == STOP else limits[::-1]
+        loop.evaluator = evaluator
         with signals.deferred(), signals.expiring(stopped):
-            training = trainer.train(Stop(job.max_passes, limit), checkpointer)
+            training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
-                plan, training = evaluator.chosen(plan, training, trainer)
+                plan, training = evaluator.chosen(plan, training, loop)
         yield plan, training
 
 
-def _trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> Trainer:
-    memory, features = plan.memory, plan.features
+def _checkpointer(this: _Fit, plan: Plan, report: Report) -> RunCheckpointer:
+    """What makes the checkpoints of a fit. Raises ConfigError when the features are not those of the checkpoint."""
+    job, interruption = this.job, signals.current
+    interruption.standing = "There is no earlier one"
+    return RunCheckpointer(
+        this.checkpoints,
+        complete_identity(job, this.store, plan, this.saved),
+        StoreGuard(this.store),
+        interruption,
+        job.checkpoint_every,
+        f"streamsvm fit {job.store} {job.model} ... --resume",
+        report,
+        time.monotonic() + job.time_limit if job.at_limit == STOP else float("inf"),
+        this.saved,
+    )
+
+
+def _loop(this: _Fit, seen: Store, plan: Plan, report: Report) -> FitLoop:
+    directory = this.checkpoints.directory
+    if this.executor is None:
+        return local_trainer(this.job, seen, plan, directory, report)
+    return DistributedTrainer(distributed_fit(this.job, plan, seen, directory), this.executor, report)
+
+
+def local_trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> Trainer:
+    """The fit loop in this process as a plan has it; ``directory`` is for per-row state that memory has no room for."""
+    memory = plan.memory
+    features: FeatureMap = plan.features
     if memory.cached and isinstance(features, Raw | Standardized):
         store, features = Resident(store, features.apply), Raw(job.bias)
-    course = RunSettings(job.seed, job.prefetch, memory.retain, memory.cached, directory, memory.resident)
-    return Trainer(store, plan.solver, plan.problems, features, course, report)
-
-
-def _function(plan: Plan, training: Training) -> tuple[Any, Any]:
-    """Weights, one row a problem, the constant last, and what they are weights of: kernel points, or None for columns."""
-    rows = []
-    solutions = [plan.solver.solution(run.state) for run in training.runs]
-    supports = [s for s in solutions if isinstance(s, SupportSolution)]
-    if supports:
-        return machine_of(plan.problems[0].kernel, plan.layout.columns, plan.features, supports)
-    for solution in solutions:
-        assert isinstance(solution, LinearSolution)
-        rows.append(fold(plan, solution))
-    return np.array(rows), plan.features.expansion
-
-
-def _provenance(job: FitJob, store: Any, training: Training) -> dict[str, Any]:
-    return {
-        "store": {"name": store.name, "digest": store.digest, "rows": store.layout.rows},
-        "settings": _settings_of(job),
-        "certificates": certificates_of(training),
-        "validation": verdict([run.problem.C for run in training.runs], training),
-        "encoding": store.facts.get("encoding"),
-        "names": store.facts.get("names"),
-        "labels": store.facts.get("labels"),
-        "streamsvm": __version__,
-    }
-
-
-def _settings_of(job: FitJob) -> dict[str, Any]:
-    """All settings but those that say how the run was managed, as plain JSON."""
-    plain: dict[str, Any] = msgspec.to_builtins(job)
-    return {name: value for name, value in plain.items() if name not in resume.MANAGEMENT}
-
-
-def certificates_of(training: Training) -> list[dict[str, Any]]:
-    """Primal, dual and gap of every problem, as plain JSON."""
-    return [
-        {"C": run.problem.C, "positive": run.problem.positive, "primal": c.primal, "dual": c.dual, "gap": c.gap}
-        for run in training.runs
-        if (c := run.certificate) is not None
-    ]
-
-
-def summary(training: Training, plan: Plan) -> dict[str, Any]:
-    """How the run ended: what the last line of a fit says."""
-    worst = max((run for run in training.runs if run.certificate), key=lambda run: run.certificate.gap)  # type: ignore[union-attr]
-    assert worst.certificate is not None
-    found = worst.certificate.facts
-    busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
-    return {
-        "status": training.status.value,
-        "gap": worst.certificate.gap,
-        "primal": worst.certificate.primal,
-        "dual": worst.certificate.dual,
-        "passes": training.passes,
-        "seconds": training.seconds,
-        "peak": training.peak,
-        "limit": plan.memory.limit,
-        "bytes_read": training.bytes_read,
-        "reads_repeated": training.reads_repeated,
-        "compute_share": busy,
-        "validation": verdict(plan.costs, training),
-        "simplex": [found["simplex_gap"], found["seen_gap"]] if "simplex_gap" in found else None,
-    }
+    settings = RunSettings(job.seed, job.prefetch, memory.retain, memory.cached, directory, memory.resident)
+    return Trainer(store, plan.solver, plan.problems, features, settings, report)
 
 
 @contextmanager
@@ -240,9 +220,3 @@ def _recorded(report: Report, path: Path) -> Iterator[Callable[[dict[str, Any]],
             report(event)
 
         yield tell
-
-
-def _keep(run: Path, plan: Plan, training: Training) -> None:
-    durable.write_file(run / "plan.json", json.dumps(plan.facts(), indent=1).encode())
-    certificate = {**summary(training, plan), "problems": certificates_of(training)}
-    durable.write_file(run / "certificate.json", json.dumps(certificate, indent=1).encode())

@@ -7,18 +7,14 @@ with the columns: where these are many and rows are nearly orthogonal, a pass of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamsvm.config.units import mib
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers.newton.hessian import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem
-
-if TYPE_CHECKING:
-    from streamsvm.jobs.fit.options import FitJob
 
 MOST = 1500
 """Columns up to which a step of second order is a factorization."""

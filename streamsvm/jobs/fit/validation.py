@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.executor import Executor
-from streamsvm.engine.trainer import Trainer
+from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.job_store import StoreReference, reference_to
+from streamsvm.engine.partition import Group, contiguous
+from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import Mistakes, mistakes
+from streamsvm.jobs.apply.metrics import ErrorCounts
 from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
 from streamsvm.jobs.embed import kernel_request
-from streamsvm.jobs.fit.distributed import DistributedTrainer
-from streamsvm.jobs.fit.held_out_tasks import DistributedMistakes
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
@@ -32,10 +33,19 @@ from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources import SourceOptions
 from streamsvm.store.views.subset import Section
-from streamsvm.types import CandidateWeights, Certificate, KernelSolution, LinearSolution, Report, Stop
+from streamsvm.types import (
+    CandidateWeights,
+    Certificate,
+    KernelSolution,
+    LinearSolution,
+    Report,
+    Stop,
+    Store,
+    StoredFiles,
+)
 
 
-def opened(job: FitJob) -> tuple[Any, Any]:
+def opened(job: FitJob) -> tuple[Store, Store | None]:
     """The store to train on, and the part of it that is held out, or None. Raises UsageError and what opening raises."""
     store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)
     if job.validation is None and job.patience is not None:
@@ -70,7 +80,7 @@ def drawn(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     return sorted(order[count:]), sorted(order[:count])
 
 
-def census_of(store: Any, chunks: list[int]) -> tuple[int, ...]:
+def census_of(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
     """Rows of each class in some chunks."""
     table = np.zeros((len(chunks), len(store.layout.classes)), np.int64)
     for row, chunk in zip(table, chunks, strict=True):
@@ -83,10 +93,13 @@ class HeldOutValidation:
     """Looks at a training after each pass. What it remembers is in ``Training.held``, by the text of each C."""
 
     plan: Plan
-    count: Callable[[Model, int], Mistakes]
-    """See ``mistakes``: of so many models on the held-out rows."""
+    """Of the fit."""
+    count: Callable[[Model, int], ErrorCounts]
+    """Counts the errors of so many models on the held-out rows, in one reading: see ``count_errors``."""
     patience: int | None
+    """Passes without a lower error after which a C is done; None: any number."""
     report: Report
+    """Takes the ``validation`` events."""
     _groups: dict[float, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,14 +125,18 @@ class HeldOutValidation:
             self.report({"event": "validation", "pass": training.passes, "C": C, "error": error, **best})
 
     def pending(self, training: Training) -> bool:
-        """Whether the last pass has not been looked at: a cluster may be lost in between."""
+        """Whether the last pass has not been evaluated: a cluster may be lost in between."""
         return max((known["looked"] for known in training.held.values()), default=0) < training.passes
 
     def _weights(self, training: Training, k: int) -> Float64:
+        """The weights problem ``k`` would answer with now: those of its last certificate once it has come to its end."""
         run, solver = training.runs[k], self.plan.solver
-        settled = run.done or training.ending
-        found: Any = solver.solution(run.state) if settled else solver.candidate(run.state)  # type: ignore[attr-defined]
-        return found.w if settled else found
+        if run.done or training.ending:
+            solution = solver.solution(run.state)
+            assert isinstance(solution, LinearSolution)
+            return solution.w
+        assert isinstance(solver, CandidateWeights)  # ``evaluator_for`` has seen to it
+        return solver.candidate(run.state)
 
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
         """The share of held-out rows each group of weights is wrong about: one reading for all."""
@@ -130,14 +147,14 @@ class HeldOutValidation:
         model = Model(np.array(folded), plan.class_names, {}, plan.features.expansion)
         return self.count(model, len(groups)).shares
 
-    def chosen(self, plan: Plan, training: Training, trainer: Trainer | DistributedTrainer) -> tuple[Plan, Training]:
+    def chosen(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
         """The training with the best weights in place of the last ones, certified by one pass more if they differ."""
         held = training.held
         if all(known["final"] for known in held.values()):
             return plan, training
         weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, held[repr(C)]["weights"], strict=True)}
         problems = [replace(problem, warm=weights[k]) for k, problem in enumerate(plan.problems)]
-        again = trainer.again(WeightEvaluation(), problems, training)
+        again = loop.again(WeightEvaluation(), problems, training)
         status, evaluated = training.status, again.train(Stop(training.passes + 1))
         for run, before in zip(evaluated.runs, training.runs, strict=True):
             assert run.certificate is not None
@@ -149,7 +166,7 @@ class HeldOutValidation:
 
 
 def evaluator_for(
-    job: FitJob, plan: Plan, held: Any, report: Report, executor: Executor | None
+    job: FitJob, plan: Plan, held: Store | None, report: Report, executor: Executor | None
 ) -> HeldOutValidation | None:
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
@@ -164,10 +181,35 @@ def evaluator_for(
     else:
         rows = RowBatches(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
     if executor is None:
-        return HeldOutValidation(plan, partial(mistakes, rows), job.patience, report)
-    return HeldOutValidation(
-        plan, DistributedMistakes(held or open_store(str(job.validation)), executor), job.patience, report
-    )
+        return HeldOutValidation(plan, partial(count_errors, rows), job.patience, report)
+    store = open_store(str(job.validation)) if held is None else held
+    count = partial(count_errors_on, executor, reference_to(store), contiguous(store.layout))
+    return HeldOutValidation(plan, count, job.patience, report)
+
+
+def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
+    """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
+    counts = ErrorCounts(models)
+    for batch in rows:
+        assert batch.truth is not None
+        for k, decision in enumerate(np.split(model.decision(batch.X), models, axis=1)):
+            counts.add(k, decision, batch.truth)
+    return counts
+
+
+def count_errors_on(
+    executor: Executor, store: StoreReference, groups: list[Group], model: Model, models: int
+) -> ErrorCounts:
+    """``count_errors`` by many workers: the same counts. Raises ClusterError and what the tasks raise."""
+    given = executor.share((store, model, models))
+    return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
+
+
+def count_errors_in(group: Group, given: tuple[StoreReference, Model, int]) -> ErrorCounts:
+    """The task: the errors on the chunks of a group. Raises DataError, StorageError."""
+    store, model, models = given
+    rows = RowBatches(model, list(model.classes), group.rows, [], _store=store.open(), chunks=group.chunks)
+    return count_errors(rows, model, models)
 
 
 def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:

@@ -17,6 +17,7 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
+from streamsvm.jobs.apply.metrics import ErrorCounts
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
@@ -74,20 +75,16 @@ class Trial(NamedTuple):
     """Problems, one for each class or one for two classes, that are not shown the chunks of a fold."""
 
     problems: tuple[Problem, ...]
-    """The problems."""
+    """Each is that of one class."""
     chunks: tuple[int, ...]
     """The numbers of the chunks they are not shown."""
-    rows: int
-    """Rows in those chunks."""
 
-    def wrong(self, f: Float64, codes: Int32) -> int:
-        """Return how many rows of decision values f (n, problems) are taken for another class than their ``codes``
-        (n,).
-        """
-        positives = np.array([problem.positive for problem in self.problems])
-        if len(positives) == 1:
-            return int(np.count_nonzero((f[:, 0] > 0) != (codes == positives[0])))
-        return int(np.count_nonzero(positives[np.argmax(f, axis=1)] != codes))
+    def outcomes(self, codes: Int32) -> Int32:
+        """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them."""
+        right = np.array([codes == problem.positive for problem in self.problems])
+        if len(right) == 1:
+            return right[0].astype(np.int32)
+        return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
 
 
 def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, number: int) -> Trial:
@@ -95,7 +92,7 @@ def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, nu
     chunks = tuple(np.flatnonzero(fold == number).tolist())
     rows = sum(layout.chunks[chunk] for chunk in chunks)
     shown = (replace(problem, C=float(C), rows=layout.rows - rows, held_out=chunks) for problem in problems)
-    return Trial(tuple(shown), chunks, rows)
+    return Trial(tuple(shown), chunks)
 
 
 def errors(
@@ -105,7 +102,7 @@ def errors(
 
     ``weights``: what was found, (components, problems) for each trial. ``reading``: how to read, as for the stream.
     """
-    wrong = [0] * len(trials)
+    counts = ErrorCounts(len(trials))
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
         for loaded in stream:
             mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
@@ -116,5 +113,5 @@ def errors(
             for part in features.parts(loaded.chunk.X):
                 codes = loaded.chunk.codes[part.start : part.stop]
                 for k, f in zip(mine, np.split(operators.margins(part.X, W), ends, axis=1), strict=True):
-                    wrong[k] += trials[k].wrong(f, codes)
-    return [count / trial.rows for count, trial in zip(wrong, trials, strict=True)]
+                    counts.add(k, f, trials[k].outcomes(codes))
+    return counts.shares

@@ -1,0 +1,91 @@
+"""A loaded chunk as the problems of a fit see it: cut into parts, labelled for each problem, shown to its solver.
+
+The one place where a solver meets rows while it trains, whether the chunk was read by this process or by a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.rows import Float32, Int32
+from streamsvm.schedule.stream import Loaded
+from streamsvm.types import Block, Certificate, Deadline, FeatureMap, FeaturePart, Problem, SharedRows, Solver
+
+
+class ActiveProblem(NamedTuple):
+    """A problem that is still being solved."""
+
+    number: int
+    """Its place among the problems of the fit, which is its place in per-row state as well."""
+    problem: Problem
+    state: Any
+    """The state of its solver, changed in place by every visit."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockVisitor:
+    """Shows chunks to one solver through one feature map."""
+
+    solver: Solver[Any]
+    features: FeatureMap
+    cached: bool = False
+    """Whether all blocks stay in memory, so that solvers may come back to one at no cost."""
+
+    def visit(
+        self,
+        loaded: Loaded,
+        chunk: int,
+        start: int,
+        active: Sequence[ActiveProblem],
+        rows: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """Let every problem that may see chunk number ``chunk`` visit it. Changes the states and ``rows``.
+
+        ``start`` is the number of the chunk's first row in the store. ``rows`` holds the per-row state of the chunk,
+        (problems, rows), by name.
+        """
+        shown = [problem for problem in active if chunk not in problem.problem.held_out]
+        for part in self.features.parts(loaded.chunk.X):
+            if isinstance(self.solver, SharedRows):
+                self.solver.prepare_shared([one.state for one in shown], part.X)
+            for one in shown:
+                order = order_within(loaded.order, part, reused=len(shown) > 1)
+                y, s = labelled_part(one.problem, loaded, part)
+                mine = {name: values[one.number][part.start : part.stop] for name, values in rows.items()}
+                seed = loaded.visit.seed + part.start
+                block = Block(part.X, y, s, chunk, start + part.start, order, seed, self.cached, mine)
+                self.solver.visit(one.state, block)
+
+    def finish(self, state: Any, deadline: float = float("inf")) -> Certificate:
+        """Close a pass. A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``."""
+        if isinstance(self.solver, Deadline):
+            self.solver.set_deadline(state, deadline)
+        return self.solver.finish(state)
+
+
+def labelled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Float32, Float32]:
+    """The signs and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
+    span, weight = slice(part.start, part.stop), loaded.chunk.weight
+    return signs_and_weights(problem, loaded.chunk.codes[span], None if weight is None else weight[span])
+
+
+def signs_and_weights(problem: Problem, codes: Int32, weight: Float32 | None) -> tuple[Float32, Float32]:
+    """The signs (n,) and weights (n,) float32 a problem gives to rows of these class codes (n,) and row weights (n,)."""
+    y = (codes == problem.positive).astype(np.float32)
+    y *= 2  # a quarter of the time of np.where
+    y -= 1
+    factors = np.asarray(problem.weights, np.float32)
+    s = factors[codes] if len(factors) else np.ones(len(codes), np.float32)
+    return y, s if weight is None else s * weight
+
+
+def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:
+    """The visiting order of a chunk restricted to a part of it; a copy if other problems are to use the same order."""
+    if part.stop - part.start == len(order):
+        return order.copy() if reused else order
+    return order[(order >= part.start) & (order < part.stop)] - np.int32(part.start)

@@ -1,0 +1,134 @@
+"""What a fit is made with, and the refusal to go on with one that was made with something else.
+
+A run goes on only as what it was. Its identity - the settings that shape the result, the digest of the data, what the
+plan decided by looking at this machine - is part of every checkpoint; where the present one differs the differences are
+named and the run is refused. Settings that only say how long, in how much memory and how far ahead are not part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from streamsvm.engine.checkpoint.checkpoint_file import Saved
+from streamsvm.engine.executor import Executor
+from streamsvm.errors import ConfigError, quote
+from streamsvm.jobs.fit.distributed import with_groups
+from streamsvm.jobs.fit.memory_plan import memory_settings
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan
+from streamsvm.jobs.fit.warm_start import warm_digest
+from streamsvm.schedule import budget
+from streamsvm.types import Store
+
+MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "overwrite", "prefetch")
+"""Settings that say how a run is managed."""
+FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
+"""Settings that may change from run to run; ``embedding`` is part of what the plan decided."""
+SAMPLE = "sample"
+"""Rows in a solver's model, where it has one: fewer than it would like when memory was short."""
+CACHED, STREAMED = "kept in memory", "read in every pass"
+"""What an identity says of blocks. Checkpoints on disk hold these words."""
+FEATURES = "features"
+"""The part of the identity that is known only when the features are."""
+
+
+def settings_of(job: FitJob) -> dict[str, Any]:
+    """The settings that shape the result, as plain JSON."""
+    return shaping(msgspec.to_builtins(job))
+
+
+def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of all settings of a job, as plain JSON, that shape the result."""
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+    return {name: value for name, value in lists.items() if name not in FREE}
+
+
+def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
+    """What a fit is made with, as plain JSON; without the features, which are not known yet."""
+    return {
+        "settings": settings_of(job),
+        "store": store.digest,
+        "solver": plan.solver_name,
+        "blocks": CACHED if plan.memory.cached else STREAMED,
+        "embedding": None if plan.embedding is None else plan.embedding.where,
+        "warm start": warm_digest(plan.problems),
+        SAMPLE: memory_settings(plan.solver).get(SAMPLE),
+    }
+
+
+def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved]) -> dict[str, Any]:
+    """The identity with the features. Raises ConfigError when it is not that of the checkpoint."""
+    identity = {**identity_of(job, store, plan), FEATURES: features_digest(plan)}
+    if saved:
+        refuse_other(saved[0].identity, identity)
+    return identity
+
+
+def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | None = None) -> tuple[FitJob, Plan]:
+    """Return the job and the plan of a fit; of a resumed one, with what the first run decided by looking at its machine.
+
+    Raises ConfigError when the checkpoint was made with something else, and all that ``make_plan`` raises.
+    """
+    if not saved:
+        plan = make_plan(job, store)
+        return with_groups(job, plan, executor), plan
+    then = saved[0].identity
+    options = job.options | ({} if then.get(SAMPLE) is None else {SAMPLE: then[SAMPLE]})
+    plan = make_plan(replace(job, embedding=then.get("embedding") or job.embedding, options=options), store)
+    plan = _cached_as_then(plan, store, cached=then.get("blocks") == CACHED)
+    if executor is not None and job.groups is None:
+        job = replace(job, groups=then["settings"].get("groups"))
+    job = with_groups(job, plan, executor)
+    known = {name: value for name, value in then.items() if name != FEATURES}
+    refuse_other(known, identity_of(job, store, plan))
+    return job, plan
+
+
+def _cached_as_then(plan: Plan, store: Store, *, cached: bool) -> Plan:
+    """The plan with blocks in memory if they were in the first run, and only then."""
+    memory, term = plan.memory, budget.keep_term(store.layout)
+    if term is None or cached == memory.cached:
+        return plan
+    terms = tuple(other for other in memory.terms if other.name != term.name)
+    return replace(plan, memory=replace(memory, cached=cached, terms=(*terms, term) if cached else terms))
+
+
+def features_digest(plan: Plan) -> str | None:
+    """The sha256 of the map to kernel features; None where features are the stored ones."""
+    if plan.features.expansion is None:
+        return None
+    digest = hashlib.sha256()
+    for name, array in sorted(plan.features.expansion.tensors().items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def refuse_other(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise ConfigError naming all that differs between two identities."""
+    then, present = _flat(saved), _flat(now)
+    if present.get(SAMPLE) is None:  # earlier versions noted a setting of that name also of solvers that hold no sample
+        then.pop(SAMPLE, None)
+    changes = [
+        (name, then.get(name), present.get(name)) for name in {**then, **present} if then.get(name) != present.get(name)
+    ]
+    if not changes:
+        return
+    name, old, new = changes[0]
+    others = ", ".join(f"{other} {quote(a, 40)} -> {quote(b, 40)}" for other, a, b in changes[1:])
+    raise ConfigError(
+        f"the checkpoint was made with {name}={quote(old, 40)}, now {name}={quote(new, 40)}"
+        + (f" (also: {others})" if others else ""),
+        code="E-CONFIG",
+        hint="resume with the old values, or start again without --resume",
+    )
+
+
+def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+    settings = identity.get("settings", {})
+    return {**settings, **{name: value for name, value in identity.items() if name != "settings"}}

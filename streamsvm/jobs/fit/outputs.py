@@ -1,0 +1,222 @@
+"""What a fit leaves: a model for each C, and a folder with the record of the run; and whether a run has left all of it.
+
+Models are written last of all, first into the run's folder and then where they were asked for: where the last model is,
+the run is over. A run that was killed in between finds some of its own models there when it is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from streamsvm import __version__, durable
+from streamsvm.engine.training import Run, Training
+from streamsvm.errors import StreamSVMError
+from streamsvm.features.expansion import Expansion
+from streamsvm.jobs.fit.identity import MANAGEMENT, settings_of, shaping
+from streamsvm.jobs.fit.kernel_machine import machine_of
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.validation import fold, verdict
+from streamsvm.model import Model, load
+from streamsvm.outputs import Output
+from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
+from streamsvm.rows import Float64
+from streamsvm.types import Certificate, LinearSolution, Problem, Status, Store, SupportSolution
+
+PLAN, CERTIFICATE, COPY = "plan.json", "certificate.json", "model.ssvm"
+"""Files of the run's folder: the plan, how the run ended, and a copy of the model."""
+STOPPING = ("max_passes", "time_limit", "dual")
+"""Settings that do not shape a converged result; another value of one asks for more than an earlier run has left."""
+
+
+def path_names(target: Path, values: list[float]) -> dict[float, Path]:
+    """Where the model of each C goes: the target itself when there is one, else NAME.C=VALUE with the same ending."""
+    if len(values) == 1:
+        return {values[0]: target}
+    return {C: target.with_name(f"{target.stem}.C={C:g}{target.suffix}") for C in values}
+
+
+def run_folder(model: Path) -> Path:
+    """Where the record of the fit of a model lies."""
+    return model.with_name(model.name + ".run")
+
+
+def model_paths(job: FitJob, costs: list[float]) -> list[Path]:
+    """Every file a fit writes a model to, its folder apart: one for each C, and the best one where there is a choice."""
+    target = Path(job.model)
+    return sorted({*path_names(target, costs).values(), *([target] if job.validation is not None else [])})
+
+
+def outputs_of(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> list[Output]:
+    """All a fit writes; a resumed one goes on with what an earlier run of the same fit has written, and needs no leave.
+
+    ``checkpoint``: whether there is one of that run. Without it only models of the same limits are known to be its own.
+    """
+    outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
+    if job.dual is not None:
+        outputs.append(Output(Path(job.dual), ARRAY, continues=checkpoint))
+    for path in model_paths(job, costs):
+        model = _left_by(job, store, path) if job.resume else None
+        ours = model is not None and (checkpoint or not _differ(job, model, STOPPING))
+        outputs.append(Output(path, MODEL, continues=ours))
+    return outputs
+
+
+def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
+    """The models of a training, one for each C."""
+    weights, expansion = _function(plan, training)
+    model = Model(weights, plan.class_names, _provenance(job, store, training), expansion)
+    return models_by_C(model, plan.problems)
+
+
+def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
+    """What was fitted for all values of C at once, taken apart; certificates go with the models they are of."""
+    found = {}
+    for C in dict.fromkeys(problem.C for problem in problems):
+        mine = [k for k, problem in enumerate(problems) if problem.C == C]
+        certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
+        provenance = model.provenance | {"certificates": certificates}
+        found[C] = replace(model, weights=model.weights[mine], provenance=provenance)
+    return found
+
+
+def _function(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
+    """Weights, one row a problem, the constant last, and what they are weights of: kernel points, or None for columns."""
+    rows = []
+    solutions = [plan.solver.solution(run.state) for run in training.runs]
+    supports = [s for s in solutions if isinstance(s, SupportSolution)]
+    if supports:
+        return machine_of(plan.problems[0].kernel, plan.layout.columns, plan.features, supports)
+    for solution in solutions:
+        assert isinstance(solution, LinearSolution)
+        rows.append(fold(plan, solution))
+    return np.array(rows), plan.features.expansion
+
+
+def _provenance(job: FitJob, store: Store, training: Training) -> dict[str, Any]:
+    return {
+        "store": {"name": store.name, "digest": store.digest, "rows": store.layout.rows},
+        "settings": _settings_of(job),
+        "certificates": certificates_of(training),
+        "validation": verdict([run.problem.C for run in training.runs], training),
+        "encoding": store.facts.get("encoding"),
+        "names": store.facts.get("names"),
+        "labels": store.facts.get("labels"),
+        "streamsvm": __version__,
+    }
+
+
+def _settings_of(job: FitJob) -> dict[str, Any]:
+    """All settings but those that say how the run was managed, as plain JSON."""
+    plain: dict[str, Any] = msgspec.to_builtins(job)
+    return {name: value for name, value in plain.items() if name not in MANAGEMENT}
+
+
+def certificates_of(training: Training) -> list[dict[str, Any]]:
+    """Primal, dual and gap of every problem, as plain JSON."""
+    return [
+        {"C": run.problem.C, "positive": run.problem.positive, "primal": c.primal, "dual": c.dual, "gap": c.gap}
+        for run in training.runs
+        if (c := run.certificate) is not None
+    ]
+
+
+def summary(training: Training, plan: Plan) -> dict[str, Any]:
+    """How a run ended, as plain JSON: what the last line of a fit says."""
+    worst = max((c for run in training.runs if (c := run.certificate) is not None), key=lambda c: c.gap)
+    busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
+    simplex = "simplex_gap" in worst.facts
+    return {
+        "status": training.status.value,
+        "gap": worst.gap,
+        "primal": worst.primal,
+        "dual": worst.dual,
+        "passes": training.passes,
+        "seconds": training.seconds,
+        "peak": training.peak,
+        "limit": plan.memory.limit,
+        "bytes_read": training.bytes_read,
+        "reads_repeated": training.reads_repeated,
+        "compute_share": busy,
+        "validation": verdict(plan.costs, training),
+        "simplex": [worst.facts["simplex_gap"], worst.facts["seen_gap"]] if simplex else None,
+    }
+
+
+def write_outputs(
+    job: FitJob, plan: Plan, training: Training, models: Mapping[float, Model], best: float
+) -> list[Path]:
+    """Write record and models; returns where the models are. Raises StorageError."""
+    target, costs = Path(job.model), plan.costs
+    run = run_folder(target)
+    durable.write_file(run / PLAN, json.dumps(plan.facts(), indent=1).encode())
+    certificate = {**summary(training, plan), "problems": certificates_of(training)}
+    durable.write_file(run / CERTIFICATE, json.dumps(certificate, indent=1).encode())
+    copies, paths = path_names(run / COPY, costs), path_names(target, costs)
+    for C, model in models.items():
+        model.save(copies[C])
+    for C, model in models.items():
+        model.save(paths[C])
+    if job.validation is not None and len(models) > 1:
+        models[best].save(target)
+    return list(paths.values())
+
+
+def finished(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[float, Model]] | None:
+    """What an earlier run of the same fit has left, if it has come to its end; None if there is something left to do."""
+    target = Path(job.model)
+    if any(_left_by(job, store, path) is None for path in model_paths(job, plan.costs)):
+        return None
+    models = {C: load(path) for C, path in path_names(target, plan.costs).items()}
+    try:
+        record = json.loads((run_folder(target) / CERTIFICATE).read_text(encoding="utf-8"))
+        training = _recorded(record, plan)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    certificates = [c for model in models.values() for c in model.provenance["certificates"]]
+    limits = ("dual",) if training.status in {Status.CONVERGED, Status.PATIENCE} else STOPPING
+    if certificates != record["problems"] or any(_differ(job, model, limits) for model in models.values()):
+        return None
+    return training, models
+
+
+def _differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
+    """Whether one of these settings of a job is not that of the fit that made the model."""
+    asked: dict[str, Any] = msgspec.to_builtins(job)
+    return any(model.provenance["settings"].get(name) != asked[name] for name in names)
+
+
+def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
+    """The model at ``path``, if it was made of the same data with the same settings."""
+    try:
+        model = load(path)
+    except StreamSVMError:
+        return None
+    settings, data = model.provenance.get("settings"), model.provenance.get("store")
+    if not isinstance(settings, dict) or not isinstance(data, dict):
+        return None
+    return model if shaping(settings) == settings_of(job) and data.get("digest") == store.digest else None
+
+
+def _recorded(record: dict[str, Any], plan: Plan) -> Training:
+    """The training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this plan."""
+    facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
+    runs = [
+        Run(problem, None, Certificate(found["primal"], found["dual"], facts=facts), done=True)
+        for problem, found in zip(plan.problems, record["problems"], strict=True)
+    ]
+    training = Training(runs, Status(record["status"]))
+    for name in ("passes", "seconds", "peak", "bytes_read", "reads_repeated"):
+        setattr(training, name, record[name])
+    training.waited = (1.0 - record["compute_share"]) * training.seconds
+    said = record["validation"]
+    if said is not None:
+        training.held = {repr(C): {"error": said["errors"][f"{C:g}"], "pass": said["pass"]} for C in plan.costs}
+    return training
