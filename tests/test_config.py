@@ -345,3 +345,13 @@ def test_set_on_a_file_reaches_the_step_it_names() -> None:
     assert steps == [("synth", {"rows": 1000}), ("fit", {"C": 3.0, "options": {"sweeps": 2}})]
     with pytest.raises(UsageError, match="names no step"):
         job_file.apply_settings(steps, ["evaluate.model=x"])
+
+
+def test_a_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
+    """What a checkpoint and a model say of a job does not depend on how the job was made."""
+    import msgspec
+
+    from streamsvm.jobs.fit.options import FitJob
+
+    made = job_file.make_job("fit", {"store": "s", "model": "m", "max_passes": 3})
+    assert msgspec.to_builtins(made) == msgspec.to_builtins(FitJob("s", "m", max_passes=3))

@@ -20,14 +20,18 @@ class Checked:
     """Base of dataclasses that refuse what their options do not allow, whoever makes them."""
 
     def __post_init__(self) -> None:
-        """Replace aliases by what they stand for. Raises UsageError for a value that is out of range or no choice."""
+        """Replace aliases by what they stand for. Raises UsageError for a value that is out of range or no choice.
+
+        Every value becomes the instance's own: one made by msgspec has defaults from its class only, and lacks them as
+        plain data.
+        """
         kind: type = type(self)
         for field in options_of(kind):
             value = getattr(self, field.name)
             aliases = dict(field.option.aliases)
             if isinstance(value, str) and value in aliases:
                 value = aliases[value]
-                object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, value)
             check_value(field, value, field.flag)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine.block_visitor import signs_and_weights
+from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardized
@@ -92,6 +93,7 @@ def solved(given: Case, passes: int = 2000, **more: Any) -> tuple[Any, Any, Cert
 
 def read(result: Training, k: int = 0) -> tuple[Any, Any, Certificate]:
     run, rows = result.runs[k], result.row_states["alpha"]
+    assert isinstance(rows, RowStates)
     alpha = np.concatenate([rows.load(c)[k].copy() for c in range(len(rows.layout.chunks))])
     assert run.certificate is not None
     return DCD().solution(run.state).w, alpha, run.certificate

@@ -8,7 +8,6 @@ named and the run is refused. Settings that only say how long, in how much memor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,12 +39,8 @@ FEATURES = "features"
 
 def settings_of(job: FitJob) -> dict[str, Any]:
     """The settings that shape the result, as plain JSON."""
-    return shaping(msgspec.to_builtins(job))
-
-
-def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of all settings of a job, as plain JSON, that shape the result."""
-    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+    plain: dict[str, Any] = msgspec.to_builtins(job)
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     return {name: value for name, value in lists.items() if name not in FREE}
 
 

@@ -19,7 +19,7 @@ from streamsvm import __version__, durable
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError
 from streamsvm.features.expansion import Expansion
-from streamsvm.jobs.fit.identity import MANAGEMENT, settings_of, shaping
+from streamsvm.jobs.fit.identity import FREE, MANAGEMENT
 from streamsvm.jobs.fit.kernel_machine import machine_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
@@ -32,7 +32,7 @@ from streamsvm.types import Certificate, LinearSolution, Problem, Status, Store,
 
 PLAN, CERTIFICATE, COPY = "plan.json", "certificate.json", "model.ssvm"
 """Files of the run's folder: the plan, how the run ended, and a copy of the model."""
-STOPPING = ("max_passes", "time_limit", "dual")
+STOPPING = ("max_passes", "time_limit")
 """Settings that do not shape a converged result; another value of one asks for more than an earlier run has left."""
 
 
@@ -181,16 +181,16 @@ def finished(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[floa
     except (OSError, ValueError, KeyError, TypeError):
         return None
     certificates = [c for model in models.values() for c in model.provenance["certificates"]]
-    limits = ("dual",) if training.status in {Status.CONVERGED, Status.PATIENCE} else STOPPING
-    if certificates != record["problems"] or any(_differ(job, model, limits) for model in models.values()):
-        return None
-    return training, models
+    by_itself = training.status in {Status.CONVERGED, Status.PATIENCE}
+    more = not by_itself and any(_differ(job, model, STOPPING) for model in models.values())
+    without_dual = job.dual is not None and not Path(job.dual).is_file()
+    return None if more or without_dual or certificates != record["problems"] else (training, models)
 
 
 def _differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
     """Whether one of these settings of a job is not that of the fit that made the model."""
-    asked: dict[str, Any] = msgspec.to_builtins(job)
-    return any(model.provenance["settings"].get(name) != asked[name] for name in names)
+    made, asked = model.provenance["settings"], json.loads(json.dumps(_settings_of(job)))
+    return any(made.get(name) != asked[name] for name in names)
 
 
 def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
@@ -202,7 +202,8 @@ def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
     settings, data = model.provenance.get("settings"), model.provenance.get("store")
     if not isinstance(settings, dict) or not isinstance(data, dict):
         return None
-    return model if shaping(settings) == settings_of(job) and data.get("digest") == store.digest else None
+    shaping = [name for name in _settings_of(job) if name not in FREE]
+    return model if not _differ(job, model, shaping) and data.get("digest") == store.digest else None
 
 
 def _recorded(record: dict[str, Any], plan: Plan) -> Training:
