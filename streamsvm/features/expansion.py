@@ -94,7 +94,7 @@ class Expansion:
         if isinstance(points, Dense):
             found: dict[str, NDArray[Any]] = {"points": points.values}
         else:
-            found = {f"points.{name}": getattr(points, name) for name in ("data", "indices", "indptr")}
+            found = {"points.data": points.data, "points.indices": points.indices, "points.indptr": points.indptr}
         scaling = {"shift": self.shift, "scale": self.scale}
         found |= {name: array for name, array in scaling.items() if array is not None}
         return {name: np.ascontiguousarray(array) for name, array in found.items()}

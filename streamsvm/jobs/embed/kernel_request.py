@@ -66,7 +66,7 @@ def wanted(job: Any) -> bool:
     return job.landmarks is not None or job.landmark_file is not None
 
 
-def request_of(job: Any, store: Store, inner: Raw | Standardized) -> NystromRequest | None:
+def request_of(job: Any, store: Store, inner: Raw | Standardized, bias: float = 0.0) -> NystromRequest | None:
     """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
@@ -75,7 +75,6 @@ def request_of(job: Any, store: Store, inner: Raw | Standardized) -> NystromRequ
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = job.landmarks if job.landmark_file is None else len(landmark_file(Path(job.landmark_file)))
     count = min(count, store.layout.rows) if job.landmark_file is None else count
-    bias = float(getattr(job, "bias", 0.0))
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
 
 

@@ -97,7 +97,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     solver_name, why = choose_solver(job, layout)
     solver = _solver_of(job, solver_name, problems[0].loss)
     features = features_of(job, store)
-    request = kernel_request.request_of(job, store, features)
+    request = kernel_request.request_of(job, store, features, job.bias)
     kernel = kernel_machine.kernel_of(job, solver, store, features)
     if job.warm_start is not None and (kernel is not None or request is not None):
         raise UsageError("a fit with a kernel does not start from a model", hint="leave out --warm-start")
