@@ -153,13 +153,9 @@ def _run_command() -> click.Command:
 
 
 COMMANDS = {
-    "synth": command("synth", _callback("synth")),
-    "ingest": command("ingest", _callback("ingest")),
-    "embed": command("embed", _callback("embed")),
     "fit": _fit_command(),
     "plan": command("plan", plan_only, step="fit", leave_out=("model",)),
     "tune": _tune_command(),
-    "predict": command("predict", _callback("predict")),
-    "evaluate": command("evaluate", _callback("evaluate")),
     "run": _run_command(),
 }
+COMMANDS |= {name: command(name, _callback(name)) for name in STEPS if name not in COMMANDS}

@@ -54,5 +54,5 @@ def test_all_members_are_claimed_first(store: Path) -> None:
 
 @pytest.mark.parametrize("C", [(1.0, 1.0), (), (1.0, -1.0)])
 def test_values_must_be_different_and_positive(store: Path, C: Any) -> None:
-    with pytest.raises(UsageError, match="C (must|cannot) be"):
+    with pytest.raises(UsageError, match=r"C (must|cannot) be"):
         fitted(store, "p.ssvm", C=C)
