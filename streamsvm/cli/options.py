@@ -108,7 +108,7 @@ def _argument(field: Field) -> click.Argument:
 def _options(field: Field) -> list[click.Parameter]:
     group = field.option.group
     if field.is_switch:
-        declared = f"{field.flag}/--no-{field.flag[2:]}" if field.default else field.flag
+        declared = f"{field.flag}/--no-{field.flag[2:]}" if field.default is not False else field.flag
         return [GroupedOption([declared, field.name], group, is_flag=True, default=None, help=described(field))]
     found: list[click.Parameter] = [
         GroupedOption([field.flag, field.name], group, type=Value(field), help=described(field), metavar=field.metavar)

@@ -11,12 +11,12 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
+from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator
-from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
+from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store
-from streamsvm.store.sources import SourceOptions
 
 
 class Slice(NamedTuple):
@@ -38,7 +38,7 @@ class ApplyWork:
     """The path of the model."""
     data: tuple[str, ...]
     """A store, or files."""
-    asked: SourceOptions
+    request: FileRequest
     """How the files are read."""
     job: Any
     """The job of predict or evaluate."""
@@ -75,16 +75,18 @@ def slices_of(data: Sequence[str]) -> list[Slice]:
     return [Slice(k, (), str(Path(path).resolve())) for k, path in enumerate(data)]
 
 
-def work_of(job: Any, asked: SourceOptions, directory: Path | None = None) -> ApplyWork:
+def work_of(job: Any, request: FileRequest, directory: Path | None = None) -> ApplyWork:
     """Return the work with paths that mean the same on a worker."""
+    if job.on_bad_line != "error":
+        raise UsageError("lines are skipped only where they are read here", hint="leave out --cluster")
     data = tuple(str(Path(path).resolve()) for path in job.data)
-    return ApplyWork(str(Path(job.model).resolve()), data, asked, job, directory)
+    return ApplyWork(str(Path(job.model).resolve()), data, request, job, directory)
 
 
 def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
     """Open the model and the rows of a slice. Raises MissingError, DataError."""
     model = models.load(Path(work.model))
-    rows = row_batches(model, work.data if part.file is None else (part.file,), work.asked)
+    rows = row_batches(model, work.data if part.file is None else (part.file,), work.request)
     if part.file is None:
         rows.chunks = part.chunks
     return model, rows

@@ -16,7 +16,7 @@ from streamsvm.errors import DataError
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
 from streamsvm.jobs.apply.metrics import MetricAccumulator, ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
+from streamsvm.jobs.apply.row_batches import RowBatches, request_of, row_batches
 from streamsvm.model import Model
 from streamsvm.types import Report, silent
 
@@ -46,8 +46,8 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
-    asked = asked_of(job)
-    rows = row_batches(model, job.data, asked)
+    request = request_of(job, job.memory)
+    rows = row_batches(model, job.data, request)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
 
@@ -57,8 +57,10 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     if executor is None:
         accumulator = accumulate(model, rows, on_progress)
     else:
-        found = counted(work_of(job, asked), slices_of(job.data), executor, needs)
+        found = counted(work_of(job, request), slices_of(job.data), executor, needs)
         accumulator, rows.notices = found.accumulator, found.notices
+    if rows.rejects.count:
+        rows.notices.append(rows.rejects.summary())
     on_progress(int(accumulator.confusion.sum()), done=True)
     return EvaluateResult(accumulator.result(), stopwatch.seconds, tuple(rows.notices))
 

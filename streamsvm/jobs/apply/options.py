@@ -9,25 +9,14 @@ from typing import Annotated
 from streamsvm.config.fields import Option
 from streamsvm.errors import UsageError
 from streamsvm.jobs.option_groups import ClusterOptions, MemoryOptions, OutputOptions
-from streamsvm.store.sources.options import FormatName, TextEndOptions
+from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"
 SUFFIXES = (".csv", ".npy", ".txt")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileOptions(TextEndOptions):
-    """How files are read that a model is applied to; all else is as recorded in the model."""
-
-    label: Annotated[
-        str | None,
-        Option("The column of the files that is the label, or 'none'.", "reading", default="as recorded in the model"),
-    ] = None
-    format: FormatName = "auto"
-
-
 @dataclass(frozen=True)
-class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, FileOptions):
+class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     """What ``streamsvm predict`` is asked for; the keys of a job file are these fields and those of the groups."""
 
     model: Annotated[str, Option("The model.")]
@@ -56,7 +45,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, FileOptions):
 
 
 @dataclass(frozen=True)
-class EvaluateJob(ClusterOptions, MemoryOptions, FileOptions):
+class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     """What ``streamsvm evaluate`` is asked for; the keys of a job file are these fields and those of the groups."""
 
     model: Annotated[str, Option("The model.")]

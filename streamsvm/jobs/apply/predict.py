@@ -22,11 +22,11 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
 from streamsvm.jobs.apply.options import STDOUT, PredictJob
-from streamsvm.jobs.apply.row_batches import RowBatches, asked_of, row_batches
+from streamsvm.jobs.apply.row_batches import RowBatches, request_of, row_batches
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import Output, claim
-from streamsvm.outputs.kinds import PREDICTIONS
+from streamsvm.outputs.kinds import PREDICTIONS, REJECTS
 from streamsvm.rows import row_count
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.types import Report, silent
@@ -55,7 +55,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
     """
     with ExitStack() as stack:
         if job.out != STDOUT:
-            claim([Output(Path(job.out), PREDICTIONS)], [job.model, *job.data], overwrite=job.overwrite)
+            claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
             stack.enter_context(locked(Path(job.out)))
             sweep_beside(Path(job.out))
         found = stack.enter_context(executor_for(job, executor))
@@ -63,10 +63,20 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         return _predicted(job, report, found)
 
 
+def rejects_path(job: PredictJob) -> Path:
+    """Where lines are listed that could not be read: beside the predictions."""
+    return Path(job.out).with_name(f"{Path(job.out).name}.rejects")
+
+
+def _outputs(job: PredictJob) -> list[Output]:
+    found = [Output(Path(job.out), PREDICTIONS)]
+    return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job), REJECTS, continues=True)]
+
+
 def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
     model = models.load(Path(job.model))
-    asked = asked_of(job)
-    rows = row_batches(model, job.data, asked)
+    request = request_of(job, job.memory, unlabeled=True)
+    rows = row_batches(model, job.data, request)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
     counted = _Predictions(rows, model, report)
@@ -75,9 +85,12 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
             _write(job, model, pieces, counted)
     else:
         with scratch_beside(Path("predictions" if job.out == STDOUT else job.out)) as scratch:
-            work, parts = work_of(job, asked, scratch), slices_of(job.data)
+            work, parts = work_of(job, request, scratch), slices_of(job.data)
             _write(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
     counted.check()
+    if rows.rejects.count:
+        to_file = job.out != STDOUT
+        rows.notices.append(rows.rejects.write(rejects_path(job)) if to_file else rows.rejects.summary())
     report(
         {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
     )

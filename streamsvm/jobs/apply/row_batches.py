@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.labels import REST, label_text
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.store.sources.options import NewRowOptions
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Layout, Term
 
 DEPTH = 1
@@ -56,6 +58,8 @@ class RowBatches:
     """What a user should know, as lines of text."""
     chunks: tuple[int, ...] | None = None
     """The chunks of the store that are wanted; None for all."""
+    rejects: Rejects = field(default_factory=Rejects)
+    """The lines of the files that could not be read and were left out."""
 
     def __iter__(self) -> Iterator[RowBatch]:
         return self._of_store() if self._source is None else self._of_source(self._source)
@@ -146,7 +150,7 @@ def held_out_terms(validation: float | str | None, layout: Layout, models: int) 
     return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
 
 
-def row_batches(model: Model, data: Sequence[str], asked: SourceOptions) -> RowBatches:
+def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
     """Open the rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
     if not paths:
@@ -158,59 +162,40 @@ def row_batches(model: Model, data: Sequence[str], asked: SourceOptions) -> RowB
         if len(paths) > 1:
             raise UsageError("one store at a time", hint="run the command once for each")
         return _store_rows(model, paths[0])
-    source = open_source(paths, source_options(model, asked))
+    options = source_options(model, request)
+    source = open_source(paths, options)
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise _width_error(str(paths[0]), source.columns, model.columns)
     term = Term("source", SOURCE_BYTES, "text, parser and rows of one batch, at most")
-    return RowBatches(model, list(model.classes), None, [term], _source=source)
+    return RowBatches(model, list(model.classes), None, [term], _source=source, rejects=options.rejects)
 
 
-class FileRequest(Protocol):
+@dataclass(frozen=True, slots=True)
+class FileRequest:
     """What a job that applies a model says of its files."""
 
-    @property
-    def format(self) -> str:
-        """A name of ``SOURCES``, or 'auto'."""
-        ...
-
-    @property
-    def label(self) -> str | None:
-        """The column of labels; None as recorded in the model."""
-        ...
-
-    @property
-    def allow_no_final_newline(self) -> bool:
-        """Whether a last line without a line feed is taken."""
-        ...
-
-    @property
-    def memory(self) -> int | None:
-        """Bytes the process may use; None for a share of what there is."""
-        ...
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``SourceOptions`` by name; what is not among them is as recorded in the model."""
+    memory_limit: int | None = None
+    """Bytes of memory for knowing the columns of a table; None asks nothing."""
 
 
-def asked_of(job: FileRequest) -> SourceOptions:
-    """Return what a job says of its files, and what memory there is for knowing their columns."""
-    left = budget.memory_limit(job.memory) - sum(term.nbytes for term in budget.base_terms())
-    return SourceOptions(
-        format=job.format, label=job.label, allow_no_final_newline=job.allow_no_final_newline, memory_limit=max(0, left)
-    )
+def request_of(job: NewRowOptions, memory: int | None, *, unlabeled: bool = False) -> FileRequest:
+    """Return what a job says of its files, and what memory there is for knowing their columns.
+
+    ``unlabeled``: the job has no use for labels.
+    """
+    left = budget.memory_limit(memory) - sum(term.nbytes for term in budget.base_terms())
+    return FileRequest(job.stated() | ({"unlabeled": True} if unlabeled else {}), max(0, left))
 
 
-def source_options(model: Model, asked: SourceOptions) -> SourceOptions:
+def source_options(model: Model, request: FileRequest) -> SourceOptions:
     """Return how to read files: like those the model was trained on, or as asked where nothing of them is known."""
     recorded = model.provenance.get("encoding")
     if recorded:
-        changes = {"label": asked.label} if asked.label is not None else {}
-        form = {"allow_no_final_newline": asked.allow_no_final_newline, "memory_limit": asked.memory_limit}
-        return options_from(recorded, **form, **changes)
-    return SourceOptions(
-        format=asked.format,
-        label=asked.label or "none",
-        features=model.columns,
-        allow_no_final_newline=asked.allow_no_final_newline,
-        memory_limit=asked.memory_limit,
-    )
+        return options_from(recorded, memory_limit=request.memory_limit, **request.stated)
+    plain = {"label": "none", "features": model.columns, **request.stated}
+    return SourceOptions(**plain, memory_limit=request.memory_limit)
 
 
 def _store_rows(model: Model, path: Path) -> RowBatches:

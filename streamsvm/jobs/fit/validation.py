@@ -22,7 +22,7 @@ from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import ErrorCounts
-from streamsvm.jobs.apply.row_batches import RowBatches, row_batches
+from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
@@ -31,7 +31,6 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.sources import SourceOptions
 from streamsvm.store.views.subset import Section
 from streamsvm.types import (
     CandidateWeights,
@@ -218,7 +217,7 @@ def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
     if path.exists() and not (path.is_dir() and foreign_format(path) is None):
         raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
     names = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts.get("names")
-    return row_batches(replace(_shape(plan), provenance={"names": names}), (str(path),), SourceOptions())
+    return row_batches(replace(_shape(plan), provenance={"names": names}), (str(path),), FileRequest())
 
 
 def _shape(plan: Plan) -> Model:

@@ -20,7 +20,7 @@ from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_f
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
-from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines, write_rejects
+from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.store.format.labels import check_codings, label_coder
@@ -180,9 +180,7 @@ def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
     """Write the list of the lines that were left out, if there are any."""
     if not rejects.count:
         return []
-    path = _rejects_path(job)
-    write_rejects(path, rejects.lines)
-    return [f"{rejects.count} lines could not be read and were left out: see {path}"]
+    return [rejects.write(_rejects_path(job))]
 
 
 def _rejects_path(job: IngestJob) -> Path:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm import durable
 from streamsvm.errors import DataError
-from streamsvm.outputs.kinds import REJECTS_HEADER
 
 DRIFT = 0.1
 """The distance of a class's share in a chunk from its share in all rows beyond which a user is warned."""
@@ -58,9 +55,3 @@ def check_rows(found: int, expected: int | None) -> None:
         raise DataError(
             text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
         )
-
-
-def write_rejects(path: Path, rejects: Sequence[tuple[str, int, str, str]]) -> None:
-    """Write file, line, code and reason of every line that was left out, as tab-separated text. Raises StorageError."""
-    lines = ("\t".join(map(str, reject)) + "\n" for reject in rejects)
-    durable.write_file(path, REJECTS_HEADER + "".join(lines).encode())

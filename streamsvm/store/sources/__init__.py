@@ -26,6 +26,9 @@ SOURCES = Registry(
     },
 )
 
+TABLES = {None: "csv", "parquet": "parquet"}
+"""By the form of its files, text or binary, how a table is read: its columns have names and kinds in each."""
+
 
 def open_source(paths: Sequence[Path | str], options: SourceOptions | None = None) -> Source:
     """Open files of one format as one source; a directory or a pattern stands for the files in it.
@@ -41,19 +44,27 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
         raise UsageError("no source was given", hint="name at least one file")
     files = expand(paths)
     name = detect(files) if options.format == "auto" else options.format
-    options = replace(options, format=name)
     if options.encoding is not None:
-        _check_form(files, name)
+        name = _form(files, name, tabular="schema" in options.encoding)
+    options = replace(options, format=name)
     source: Source = SOURCES[name](files, options)
     return source if options.missing == "error" else filled(source, files, options)
 
 
-def _check_form(files: Sequence[Path], expected: str) -> None:
-    """Raise DataError E-FORMAT for arrays where there was text, and for other arrays than there were."""
+def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:
+    """Return the format to read files by that are to be like those of a model; a table may be text or Parquet.
+
+    Raises DataError E-FORMAT for arrays where there was text, and for other arrays than there were.
+    """
     from streamsvm.store.sources.detect import binary_format
 
-    for path in files:
-        found = binary_format(path)
-        if found is not None and SOURCES[found] is not SOURCES[expected]:
+    forms = [binary_format(path) for path in files]
+    text = "csv" if tabular else expected
+    if tabular and forms[0] in TABLES:
+        expected = TABLES[forms[0]]
+    for path, form in zip(files, forms, strict=True):
+        found = form or text
+        if SOURCES[found] is not SOURCES[expected]:
             hint = f"give {expected}, as the model was trained on, or a store ingested from this"
             raise DataError(f"{path} looks like {found}, expected {expected}", code="E-FORMAT", hint=hint)
+    return expected

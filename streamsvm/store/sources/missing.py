@@ -30,10 +30,12 @@ class Filling:
     """The value in place of a missing one, (d,)."""
     indicators: NDArray[np.int64]
     """The numbers of the columns that are given an indicator."""
+    policy: str
+    """The policy both come from: 'mean', 'zero' or 'indicator'."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return both as plain JSON."""
-        return {"values": self.values.tolist(), "indicators": self.indicators.tolist()}
+        """Return all of it as plain JSON."""
+        return {"policy": self.policy, "values": self.values.tolist(), "indicators": self.indicators.tolist()}
 
     def apply(self, X: Rows) -> Rows:
         """Return the rows without NaN, with the indicator columns after the others."""
@@ -94,19 +96,23 @@ def filled(source: Source, paths: tuple[Path, ...], options: SourceOptions) -> S
     """
     recorded = (options.encoding or {}).get("missing")
     if recorded is not None:
-        filling = Filling(np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64))
-        return Filled(source, filling)
+        values, indicators = np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64)
+        return Filled(source, Filling(values, indicators, options.missing))
     from streamsvm.store.sources import SOURCES
 
     if options.missing == "zero" and source.columns is not None:
-        return Filled(source, Filling(np.zeros(source.columns, np.float32), np.empty(0, np.int64)))
-    filling = _census(source, mean=options.missing == "mean")
+        return Filled(source, Filling(np.zeros(source.columns, np.float32), np.empty(0, np.int64), "zero"))
+    filling = _census(source, options.missing)
     again: Source = SOURCES[options.format](paths, options)
     return Filled(again, filling)
 
 
-def _census(source: Source, *, mean: bool) -> Filling:
-    """Read everything once."""
+def _census(source: Source, policy: str) -> Filling:
+    """Read everything once.
+
+    The mean is noted of every column, of those too that miss nothing here: rows that are read later may.
+    """
+    mean = policy == "mean"
     sums = counts = np.zeros(0)
     absent, rows = np.zeros(0, np.int64), 0
     for batch in source.batches():
@@ -121,8 +127,9 @@ def _census(source: Source, *, mean: bool) -> Filling:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
         found_text = f"column {name} has no value in any row"
         raise DataError(found_text, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
-    values = np.where(absent > 0, sums / np.maximum(present, 1), 0.0) if mean else np.zeros(len(sums))
-    return Filling(values.astype(np.float32), np.empty(0, np.int64) if mean else np.flatnonzero(absent))
+    values = sums / np.maximum(present, 1) if mean else np.zeros(len(sums))
+    indicators = np.flatnonzero(absent) if policy == "indicator" else np.empty(0, np.int64)
+    return Filling(values.astype(np.float32), indicators, policy)
 
 
 def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from streamsvm.config.checks import Checked
 from streamsvm.config.fields import Option, Range, options_of
 from streamsvm.errors import BudgetError, UsageError
+from streamsvm.rows import row_count
 from streamsvm.store.sources.rejects import Rejects
 
 if TYPE_CHECKING:
     from streamsvm.types import Batch
 
+UNLABELED = "rows without a label were left out"
 COLUMN_BYTES = 6 << 10
 """Bytes of memory for each column of a table: its name, types, builder and values (measured with CSV: 5.8 KiB)."""
 
@@ -52,6 +54,38 @@ FormatName = Annotated[
 ]
 
 
+HEADER = Option("CSV: the first line names the columns.", "reading")
+DELIMITER = Option("CSV: the character between values.", "reading", metavar="CHAR", default="by the first line")
+MULTILINE = Option("CSV: values in quotes may hold line feeds.", "reading")
+LABELS_FILE = Option("Npy and idx: the file that holds the labels.", "labels")
+IGNORE_QID = Option("Svmlight: skip 'qid:' entries instead of refusing them.", "faults")
+FEATURES_KEY = Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading")
+LABELS_KEY = Option("HDF5 and Zarr: the name of the array of labels.", "reading")
+ALLOW_FILL = Option(
+    "HDF5 and Zarr: take chunks that were never written as full of the fill value of the array.", "faults"
+)
+MISSING_LABEL = Option(
+    "Tables: a row without a label is an error, or is left out (skip) and counted.", "faults", choices=("error", "skip")
+)
+ON_BAD_LINE = Option(
+    "Text: a line that cannot be read is an error, or is left out (skip) and listed in NAME.rejects beside the output.",
+    "faults",
+    choices=("error", "skip"),
+)
+MAX_BAD = Option("The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE")
+ON_DUPLICATE = Option(
+    "Svmlight: what to do with an index that occurs twice in a row.",
+    "faults",
+    choices=("error", "sum", "first", "last"),
+)
+SORT = Option("Svmlight: sort the entries of rows that are out of order.", "faults")
+
+
+def _recorded(option: Option) -> Option:
+    """The same option of a command that reads as the model says."""
+    return replace(option, default="as recorded in the model")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextEndOptions(Checked):
     """What is said of the end of text files."""
@@ -74,7 +108,7 @@ class ReadOptions(TextEndOptions):
         str | None,
         Option("Tables and arrays: the column that is the label, as first, last, none or by its name.", "labels"),
     ] = None
-    labels: Annotated[Path | None, Option("Npy and idx: the file that holds the labels.", "labels")] = None
+    labels: Annotated[Path | None, LABELS_FILE] = None
     weight: Annotated[str | None, Option("Tables: the column of row weights.", "columns")] = None
     drop: Annotated[tuple[str, ...], Option("Tables: columns to leave out.", "columns")] = ()
     categorical: Annotated[
@@ -96,11 +130,9 @@ class ReadOptions(TextEndOptions):
             flag="hash",
         ),
     ] = None
-    header: Annotated[bool, Option("CSV: the first line names the columns.", "reading")] = True
-    delimiter: Annotated[
-        str | None, Option("CSV: the character between values.", "reading", metavar="CHAR", default="by the first line")
-    ] = None
-    multiline: Annotated[bool, Option("CSV: values in quotes may hold line feeds.", "reading")] = False
+    header: Annotated[bool, HEADER] = True
+    delimiter: Annotated[str | None, DELIMITER] = None
+    multiline: Annotated[bool, MULTILINE] = False
     index_base: Annotated[
         int | None,
         Option(
@@ -114,16 +146,11 @@ class ReadOptions(TextEndOptions):
         int | None,
         Option("Svmlight: the number of columns.", "columns", range=Range(least=1), default="the largest index"),
     ] = None
-    ignore_qid: Annotated[bool, Option("Svmlight: skip 'qid:' entries instead of refusing them.", "faults")] = False
+    ignore_qid: Annotated[bool, IGNORE_QID] = False
     text_labels: Annotated[bool, Option("Svmlight: labels are words.", "labels")] = False
-    features_key: Annotated[
-        str, Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading")
-    ] = "X"
-    labels_key: Annotated[str, Option("HDF5 and Zarr: the name of the array of labels.", "reading")] = "y"
-    allow_fill: Annotated[
-        bool,
-        Option("HDF5 and Zarr: take chunks that were never written as full of the fill value of the array.", "faults"),
-    ] = False
+    features_key: Annotated[str, FEATURES_KEY] = "X"
+    labels_key: Annotated[str, LABELS_KEY] = "y"
+    allow_fill: Annotated[bool, ALLOW_FILL] = False
     missing: Annotated[
         str,
         Option(
@@ -133,27 +160,11 @@ class ReadOptions(TextEndOptions):
             choices=("error", "mean", "zero", "indicator"),
         ),
     ] = "error"
-    on_bad_line: Annotated[
-        str,
-        Option(
-            "Text: a line that cannot be read is an error, or is left out (skip) and listed in NAME.rejects beside the "
-            "store.",
-            "faults",
-            choices=("error", "skip"),
-        ),
-    ] = "error"
-    max_bad: Annotated[
-        str, Option("The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE")
-    ] = "1%"
-    on_duplicate: Annotated[
-        str,
-        Option(
-            "Svmlight: what to do with an index that occurs twice in a row.",
-            "faults",
-            choices=("error", "sum", "first", "last"),
-        ),
-    ] = "error"
-    sort: Annotated[bool, Option("Svmlight: sort the entries of rows that are out of order.", "faults")] = False
+    on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
+    missing_label: Annotated[str, MISSING_LABEL] = "error"
+    max_bad: Annotated[str, MAX_BAD] = "1%"
+    on_duplicate: Annotated[str, ON_DUPLICATE] = "error"
+    sort: Annotated[bool, SORT] = False
 
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
@@ -161,6 +172,35 @@ class ReadOptions(TextEndOptions):
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise UsageError(f"--delimiter must be one character, not {self.delimiter!r}")
         bad_share(self.max_bad)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRowOptions(TextEndOptions):
+    """How files are read that a model is applied to: what is not said is as recorded in the model."""
+
+    label: Annotated[
+        str | None,
+        Option("The column of the files that is the label, or 'none'.", "labels", default="as recorded in the model"),
+    ] = None
+    format: FormatName = "auto"
+    labels: Annotated[Path | None, LABELS_FILE] = None
+    header: Annotated[bool | None, _recorded(HEADER)] = None
+    delimiter: Annotated[str | None, _recorded(DELIMITER)] = None
+    multiline: Annotated[bool | None, _recorded(MULTILINE)] = None
+    ignore_qid: Annotated[bool | None, _recorded(IGNORE_QID)] = None
+    sort: Annotated[bool | None, _recorded(SORT)] = None
+    on_duplicate: Annotated[str | None, _recorded(ON_DUPLICATE)] = None
+    features_key: Annotated[str | None, _recorded(FEATURES_KEY)] = None
+    labels_key: Annotated[str | None, _recorded(LABELS_KEY)] = None
+    allow_fill: Annotated[bool, ALLOW_FILL] = False
+    missing_label: Annotated[str, MISSING_LABEL] = "error"
+    on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
+    max_bad: Annotated[str, MAX_BAD] = "1%"
+
+    def stated(self) -> dict[str, Any]:
+        """What is said of the files, as fields of ``SourceOptions``; what is as recorded is left out."""
+        values = {option.name: getattr(self, option.name) for option in options_of(NewRowOptions)}
+        return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +216,8 @@ class SourceOptions(ReadOptions):
     encoding: Mapping[str, Any] | None = None
     """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
     without it."""
+    unlabeled: bool = False
+    """Labels are not asked for: a column of labels is passed over, whatever it holds."""
 
 
 @dataclass(slots=True)
@@ -190,10 +232,26 @@ class SourceFile:
     """The sha256 of its bytes on disk, as hex digits."""
     rows: int = 0
     """Rows read so far."""
+    skipped: int = 0
+    """Rows that were left out because they have no label."""
     read: int = 0
     """Bytes read so far."""
     compression: str = ""
     """'gzip', 'bzip2', 'xz', 'zstd', or empty."""
+
+    @property
+    def position(self) -> int:
+        """Rows that were taken from the file, those included that were left out."""
+        return self.rows + self.skipped
+
+    def take(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
+        """Count a batch that was made of ``rows`` rows of the file; return whether there is any row in it."""
+        kept = row_count(batch.X)
+        self.rows += kept
+        self.skipped += rows - kept
+        if rows > kept:
+            notices[UNLABELED] = notices.get(UNLABELED, 0) + rows - kept
+        return kept > 0
 
 
 class Source(Protocol):
@@ -223,8 +281,13 @@ class Source(Protocol):
 
 
 def options_from(encoding: Mapping[str, Any], **changes: Any) -> SourceOptions:
-    """Return options that read files like those that ``encoding`` was recorded of, with or without labels."""
+    """Return options that read files like those that ``encoding`` was recorded of, with or without labels.
+
+    A recorded policy for missing values holds again, with the values it had.
+    """
     known = {option.name for option in options_of(ReadOptions)}
     recorded = encoding.get("options", {}).items()
     stated = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded if k in known}
+    if "missing" in encoding:
+        stated["missing"] = encoding["missing"].get("policy", "zero")
     return SourceOptions(**(stated | {"format": encoding["format"]} | changes), encoding=encoding)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from streamsvm import durable
 from streamsvm.errors import DataError
+from streamsvm.outputs.kinds import REJECTS_HEADER
 
 LISTED_REJECTS = 100_000
 """How many bad lines are listed; more are only counted."""
@@ -38,6 +41,19 @@ class Rejects:
             raise DataError(
                 f"{found}; {first}", code="E-BAD-LINES", hint="check the format, or pass a larger --max-bad"
             )
+
+    def write(self, path: Path) -> str:
+        """Write file, line, code and reason of every bad line as tab-separated text; return a notice that says so.
+
+        Raises StorageError.
+        """
+        lines = ("\t".join(map(str, reject)) + "\n" for reject in self.lines)
+        durable.write_file(path, REJECTS_HEADER + "".join(lines).encode())
+        return f"{self.summary()}: see {path}"
+
+    def summary(self) -> str:
+        """Return how many lines were left out, as a notice."""
+        return f"{self.count} lines could not be read and were left out"
 
     def clear(self) -> None:
         """Begin again, because the files are read another time."""

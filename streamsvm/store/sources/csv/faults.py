@@ -35,6 +35,8 @@ class Columns(NamedTuple):
     """Whether values may be missing, the label apart."""
     multiline: bool = False
     """Whether values in quotes may hold line feeds."""
+    skip_unlabeled: bool = False
+    """Whether the label may be missing."""
 
 
 def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
@@ -107,7 +109,10 @@ def _hint(fields: list[str]) -> str:
 def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
     place = f"{where}, column {quote(name)}"
     if name == columns.label and field in NULLS:
-        raise DataError(f"{place}: the label is missing", code="E-LABEL", hint="remove the rows without a label")
+        if columns.skip_unlabeled:
+            return
+        hint = "pass --missing-label skip to leave such rows out"
+        raise DataError(f"{place}: the label is missing", code="E-LABEL", hint=hint)
     if field in NULLS and (name in columns.numbers or name in columns.text):
         if columns.missing:
             return

@@ -73,7 +73,13 @@ class Sieve:
             table = pacsv.read_csv(io.BytesIO(block), reading, parsing, self._converting)
         except pa.ArrowInvalid:
             return False
-        return all(_whole(column, missing=self._columns.missing) for column in table.columns)
+        return all(
+            _whole(column, missing=self._may_miss(name))
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        )
+
+    def _may_miss(self, name: str) -> bool:
+        return self._columns.skip_unlabeled if name == self._columns.label else self._columns.missing
 
     def _good_lines(self, block: bytes, before: int) -> bytes:
         good_lines = []

@@ -24,7 +24,8 @@ from streamsvm.store.sources.csv.sieve import Sieve, most_types
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import NO_NEWLINE, UTF16_MARKS, note_form
 from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share, check_width
-from streamsvm.store.sources.table.encoder import BadCell, TableEncoder, distinct
+from streamsvm.store.sources.table.cells import BadCell
+from streamsvm.store.sources.table.encoder import TableEncoder, distinct
 from streamsvm.store.sources.table.schema import (
     ALL_TEXT,
     CATEGORY,
@@ -63,7 +64,8 @@ class CSVSource:
         self._recorded = self._schema = self._plan(paths)
         if options.encoding is not None:
             self._dialects = {path: self._without_label(d) for path, d in self._dialects.items()}
-            self._schema = self._recorded.found_in(self._dialects[paths[0]].names, options.label, str(paths[0]))
+            self._schema = self._recorded.found_in(self._dialects[paths[0]].names, options, str(paths[0]))
+            self._recorded.note_extra(self._dialects[paths[0]].names, options.label, self.notices)
         for other in paths[1:]:
             names = self._dialects[paths[0]].names, self._dialects[other].names
             same_columns(*names, (str(paths[0]), str(other)))
@@ -76,8 +78,7 @@ class CSVSource:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
-        missing = self._options.missing != "error"
-        encoder = TableEncoder(self._schema, self.notices, missing=missing)
+        encoder = TableEncoder(self._schema, self.notices, self._options)
         rejects, share = self._options.rejects, bad_share(self._options.max_bad)
         rejects.clear()
         for path in self._paths:
@@ -88,11 +89,12 @@ class CSVSource:
                     try:
                         batch = encoder.batch(table)
                     except BadCell as cell:
-                        raise self._fault(path, file.rows, self._expected) or cell.error(str(path), file.rows) from cell
-                    file.rows += table.num_rows
+                        fault = self._fault(path, file.position, self._expected)
+                        raise fault or cell.error(str(path), file.position) from cell
                     file.read = stream.disk_position
                     rejects.check(share)
-                    yield batch
+                    if file.take(batch, table.num_rows, self.notices):
+                        yield batch
                 rejects.check(share, last=True)
                 note_form(stream, self.notices)
                 file.sha256 = stream.sha256
@@ -135,9 +137,9 @@ class CSVSource:
     def _without_label(self, dialect: Dialect) -> Dialect:
         """Names for a file without header: those recorded, less the label when there is one column fewer."""
         assert self._options.encoding is not None
-        names = tuple(self._options.encoding["names"])
         if dialect.header:
             return dialect
+        names = tuple(self._options.encoding.get("names", ()))
         if len(dialect.names) == len(names) - 1:
             names = tuple(name for name in names if name != self._recorded.label)
         if len(dialect.names) != len(names):
@@ -190,7 +192,7 @@ class CSVSource:
         return {name: sorted(values) for name, values in found.items()}
 
     def _tables(self, stream: Input, needed: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
-        """Batches of the needed columns; ``file.rows`` must count those that were taken."""
+        """Batches of the needed columns; ``file.position`` must count those that were taken."""
         converting = pacsv.ConvertOptions(
             include_columns=needed,
             column_types={name: self._types[name] for name in needed},
@@ -206,7 +208,7 @@ class CSVSource:
         except pa.ArrowInvalid as error:
             if stream.failure is not None:
                 raise stream.failure from error
-            raise self._fault(stream.path, file.rows, self._expected) or _unexplained(stream.path, error) from error
+            raise self._fault(stream.path, file.position, self._expected) or _unexplained(stream.path, error) from error
         if not stream.ends_line and not self._options.allow_no_final_newline:
             raise DataError(f"the last line of {stream.name} has no line feed", code="E-TRUNCATED", hint=NO_NEWLINE)
 
@@ -245,6 +247,7 @@ class CSVSource:
             self._schema.label,
             missing=self._options.missing != "error",
             multiline=self._options.multiline,
+            skip_unlabeled=self._options.missing_label == "skip",
         )
 
 

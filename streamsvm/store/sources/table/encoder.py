@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.store.format.row_layout import take
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.table.cells import BadCell, numbers
 from streamsvm.store.sources.table.schema import CATEGORY, HASHED, NUMBER, Column, Schema
 from streamsvm.types import Batch
 
@@ -24,46 +27,41 @@ WHOLE = 1 << 24
 MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
 
 
-class BadCell(Exception):
-    """A value that cannot be a feature: the row within the batch, the column, code and text of the error."""
-
-    def __init__(self, row: int, column: str, code: str, text: str, hint: str) -> None:
-        super().__init__(text)
-        self.row, self.column, self.code, self.text, self.hint = row, column, code, text, hint
-
-    def error(self, where: str, rows_before: int) -> DataError:
-        """Return the error as the user sees it; rows are counted from 1."""
-        place = f"{where} row {rows_before + self.row + 1}, column {quote(self.column)}"
-        return DataError(f"{place}: {self.text}", code=self.code, hint=self.hint)
-
-
 class TableEncoder:
     """Makes the features a ``Schema`` asks for, and counts categories that were not in the census.
 
-    With ``missing``, missing numbers become NaN, to be filled by somebody else; missing categories are none of the
-    known.
+    With a policy for missing values, missing numbers become NaN, to be filled by somebody else; missing categories are
+    none of the known.
     """
 
-    def __init__(self, schema: Schema, notices: dict[str, int], *, missing: bool = False) -> None:
+    def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions) -> None:
         self.schema = schema
-        self._missing = missing
+        self._missing = options.missing != "error"
+        self._skips_unlabeled = options.missing_label == "skip"
         self._notices = notices
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
+        self._as_text = by_value if schema.by_value else as_text
 
     def batch(self, table: pa.RecordBatch) -> Batch:
         """Return one batch of rows. Raises BadCell."""
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
-        labels = np.empty(0) if label is None else _labels(table.column(label), label)
         weight = None if self.schema.weight is None else _weights(table.column(self.schema.weight), self.schema.weight)
-        return Batch(X, labels, weight)
+        if label is None:
+            return Batch(X, np.empty(0), weight)
+        given = table.column(label)
+        if self._skips_unlabeled and given.null_count:
+            labeled = given.is_valid().to_numpy(zero_copy_only=False)
+            X, given = take(X, labeled), given.drop_null()
+            weight = None if weight is None else weight[labeled]
+        return Batch(X, _labels(given, label), weight)
 
     def _dense(self, table: pa.RecordBatch) -> Rows:
         n = table.num_rows
         columns, start = np.zeros((self.schema.width, n), np.float32), 0
         for column in self.schema.columns:
             if column.kind == NUMBER:
-                columns[start] = _float32(table.column(column.name))
+                columns[start] = _float32(table.column(column.name), column.name)
             else:
                 codes = self._codes(table, column)
                 known = np.flatnonzero(codes >= 0)
@@ -78,7 +76,7 @@ class TableEncoder:
         indices, data, start = np.empty(shape, np.int32), np.empty(shape, np.float32), 0
         for j, column in enumerate(self.schema.columns):
             if column.kind == NUMBER:
-                indices[:, j], data[:, j] = start, _float32(table.column(column.name))
+                indices[:, j], data[:, j] = start, _float32(table.column(column.name), column.name)
             elif column.kind == HASHED:
                 indices[:, j], data[:, j] = self._hashes(table.column(column.name), column.name)
             else:
@@ -107,7 +105,7 @@ class TableEncoder:
         """C16: whole numbers that float32 does not hold."""
         for column in self.schema.columns:
             if column.kind == NUMBER:
-                values = _plain(table.column(column.name))
+                values = _plain(table.column(column.name), column.name)
                 lossy = int(np.count_nonzero((np.abs(values) > WHOLE) & (values == np.floor(values))))
                 if lossy:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
@@ -122,7 +120,7 @@ class TableEncoder:
         if column.kind != CATEGORY:
             return _calendar_codes(values, column.kind)
         encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-        known = pc.index_in(as_text(encoded.dictionary), value_set=self._values[column.name])
+        known = pc.index_in(self._as_text(encoded.dictionary), value_set=self._values[column.name])
         known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
         codes: NDArray[np.int64] = known[_indices(encoded)]
         if unknown := int(np.count_nonzero(codes < 0)) - absent:
@@ -136,7 +134,7 @@ class TableEncoder:
         if not self._missing:
             _check_missing(values, name)
         encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-        hashed = [text_hash(name, text) for text in as_text(encoded.dictionary).to_pylist()]
+        hashed = [text_hash(name, text) for text in self._as_text(encoded.dictionary).to_pylist()]
         codes = np.array([*hashed, 0], np.uint64)[_indices(encoded)]
         signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
         signs[_indices(encoded) < 0] = 0
@@ -170,6 +168,11 @@ def as_text(values: Any) -> Any:
     return values if values.type == pa.string() else values.cast(pa.string())
 
 
+def by_value(values: Any) -> Any:
+    """Return values of any type as strings, whole numbers without a fraction: 1, 1.0 and '1.0' are all '1'."""
+    return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
+
+
 def distinct(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], where: str) -> dict[str, set[str]]:
     """Return the distinct values of the columns ``names`` as text. Raises DataError E-LIMIT when there are too many."""
     found: dict[str, set[str]] = {name: set() for name in names}
@@ -177,7 +180,7 @@ def distinct(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], where: s
         for name in names:
             values = batch.column(name)
             unique = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
-            found[name].update(text for text in as_text(unique).to_pylist() if text is not None)
+            found[name].update(text for text in by_value(unique).to_pylist() if text is not None)
             if len(found[name]) > MOST_CATEGORIES:
                 many = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
                 raise DataError(many, code="E-LIMIT", hint="leave it out with --drop")
@@ -190,25 +193,25 @@ def batch_rows(schema: Schema) -> int:
     return int(np.clip(BATCH_BYTES // row, 256, 65_536))
 
 
-def _plain(values: Any) -> Any:
+def _plain(values: Any, name: str) -> Any:
     """Numbers as a numpy array, NaN where one is missing."""
-    if pa.types.is_decimal(values.type) or pa.types.is_boolean(values.type):
-        values = values.cast(pa.float64())
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        values = numbers(values, name)
     return values.to_numpy(zero_copy_only=False)
 
 
-def _float32(values: Any) -> Float32:
+def _float32(values: Any, name: str) -> Float32:
     """A column as float32: NaN for a missing value, infinite where it does not fit."""
     with np.errstate(over="ignore"):
-        return _plain(values).astype(np.float32, copy=False)
+        return _plain(values, name).astype(np.float32, copy=False)
 
 
 def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
     """Raise BadCell for missing (unless that is allowed), non-finite and too large values."""
     if not missing:
         _check_missing(values, name)
-    given, finite = _plain(values), np.isfinite(_float32(values))
-    finite |= missing & np.isnan(_float32(values))
+    given, finite = _plain(values, name), np.isfinite(_float32(values, name))
+    finite |= missing & np.isnan(_float32(values, name))
     if not finite.all():
         row = int(np.argmin(finite))
         if np.isfinite(given[row]):
@@ -220,7 +223,11 @@ def _labels(values: Any, name: str) -> NDArray[Any]:
     """A column as float64, or as str."""
     if values.null_count:
         raise BadCell(
-            _first_missing(values), name, "E-LABEL", "the label is missing", "remove the rows without a label"
+            _first_missing(values),
+            name,
+            "E-LABEL",
+            "the label is missing",
+            "pass --missing-label skip to leave such rows out",
         )
     if pa.types.is_dictionary(values.type) or not _is_number(values.type):
         encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
@@ -235,7 +242,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _weights(values: Any, name: str) -> Float32:
     _check_numbers(values, name)
-    weight = _float32(values)
+    weight = _float32(values, name)
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         raise BadCell(row, name, "E-RANGE", f"the weight {weight[row]} is negative", "weights are 0 or more")

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions, check_width
-from streamsvm.store.sources.table.encoder import BadCell, TableEncoder, batch_rows, distinct
+from streamsvm.store.sources.table.cells import BadCell
+from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, distinct
 from streamsvm.store.sources.table.schema import plan_schema, same_columns, schema_from
 from streamsvm.types import Batch
 
@@ -33,7 +34,7 @@ class ParquetSource:
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
         self._paths = paths
-        self._missing = options.missing != "error"
+        self._options = options
         for path in paths:
             _check_footer(path, options.memory_limit)
         types = _types(paths[0])
@@ -42,7 +43,8 @@ class ParquetSource:
             same_columns(types, _types(other), (str(paths[0]), str(other)))
         if options.encoding is not None:
             self._recorded = schema_from(options.encoding["schema"])
-            self._schema = self._recorded.found_in(list(types), options.label, str(paths[0]))
+            self._schema = self._recorded.found_in(list(types), options, str(paths[0]))
+            self._recorded.note_extra(list(types), options.label, self.notices)
         else:
             planned = plan_schema(types, options, str(paths[0]), "E-DTYPE")
             self._schema = self._recorded = planned.with_categories(self._census(planned.categories))
@@ -52,18 +54,19 @@ class ParquetSource:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
-        encoder = TableEncoder(self._schema, self.notices, missing=self._missing)
+        encoder = TableEncoder(self._schema, self.notices, self._options)
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
             total = _rows(path)
             for batch in self._read(path, batch_rows(self._schema), self._schema.needed):
                 try:
-                    yield encoder.batch(batch)
+                    made = encoder.batch(batch)
                 except BadCell as cell:
-                    raise cell.error(str(path), file.rows) from cell
-                file.rows += batch.num_rows
-                file.read = int(file.size * file.rows / total)
+                    raise cell.error(str(path), file.position) from cell
+                if file.take(made, batch.num_rows, self.notices):
+                    yield made
+                file.read = int(file.size * file.position / total)
             if file.rows == 0:
                 raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
             file.sha256 = digest_of(path)

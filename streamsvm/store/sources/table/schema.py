@@ -61,6 +61,8 @@ class Schema:
     """The exponent of the number of feature columns that all hashed columns share, after the others; 0 for none."""
     dropped: tuple[str, ...] = ()
     """Columns a table may have beside those that are read."""
+    by_value: bool = True
+    """Whether 1, 1.0 and '1.0' are one category; schemas that were recorded before that was so tell them apart."""
 
     @property
     def width(self) -> int:
@@ -98,35 +100,37 @@ class Schema:
         known = (replace(c, values=tuple(values[c.name])) if c.kind == CATEGORY else c for c in self.columns)
         return replace(self, columns=tuple(known))
 
-    def found_in(self, names: Sequence[str], label: str | None, where: str) -> Schema:
-        """Return the schema for files with these columns, in which label and weight may be missing.
+    def found_in(self, names: Sequence[str], options: SourceOptions, where: str) -> Schema:
+        """Return the schema for files with these columns, in any order, in which label and weight may be missing.
 
-        ``label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA for a
-        column that is missing, and for one that nobody knows: a table that has grown is another table.
+        ``options.label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA
+        for a column that is missing.
         """
         if missing := [c.name for c in self.columns if c.name not in names]:
             raise DataError(f"{where} has no column {_listed(missing)}", code="E-SCHEMA", hint=_columns(names))
         recorded = self.label if self.label in names else None
-        found = recorded if label is None else label_of(names, label, where)
-        if unknown := [name for name in names if name not in {*self.needed, *self.dropped, found}]:
-            message = f"{where} has the column {_listed(unknown)}, which the tables of the model did not have"
-            raise DataError(
-                message, code="E-SCHEMA", hint="leave it out, or name it with --label where it is the label"
-            )
-        return replace(self, label=found, weight=self.weight if self.weight in names else None)
+        found = recorded if options.label is None else label_of(names, options.label, where)
+        weight = self.weight if self.weight in names else None
+        return replace(self, label=None if options.unlabeled else found, weight=weight)
+
+    def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
+        """Count in ``notices`` the columns of a table that nobody asked for: the model was trained without them."""
+        if extra := [name for name in names if name not in {*self.needed, *self.dropped, label}]:
+            notices[f"columns that the model does not know are ignored: {_listed(extra)}"] = len(extra)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as plain JSON."""
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
         recorded = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
-        return recorded | {"dropped": list(self.dropped)}
+        return recorded | {"dropped": list(self.dropped), "by_value": self.by_value}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
     """Return the schema that ``Schema.to_json`` wrote."""
     columns = tuple(Column(c["name"], c["kind"], tuple(c["values"])) for c in recorded["columns"])
     dropped = tuple(recorded.get("dropped", ()))
-    return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0), dropped)
+    by_value = recorded.get("by_value", False)
+    return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0), dropped, by_value)
 
 
 def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where: str, code: str) -> Schema:

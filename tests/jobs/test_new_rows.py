@@ -1,0 +1,171 @@
+"""A model reads new rows as its own were read: raw rows give the decisions of the same rows in a store."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamsvm.errors import DataError
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
+
+ROWS = 400
+NAMES = ("age", "zone", "plan", "charged")
+
+
+def passengers(rows: int, seed: int) -> list[dict[str, Any]]:
+    """Rows with missing ages and plans, zones that are numbers but mean places, and labels."""
+    rng = np.random.default_rng(seed)
+    table = []
+    for _ in range(rows):
+        age, zone = round(float(rng.normal(40, 12)), 1), int(rng.integers(1, 6))
+        plan = str(rng.choice(["basic", "plus", "pro"]))
+        left = age + 8 * zone + 10 * (plan == "pro") + rng.normal(0, 8) > 66
+        row = {"age": age, "zone": zone, "plan": plan, "charged": round(float(rng.gamma(2, 30)), 2)}
+        hidden = {name: "" for name in ("age", "plan") if rng.random() < 0.1}
+        table.append(row | hidden | {"left": "yes" if left else "no"})
+    return table
+
+
+def write_csv(path: Path, table: list[dict[str, Any]], names: tuple[str, ...], **form: Any) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n", **form)
+        writer.writeheader()
+        writer.writerows(table)
+    return path
+
+
+class Trained:
+    """A model of rows with missing values, the rows it has not seen, and its decisions for them in a store."""
+
+    def __init__(self, root: Path, policy: str) -> None:
+        self.root, self.model = root, str(root / f"{policy}.ssvm")
+        train = write_csv(root / "train.csv", passengers(ROWS, 1), (*NAMES, "left"))
+        settings: dict[str, Any] = {"label": "left", "categorical": ("zone", "plan"), "missing": policy}
+        ingest(IngestJob(sources=(train,), store=root / f"{policy}.zarr", **settings))
+        fit(FitJob(str(root / f"{policy}.zarr"), self.model, tolerance=0.01))
+        self.table = passengers(60, 2)
+        self.expected = self.decisions(write_csv(root / f"{policy}.csv", self.table, (*NAMES, "left")))
+
+    def predict(self, *data: Path, **settings: Any) -> Any:
+        job = PredictJob(self.model, tuple(map(str, data)), str(self.root / "f.npy"), output="decision", **settings)
+        return predict(job)
+
+    def decisions(self, *data: Path, **settings: Any) -> list[float]:
+        self.predict(*data, overwrite=True, **settings)
+        found: list[float] = np.load(self.root / "f.npy").tolist()
+        return found
+
+
+@pytest.fixture(scope="module", params=["mean", "indicator"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return Trained(tmp_path_factory.mktemp("trained"), request.param)
+
+
+def test_missing_values_are_filled_as_in_training(trained: Trained, tmp_path: Path) -> None:
+    means = [row["age"] for row in passengers(ROWS, 1) if row["age"] != ""]
+    filled = [row | ({"age": f"{np.mean(means):.9g}"} if row["age"] == "" else {}) for row in trained.table]
+    found = trained.decisions(write_csv(tmp_path / "filled.csv", filled, NAMES))
+    if "mean" in trained.model:
+        assert found == pytest.approx(trained.expected, rel=1e-5)
+    else:  # an indicator says that the value is missing, which a value in its place does not
+        changed = [row["age"] == "" for row in trained.table]
+        assert [a != pytest.approx(b) for a, b in zip(found, trained.expected, strict=True)] == changed
+
+
+def test_a_column_that_was_complete_in_training_may_miss_values(tmp_path: Path) -> None:
+    trained = Trained(tmp_path, "mean")
+    table = [row | {"charged": ""} for row in trained.table]
+    mean = np.mean([row["charged"] for row in passengers(ROWS, 1)])
+    filled = [row | {"charged": f"{mean:.9g}"} for row in trained.table]
+    empty = trained.decisions(write_csv(tmp_path / "empty.csv", table, NAMES))
+    assert empty == pytest.approx(trained.decisions(write_csv(tmp_path / "mean.csv", filled, NAMES)), rel=1e-5)
+
+
+@pytest.mark.parametrize("label", ["absent", "empty", "another kind"])
+def test_labels_are_not_asked_for(trained: Trained, tmp_path: Path, label: str) -> None:
+    values = {"empty": "", "another kind": "2024-01-01"}
+    names = NAMES if label == "absent" else ("left", *NAMES)
+    table = [row | {"left": values.get(label)} for row in trained.table]
+    assert trained.decisions(write_csv(tmp_path / "new.csv", table, names)) == trained.expected
+
+
+def test_columns_in_any_order_with_others_between(trained: Trained, tmp_path: Path) -> None:
+    table = [row | {"note": "x, y", "id": k} for k, row in enumerate(trained.table)]
+    path = write_csv(tmp_path / "new.csv", table, ("id", *reversed(NAMES), "note"))
+    assert trained.decisions(path) == trained.expected
+    notices = trained.predict(path, overwrite=True).notices
+    assert "2 columns that the model does not know are ignored: 'id', 'note'" in notices
+
+
+def test_values_nobody_has_seen_are_counted(trained: Trained, tmp_path: Path) -> None:
+    table = [row | {"plan": "gold"} for row in trained.table[:7]]
+    result = trained.predict(write_csv(tmp_path / "new.csv", table, NAMES), overwrite=True)
+    assert "7 unknown categories of plan" in result.notices
+    assert result.rows == 7
+
+
+@pytest.mark.parametrize("kind", [pa.int16(), pa.float64(), pa.string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_table_as_parquet_is_the_same_table(trained: Trained, tmp_path: Path, kind: pa.DataType) -> None:
+    """1, 1.0 and '1' are one zone, whatever type the column has."""
+    columns: dict[str, Any] = {name: [row[name] for row in trained.table] for name in NAMES}
+    columns["age"] = [None if value == "" else value for value in columns["age"]]
+    columns["plan"] = [None if value == "" else value for value in columns["plan"]]
+    columns["zone"] = pa.array(columns["zone"], pa.int64())
+    if kind == pa.int16():
+        columns["zone"] = columns["zone"].cast(kind)
+    else:
+        columns["zone"] = columns["zone"].cast(pa.float64()).cast(pa.float64() if kind == pa.float64() else pa.string())
+    if pa.types.is_dictionary(kind):
+        columns["zone"] = columns["zone"].dictionary_encode()
+    pq.write_table(pa.table(columns), tmp_path / "new.parquet")
+    assert trained.decisions(tmp_path / "new.parquet") == pytest.approx(trained.expected, rel=1e-6)
+
+
+def test_reading_options_hold_for_new_rows(trained: Trained, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "new.csv", trained.table, (*NAMES, "left"), delimiter=";")
+    assert trained.decisions(path, delimiter=";") == trained.expected
+    path.write_text(path.read_text().partition("\n")[2])
+    assert trained.decisions(path, delimiter=";", header=False) == trained.expected
+    unlabeled = write_csv(tmp_path / "unlabeled.csv", trained.table, NAMES)
+    unlabeled.write_text(unlabeled.read_text().partition("\n")[2])
+    assert trained.decisions(unlabeled, header=False) == trained.expected
+
+
+def test_lines_that_cannot_be_read_are_left_out_and_listed(trained: Trained, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "new.csv", trained.table, NAMES)
+    lines = path.read_text().splitlines()
+    lines[3] += ",7,8"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match="line 4"):
+        trained.decisions(path)
+    found = trained.decisions(path, on_bad_line="skip", max_bad="5%")
+    assert found == [value for k, value in enumerate(trained.expected) if k != 2]
+    listed = (trained.root / "f.npy.rejects").read_text().splitlines()
+    assert [line.split("\t")[1] for line in listed[1:]] == ["4"]
+
+
+def test_rows_without_a_label_are_left_out_when_asked(trained: Trained, tmp_path: Path) -> None:
+    table = [row | ({"left": ""} if k % 10 == 0 else {}) for k, row in enumerate(trained.table)]
+    path = str(write_csv(tmp_path / "new.csv", table, (*NAMES, "left")))
+    with pytest.raises(DataError, match="the label is missing"):
+        evaluate(EvaluateJob(trained.model, (path,)))
+    result = evaluate(EvaluateJob(trained.model, (path,), missing_label="skip"))
+    assert result.evaluation.rows == 54
+    assert "6 rows without a label were left out" in result.notices
+    store = tmp_path / "s.zarr"
+    settings: dict[str, Any] = {"label": "left", "categorical": ("zone", "plan"), "missing": "mean"}
+    stored = ingest(IngestJob(sources=(Path(path),), store=store, missing_label="skip", **settings))
+    assert stored.rows == 54
+    assert "6 rows without a label were left out" in stored.notices
