@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 from typing import Annotated, NamedTuple
 
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.registry import Registry
 from streamsvm.tags import saved_as
 
 Gamma = Annotated[
-    float, Option("Width of the kernel, instead of --gamma.", range=Range(above=0), default="as --gamma says")
+    float, Option("Width of the kernel, instead of --gamma.", bounds=Bounds(above=0), default="as --gamma says")
 ]
-Coef0 = Annotated[float, Option("What is added to the product.", range=Range())]
+Coef0 = Annotated[float, Option("What is added to the product.", bounds=Bounds())]
 
 
 def exp(x: float) -> float:
@@ -104,7 +104,7 @@ class Polynomial(NamedTuple):
 
     gamma: Gamma = 1.0
     coef0: Coef0 = 1.0
-    degree: Annotated[float, Option("The degree, a whole number.", range=Range(least=1))] = 3.0
+    degree: Annotated[float, Option("The degree, a whole number.", bounds=Bounds(least=1))] = 3.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""
@@ -159,7 +159,7 @@ class Sigmoid(NamedTuple):
 class Linear(NamedTuple):
     """scale x.z."""
 
-    scale: Annotated[float, Option("Factor of the product.", range=Range(above=0))] = 1.0
+    scale: Annotated[float, Option("Factor of the product.", bounds=Bounds(above=0))] = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
         """See ``types.Kernel``."""

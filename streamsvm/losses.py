@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.registry import Registry
 from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
     from streamsvm.types import Loss
 
-Margin = Annotated[float, Option("The margin from which on a row has no loss.", range=Range(above=0))]
+Margin = Annotated[float, Option("The margin from which on a row has no loss.", bounds=Bounds(above=0))]
 
 
 @saved_as("loss.hinge")
@@ -143,7 +143,7 @@ class Huber(NamedTuple):
     than the hinge's inside the box, which is what rounding adds to the value.
     """
 
-    mu: Annotated[float, Option("Half the width over which the corner is rounded.", range=Range(above=0))] = 0.1
+    mu: Annotated[float, Option("Half the width over which the corner is rounded.", bounds=Bounds(above=0))] = 0.1
     margin: Margin = 1.0
 
     def value(self, m: float) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -21,9 +20,9 @@ class Registry(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._entries:
-            near = difflib.get_close_matches(name, self._entries, n=1)
-            did_you_mean = f"; did you mean '{near[0]}'?" if near else ""
-            raise UsageError(f"no {self.kind} is called '{name}'{did_you_mean}", hint=f"choose from {', '.join(self)}")
+            raise UsageError(
+                f"no {self.kind} is called '{name}'{did_you_mean(name, self)}", hint=f"choose from {', '.join(self)}"
+            )
         return load(self._entries[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -37,3 +36,11 @@ def load(target: str) -> Any:
     """The attribute that "module:name" stands for."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name there is not: '; did you mean ...?' with the nearest, if one is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""

@@ -213,7 +213,7 @@ def test_progress_of_a_file_counts_its_bytes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("fitt",), 2, "Did you mean 'fit'"),
+        (("fitt",), 2, "did you mean 'fit'"),
         (("fit", "s.zarr"), 2, "Missing argument 'MODEL'"),
         (("fit", "s.zarr", "x", "--memory", "12XB"), 2, "512MiB"),
         (("fit", "s.zarr", "x", "--time-limit", "soon"), 2, "30m"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamsvm.config import checks, job_file, units
-from streamsvm.config.fields import GROUPS, Field, Option, Range, Unit, options_of, value_text
+from streamsvm.config.fields import GROUPS, Bounds, Field, Option, Quantity, options_of, value_text
 from streamsvm.config.parsing import parse
 from streamsvm.errors import ConfigError, MissingError, UsageError
 from streamsvm.registry import load
@@ -134,7 +134,7 @@ def test_every_setting_of_what_can_be_chosen_is_declared(setting: str) -> None:
     for option in options_of(kind):
         assert option.option.help.endswith(".")
         number = {int, float} & set(option.kinds)
-        assert (option.option.range is not None) == bool(number), f"{name}.{option.name}: numbers have a range"
+        assert (option.option.bounds is not None) == bool(number), f"{name}.{option.name}: numbers have a range"
 
 
 @pytest.mark.parametrize("setting", [*job_file.STEPS, *SETTINGS])
@@ -229,20 +229,20 @@ def test_settings_are_written_like_options() -> None:
 
 
 def test_a_range_says_what_it_is() -> None:
-    assert Range(above=0, below=1).describe() == "above 0 and below 1"
-    assert Range(least=1).describe() == "at least 1"
-    assert Range().describe() == "finite"
-    assert not Range().holds(INF)
-    assert Range(infinite=True).holds(INF)
+    assert Bounds(above=0, below=1).describe() == "above 0 and below 1"
+    assert Bounds(least=1).describe() == "at least 1"
+    assert Bounds().describe() == "finite"
+    assert not Bounds().holds(INF)
+    assert Bounds(infinite=True).holds(INF)
 
 
 @pytest.mark.parametrize(
     ("unit", "value", "text"),
     [
-        (Unit.BYTES, 4 << 20, "4MiB"),
-        (Unit.BYTES, 1000, "1000"),
-        (Unit.SECONDS, 60.0, "1m"),
-        (Unit.SECONDS, 0.0, "0"),
+        (Quantity.BYTES, 4 << 20, "4MiB"),
+        (Quantity.BYTES, 1000, "1000"),
+        (Quantity.SECONDS, 60.0, "1m"),
+        (Quantity.SECONDS, 0.0, "0"),
         (None, 1e-6, "1e-6"),
         (None, 0.001, "1e-3"),
         (None, 0.24, "0.24"),
@@ -251,7 +251,7 @@ def test_a_range_says_what_it_is() -> None:
         (None, (0.1, "scale"), "0.1,scale"),
     ],
 )
-def test_values_as_people_write_them(unit: Unit | None, value: object, text: str) -> None:
+def test_values_as_people_write_them(unit: Quantity | None, value: object, text: str) -> None:
     assert value_text(unit, value) == text
 
 

@@ -14,9 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm import cli, errors
+from streamsvm.config.fields import options_of
 from streamsvm.config.job_file import STEPS
 from streamsvm.registry import load
 from streamsvm.solvers import losses_of
+from tools import options_table
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -92,3 +94,56 @@ def test_every_field_of_a_job_can_be_given(step: str) -> None:
 def test_importing_the_package_imports_nothing() -> None:
     code = "import sys, streamsvm; assert not {'numba', 'scipy', 'zarr', 'pyarrow', 'dask'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+def test_the_reference_of_options_is_what_is_declared() -> None:
+    written = (REPOSITORY / "tools" / "docs" / "options.md").read_text(encoding="utf-8")
+    assert written == options_table.reference(), "run: python tools/options_table.py"
+
+
+@pytest.mark.parametrize("owner", ["solver", "loss", "kernel"])
+def test_help_lists_what_set_takes(owner: str) -> None:
+    registry = load(REGISTRIES[owner])
+    said = CliRunner().invoke(cli.cli, ["fit", f"--help-{owner}"]).output
+    for name in registry:
+        only = CliRunner().invoke(cli.cli, ["fit", f"--help-{owner}", name])
+        assert only.exit_code == 0
+        assert only.output.strip() in said
+        assert all(f"{owner}.{option.key} " in only.output for option in options_of(registry[name]))
+    wrong = CliRunner().invoke(cli.cli, ["fit", f"--help-{owner}", "nosuch"])
+    assert wrong.exit_code == 2
+    assert "choose from" in wrong.output
+
+
+def test_help_of_a_fit_is_grouped_and_shows_values() -> None:
+    said = CliRunner().invoke(cli.cli, ["fit", "--help"]).output
+    places = [
+        said.index(f"\n{title}:\n")
+        for title in ("Model", "Kernel", "Solver", "Stopping", "Memory", "Cluster", "Output")
+    ]
+    assert places == sorted(places)
+    assert "[default: 1e-6]" in " ".join(said.split())
+    assert "CUT" not in said
+
+
+def test_the_first_help_has_its_examples_on_lines_of_their_own() -> None:
+    said = CliRunner().invoke(cli.cli, ["--help"]).output
+    assert "\\b" not in said
+    assert {f"  {example}" for example in cli.EXAMPLES} <= set(said.splitlines())
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_of_no_command_imports_numpy(name: str) -> None:
+    code = (
+        "import sys\nfrom streamsvm.cli import cli\n"
+        f"cli.main(['{name}', '--help'], standalone_mode=False)\n"
+        "found = {'numpy', 'numba', 'scipy', 'msgspec', 'rich', 'pyarrow', 'dask'} & set(sys.modules)\nassert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True)
+
+
+def test_a_command_has_one_text() -> None:
+    for name, command in cli.COMMANDS.items():
+        made = cli.cli.get_command(click.Context(cli.cli), name)
+        assert made is not None
+        assert made.help == command.summary

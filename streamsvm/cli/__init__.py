@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import io
 import os
@@ -16,6 +15,7 @@ import click
 from streamsvm import __version__
 from streamsvm.cli.commands import COMMANDS
 from streamsvm.errors import SecurityError, StorageError, StreamSVMError, UsageError
+from streamsvm.registry import did_you_mean
 
 BROKEN_PIPE = 141
 """128 + SIGPIPE, what a program that lets the signal kill it returns."""
@@ -45,8 +45,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; of a name there is not, say which is the nearest."""
-        if args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, n=1)):
-            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+        if args[0] not in COMMANDS and (near := did_you_mean(args[0], COMMANDS)):
+            ctx.fail(f"no command is called '{args[0]}'{near}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

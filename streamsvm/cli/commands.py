@@ -11,6 +11,7 @@ class Command(NamedTuple):
     module: str
     """Its ``COMMANDS`` has the click command by name."""
     summary: str
+    """What it does, in one line."""
 
 
 COMMANDS = {

@@ -11,7 +11,7 @@ import click
 from streamsvm.cli.commands import COMMANDS
 from streamsvm.cli.settings import help_options
 from streamsvm.config.fields import GROUPS, Field
-from streamsvm.config.job_file import STEPS, Step, make_job, override, read_file
+from streamsvm.config.job_file import STEPS, JobStep, make_job, override, read_file
 from streamsvm.config.parsing import parse
 from streamsvm.errors import UsageError
 
@@ -119,7 +119,7 @@ def _options(field: Field) -> list[click.Parameter]:
     return found
 
 
-def _common(step: Step) -> list[click.Parameter]:
+def _common(step: JobStep) -> list[click.Parameter]:
     """The options of every command that is a job, and for those with settings of something chosen --set and its help."""
     config = click.Path(path_type=Path)
     found: list[click.Parameter] = [

@@ -60,6 +60,6 @@ def _settings_of(owner: str, name: str, kind: Any) -> str:
 
 def setting_text(field: Field) -> str:
     """Help, choices, range and default of a setting."""
-    range_ = f" {field.option.range.describe().capitalize()}." if field.option.range is not None else ""
+    range_ = f" {field.option.bounds.describe().capitalize()}." if field.option.bounds is not None else ""
     default = str(field.default).lower() if field.is_switch else field.default_text()
     return field.help() + range_ + (f"  [default: {default}]" if default else "")

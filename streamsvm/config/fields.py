@@ -1,6 +1,6 @@
 """What an option is: a field whose annotation says all that people have to know of it, once.
 
-    cutoff: Annotated[float, Option("Leave out directions ...", KERNEL, range=Range(above=0.0, below=1.0))] = 1e-6
+    cutoff: Annotated[float, Option("Leave out directions ...", KERNEL, bounds=Bounds(above=0.0, below=1.0))] = 1e-6
 
 The command line, job files, ``--set``, the checks (``config.checks``) and the reference (``tools/options_table.py``) are
 all made of these declarations. Jobs, the settings of solvers, losses and kernels, and ``SourceOptions`` are declared so.
@@ -37,7 +37,7 @@ GROUPS = {
 """The groups of the help, in its order, with their titles."""
 
 
-class Unit(Enum):
+class Quantity(Enum):
     """What the number of a field counts; people write it with a suffix."""
 
     BYTES = "bytes"
@@ -45,14 +45,19 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Bounds:
     """The numbers a field may have: never NaN, and infinity only where it is said. Bounds that are None do not bind."""
 
     least: float | None = None
+    """The smallest number."""
     above: float | None = None
+    """Numbers are greater than this."""
     most: float | None = None
+    """The largest number."""
     below: float | None = None
+    """Numbers are less than this."""
     infinite: bool = False
+    """Whether infinity is allowed."""
 
     def holds(self, number: float) -> bool:
         """Whether the number is in the range."""
@@ -82,8 +87,9 @@ class Option:
     """A sentence or two for ``--help`` and the reference."""
     group: str = ""
     """Where the help lists it: a key of ``GROUPS``. Empty for arguments and for settings of solvers."""
-    unit: Unit | None = None
-    range: Range | None = None
+    unit: Quantity | None = None
+    """What the number counts; None for a bare number and for other types."""
+    bounds: Bounds | None = None
     """Of the number, or of every number of a list or table. Other values than numbers are not looked at."""
     choices: str | tuple[str, ...] = ()
     """The words it can be: a tuple, or a registry as "module:NAME"."""
@@ -108,11 +114,13 @@ class Field:
     """A field that is an option: its name, type and default from the class, the rest from its ``Option``."""
 
     name: str
+    """The name of the field in its class."""
     kinds: tuple[Any, ...]
     """The alternatives of its type, None left out: (float, tuple[float, ...])."""
     default: Any
     """The value without the option; ``dataclasses.MISSING`` where one must be given."""
     option: Option
+    """What its annotation declares."""
 
     @property
     def required(self) -> bool:
@@ -150,7 +158,7 @@ class Field:
         if self.option.metavar:
             return self.option.metavar
         if self.option.unit is not None:
-            return {Unit.BYTES: "SIZE", Unit.SECONDS: "DURATION"}[self.option.unit]
+            return {Quantity.BYTES: "SIZE", Quantity.SECONDS: "DURATION"}[self.option.unit]
         if self.is_list:
             return "A,B,..."
         names = {"int": "N", "float": "X", "Path": "PATH"}
@@ -176,15 +184,15 @@ class Field:
         return self.option.default or value_text(self.option.unit, () if self.required else self.default)
 
 
-def value_text(unit: Unit | None, value: Any) -> str:
+def value_text(unit: Quantity | None, value: Any) -> str:
     """A value as people write it on a command line: '4MiB', '60s', '1e-6', 'a,b'."""
     if value is None or isinstance(value, bool | dict) or value in ((), "", math.inf):
         return ""
     if isinstance(value, tuple):
         return ",".join(value_text(unit, part) for part in value)
-    if unit is Unit.BYTES:
+    if unit is Quantity.BYTES:
         return exact_size_text(value)
-    if unit is Unit.SECONDS:
+    if unit is Quantity.SECONDS:
         return duration_text(value)
     return number_text(value) if isinstance(value, int | float) else str(value)
 

@@ -6,8 +6,6 @@ them in the order of the file. A step that is wanted several times is an array o
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +13,13 @@ from typing import Any, NamedTuple
 from streamsvm.config.fields import Field, options_of
 from streamsvm.config.parsing import from_toml, parse
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
-from streamsvm.registry import load
+from streamsvm.registry import did_you_mean, load
 
 LARGEST = 1 << 20
 """Bytes of a job file."""
 
 
-class Step(NamedTuple):
+class JobStep(NamedTuple):
     """A command that is a job: where its options and its action are, and which options are positional."""
 
     job: str
@@ -38,15 +36,17 @@ class Step(NamedTuple):
 
 
 STEPS = {
-    "synth": Step("streamsvm.jobs.ingest.options:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
-    "ingest": Step("streamsvm.jobs.ingest.options:IngestJob", "streamsvm.jobs.ingest.run:ingest", ("sources", "store")),
-    "embed": Step("streamsvm.jobs.embed.options:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
-    "fit": Step("streamsvm.jobs.fit.options:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
-    "tune": Step("streamsvm.jobs.tune.options:TuneJob", "streamsvm.jobs.tune.run:tune", ("store", "out")),
-    "predict": Step(
+    "synth": JobStep("streamsvm.jobs.ingest.options:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
+    "ingest": JobStep(
+        "streamsvm.jobs.ingest.options:IngestJob", "streamsvm.jobs.ingest.run:ingest", ("sources", "store")
+    ),
+    "embed": JobStep("streamsvm.jobs.embed.options:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
+    "fit": JobStep("streamsvm.jobs.fit.options:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
+    "tune": JobStep("streamsvm.jobs.tune.options:TuneJob", "streamsvm.jobs.tune.run:tune", ("store", "out")),
+    "predict": JobStep(
         "streamsvm.jobs.apply.options:PredictJob", "streamsvm.jobs.apply.predict:predict", ("model", "data", "out")
     ),
-    "evaluate": Step(
+    "evaluate": JobStep(
         "streamsvm.jobs.apply.options:EvaluateJob", "streamsvm.jobs.apply.evaluate:evaluate", ("model", "data")
     ),
 }
@@ -74,6 +74,8 @@ def _paths(kind: type, value: Any) -> Any:
 
 def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """The steps of a job file in order, with values by field name. Raises MissingError, ConfigError."""
+    import tomllib
+
     try:
         with open(path, "rb") as file:
             text = file.read(LARGEST + 1)
@@ -121,10 +123,7 @@ def find(step: str, key: str, where: str) -> Field:
 def unknown(message: str, name: str, known: Iterable[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(dict.fromkeys(n.rstrip("_") for n in known))
-    near = difflib.get_close_matches(name, names, n=1)
-    return ConfigError(
-        message + (f"; did you mean '{near[0]}'?" if near else ""), hint=f"there are: {', '.join(sorted(names))}"
-    )
+    return ConfigError(message + did_you_mean(name, names), hint=f"there are: {', '.join(sorted(names))}")
 
 
 def override(step: str, values: dict[str, Any], settings: Sequence[str]) -> None:
@@ -161,6 +160,8 @@ def split_setting(setting: str) -> tuple[str, str]:
 
 def scalar(text: str) -> Any:
     """A value as TOML has it; what is no TOML is text."""
+    import tomllib
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from typing import Any
 
-from streamsvm.config.fields import Field, Unit
+from streamsvm.config.fields import Field, Quantity
 from streamsvm.config.units import parse_count, parse_duration, parse_number, parse_size
 from streamsvm.errors import UsageError
 
@@ -14,9 +14,9 @@ NUMBERS = {int: parse_count, float: parse_number}
 
 def parse(field: Field, text: str) -> Any:
     """The value of a field from what was written on a command line. Raises UsageError."""
-    if field.option.unit is Unit.BYTES:
+    if field.option.unit is Quantity.BYTES:
         return parse_size(text)
-    if field.option.unit is Unit.SECONDS:
+    if field.option.unit is Quantity.SECONDS:
         return parse_duration(text)
     if "=" in text and any(typing.get_origin(kind) is dict for kind in field.kinds):
         return _pairs(text)
@@ -29,7 +29,7 @@ def from_toml(field: Field, value: Any) -> Any:
     """The value of a field from a job file, where sizes and durations are text and counts may be 5e6. Raises UsageError."""
     if isinstance(value, str) and field.option.unit is not None:
         return parse(field, value)
-    if isinstance(value, int | float) and field.option.unit is Unit.BYTES:
+    if isinstance(value, int | float) and field.option.unit is Quantity.BYTES:
         return parse(field, str(value))
     if isinstance(value, str | int | float) and field.only_list:
         return (value,)

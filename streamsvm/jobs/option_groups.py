@@ -6,37 +6,35 @@ that several jobs have with different defaults is a type here (``Tolerance``) an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
-from streamsvm.config.checks import Checked
-from streamsvm.config.fields import Option, Range, Unit
+from streamsvm.config.checks import Checked, option_group
+from streamsvm.config.fields import Bounds, Option, Quantity
 
 LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS", "streamsvm.solvers:SOLVERS"
-AT_LEAST_ONE = Range(least=1)
-POSITIVE = Range(above=0)
+AT_LEAST_ONE = Bounds(least=1)
+POSITIVE = Bounds(above=0)
 KernelName = Annotated[str, Option("The kernel k(x, z) of the decision function.", "kernel", choices=KERNELS)]
 Tolerance = Annotated[
     float,
     Option(
         "End when the relative gap (primal - dual) / |primal| is at most this. 0: never.",
         "stopping",
-        range=Range(least=0),
+        bounds=Bounds(least=0),
     ),
 ]
-MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", range=AT_LEAST_ONE)]
+MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", bounds=AT_LEAST_ONE)]
 CHUNK_BYTES = 4 << 20
-ChunkBytes = Annotated[
-    int,
-    Option(
-        "Size of the chunks of the store, which are what is read at a time.",
-        "output",
-        unit=Unit.BYTES,
-        range=Range(least=4096),
-        flag="chunk",
-    ),
-]
-Seed = Annotated[int, Option("Seed of everything that is drawn at random.", range=Range(least=0))]
+CHUNK = Option(
+    "Size of the chunks of the store, which are what is read at a time.",
+    "output",
+    unit=Quantity.BYTES,
+    bounds=AT_LEAST_ONE,
+    flag="chunk",
+)
+ChunkBytes = Annotated[int, CHUNK]
+Seed = Annotated[int, Option("Seed of everything that is drawn at random.", bounds=Bounds(least=0))]
 Dtype = Option(
     "Number type of the features on disk; int8 has a scale for each column.",
     "kernel",
@@ -44,7 +42,7 @@ Dtype = Option(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class MemoryOptions(Checked):
     """How much memory the process may use."""
 
@@ -53,24 +51,24 @@ class MemoryOptions(Checked):
         Option(
             "Anonymous memory the process may use; a job that needs more is refused before it reads.",
             "memory",
-            unit=Unit.BYTES,
-            range=AT_LEAST_ONE,
+            unit=Quantity.BYTES,
+            bounds=AT_LEAST_ONE,
             default="the limit of the control group, or three quarters of what is available",
         ),
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ReadingOptions(MemoryOptions):
     """How the chunks of a store are read, in which order and how far ahead."""
 
     seed: Seed = 0
     prefetch: Annotated[
-        int, Option("Chunks read ahead of the one that is worked on.", "memory", range=Range(least=0))
+        int, Option("Chunks read ahead of the one that is worked on.", "memory", bounds=Bounds(least=0))
     ] = 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ClusterOptions(Checked):
     """Where a job runs if not in this process."""
 
@@ -87,14 +85,14 @@ class ClusterOptions(Checked):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class OutputOptions(Checked):
     """What happens to an output that exists."""
 
     overwrite: Annotated[bool, Option("Replace the output if it exists.", "output")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class NewStoreOptions(OutputOptions):
     """How a new store is cut into chunks and into rows for training and for testing."""
 
@@ -105,12 +103,12 @@ class NewStoreOptions(OutputOptions):
         Option(
             "Share of the rows that go to a test store, NAME.test.zarr beside NAME.zarr.",
             "output",
-            range=Range(least=0, below=1),
+            bounds=Bounds(least=0, below=1),
         ),
     ] = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ScalingOptions(Checked):
     """What is done to the columns first."""
 
@@ -119,7 +117,7 @@ class ScalingOptions(Checked):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ModelOptions(ScalingOptions):
     """The objective: loss, constant feature, classes and their weights."""
 
@@ -134,7 +132,7 @@ class ModelOptions(ScalingOptions):
         Option(
             "Value of the constant feature, whose weight is regularized like the others.",
             "model",
-            range=Range(),
+            bounds=Bounds(),
             off="Have no constant feature.",
         ),
     ] = 1.0
@@ -147,13 +145,13 @@ class ModelOptions(ScalingOptions):
             "Factors of C by class, A=2,B=0.5, where classes not named have 1; or 'balanced', so that all classes weigh "
             "the same.",
             "model",
-            range=Range(least=0),
+            bounds=Bounds(least=0),
             metavar="balanced|A=X,...",
         ),
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class SolverOptions(Checked):
     """The method that minimizes the objective."""
 
@@ -171,7 +169,7 @@ class SolverOptions(Checked):
     ] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class KernelOptions(Checked):
     """The kernel, and what its Nystrom features are made of."""
 
@@ -193,12 +191,12 @@ class KernelOptions(Checked):
         Option(
             "Leave out directions of the landmarks' kernel matrix whose eigenvalue is below this share of the largest.",
             "kernel",
-            range=Range(above=0, below=1),
+            bounds=Bounds(above=0, below=1),
         ),
     ] = 1e-6
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class LandmarkOptions(KernelOptions):
     """One width and one set of landmarks."""
 
@@ -207,7 +205,7 @@ class LandmarkOptions(KernelOptions):
         Option(
             "Width of the kernel: a number, 'scale' for 1 / (columns x variance), or 'mean-distance'.",
             "kernel",
-            range=Range(above=0),
+            bounds=Bounds(above=0),
             metavar="X|scale|mean-distance",
         ),
     ] = "scale"

@@ -13,8 +13,10 @@ from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
+from streamsvm.jobs.fit.solver_choice import features_solver
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
+from streamsvm.solvers.newton.hessian import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows, sample_rows
 from streamsvm.store.views.memory import MemoryStore
 
@@ -79,3 +81,14 @@ def test_a_resumed_run_keeps_its_sample() -> None:
     saved = Saved(1, identity.identity_of(job, store(), first), None, {}, Path())
     _, again = identity.settled(replace(job, memory=4096 * MIB), store(), [saved])
     assert rows(again) == rows(first) < rows(ample)
+
+
+@pytest.mark.parametrize("given", ["number", "file"])
+def test_very_many_landmarks_are_for_coordinate_descent_however_they_are_given(given: str, tmp_path: Path) -> None:
+    """A file of landmarks is counted like a number of them."""
+    for count, solver in ((300, "newton"), (most_explicit(dense=True) + 1, "dcd")):
+        np.save(tmp_path / "z.npy", np.zeros((count, COLUMNS), np.float32))
+        asked: dict[str, Any] = (
+            {"landmarks": count} if given == "number" else {"landmark_file": str(tmp_path / "z.npy")}
+        )
+        assert features_solver(FitJob("memory", "model", kernel="rbf", **asked))[0] == solver

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
@@ -66,14 +67,21 @@ def wanted(job: Any) -> bool:
     return job.landmarks is not None or job.landmark_file is not None
 
 
+def landmark_count(job: Any) -> int:
+    """Return how many landmarks a job asks for, by number or by a file of them. Raises UsageError, MissingError, DataError."""
+    if job.landmarks is not None and job.landmark_file is not None:
+        raise UsageError("both a number of landmarks and a file of them are given", hint="leave one out")
+    if job.landmark_file is None:
+        return int(job.landmarks)
+    return len(landmark_file(Path(job.landmark_file)))
+
+
 def request_of(job: Any, store: Store, inner: Raw | Standardized, bias: float = 0.0) -> NystromRequest | None:
     """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
-    if job.landmarks is not None and job.landmark_file is not None:
-        raise UsageError("both a number of landmarks and a file of them are given", hint="leave one out")
+    count = landmark_count(job)
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
-    count = job.landmarks if job.landmark_file is None else len(landmark_file(Path(job.landmark_file)))
     count = min(count, store.layout.rows) if job.landmark_file is None else count
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
 
@@ -81,15 +89,11 @@ def request_of(job: Any, store: Store, inner: Raw | Standardized, bias: float = 
 def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Any:
     """Return the kernel with its width resolved from the store's statistics. Raises UsageError."""
     kind = KERNELS[name]
-    unknown = [option for option in options if option not in kind._fields]
-    if unknown:
-        raise UsageError(f"kernel '{name}' has no setting '{unknown[0]}'", hint=f"it has: {', '.join(kind._fields)}")
-    settings = {option: float(value) for option, value in options.items()}
-    degree = settings.get("degree", 1.0)
-    if degree < 1.0 or degree != int(degree):
-        raise UsageError(f"a degree of {degree} is not a whole number from 1 on", hint="for example degree=3")
-    kernel: Kernel = kind(**settings)
-    if kernel.gamma is None or "gamma" in settings:
+    kernel: Kernel = build(kind, options, f"kernel '{name}'")
+    degree = options.get("degree", 1.0)
+    if degree != int(degree):
+        raise UsageError(f"a degree of {degree} is not a whole number", hint="for example degree=3")
+    if kernel.gamma is None or "gamma" in options:
         return kernel
     return kernel.with_gamma(resolved_gamma(gamma, store, inner, city_block=kernel.city_block()))
 

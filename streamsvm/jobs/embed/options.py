@@ -30,7 +30,9 @@ class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, S
     kernel: KernelName = "rbf"
     landmarks: Annotated[
         int | None,
-        Option("How many rows of the store to make features of; each gives one at most.", "kernel", range=AT_LEAST_ONE),
+        Option(
+            "How many rows of the store to make features of; each gives one at most.", "kernel", bounds=AT_LEAST_ONE
+        ),
     ] = 1000
     dtype: Annotated[str, Dtype] = "float32"
     chunk_bytes: ChunkBytes = CHUNK_BYTES

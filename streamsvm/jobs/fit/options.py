@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from streamsvm.config.checks import Checked
-from streamsvm.config.fields import Option, Range, Unit
+from streamsvm.config.checks import Checked, option_group
+from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     POSITIVE,
@@ -22,7 +22,7 @@ from streamsvm.jobs.option_groups import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class CostOptions(Checked):
     """How much the losses weigh against the norm of the weights."""
 
@@ -31,7 +31,7 @@ class CostOptions(Checked):
         Option(
             "Weight of the sum of losses against ||w||^2 / 2; of several values a model each.",
             "model",
-            range=POSITIVE,
+            bounds=POSITIVE,
             default="1",
         ),
     ] = None
@@ -40,7 +40,7 @@ class CostOptions(Checked):
         Option(
             "The other way to give C, for lambda/2 ||w||^2 + mean loss: C = 1 / (lambda n).",
             "model",
-            range=POSITIVE,
+            bounds=POSITIVE,
         ),
     ] = None
 
@@ -62,7 +62,7 @@ class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Landm
         Option(
             "Approximate the kernel by Nystrom features of so many rows of the store. Without: solve the kernel exactly.",
             "kernel",
-            range=AT_LEAST_ONE,
+            bounds=AT_LEAST_ONE,
         ),
     ] = None
     embedding: Annotated[
@@ -80,7 +80,7 @@ class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Landm
         Option(
             "Of a kernel solved exactly: have at most so many rows in the model. The gap includes what that costs.",
             "kernel",
-            range=AT_LEAST_ONE,
+            bounds=AT_LEAST_ONE,
         ),
     ] = None
     warm_start: Annotated[
@@ -96,21 +96,23 @@ class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Landm
         Option(
             "Rows held out, whose error chooses the pass and the C: a share of the chunks (0.1), or a store.",
             "stopping",
-            range=Range(above=0, below=1),
+            bounds=Bounds(above=0, below=1),
             metavar="X|STORE",
         ),
     ] = None
     patience: Annotated[
         int | None,
         Option(
-            "End when the error on the rows held out has not fallen for so many passes.", "stopping", range=AT_LEAST_ONE
+            "End when the error on the rows held out has not fallen for so many passes.",
+            "stopping",
+            bounds=AT_LEAST_ONE,
         ),
     ] = None
     tolerance: Tolerance = 1e-3
     max_passes: MaxPasses = 1000
     time_limit: Annotated[
         float,
-        Option("End after this time.", "stopping", unit=Unit.SECONDS, range=Range(least=0, infinite=True)),
+        Option("End after this time.", "stopping", unit=Quantity.SECONDS, bounds=Bounds(least=0, infinite=True)),
     ] = float("inf")
     at_limit: Annotated[
         str,
@@ -126,8 +128,8 @@ class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Landm
         Option(
             "How often to save what --resume goes on from. 0: only when the run is stopped from outside.",
             "output",
-            unit=Unit.SECONDS,
-            range=Range(least=0, infinite=True),
+            unit=Quantity.SECONDS,
+            bounds=Bounds(least=0, infinite=True),
         ),
     ] = 60.0
     resume: Annotated[
@@ -153,7 +155,7 @@ class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Landm
             "On a cluster: parts of the data that are worked on side by side. The result depends on their number, not on "
             "the workers.",
             "cluster",
-            range=AT_LEAST_ONE,
+            bounds=AT_LEAST_ONE,
             default="one for each worker thread",
         ),
     ] = None

@@ -8,6 +8,7 @@ with the columns: where these are many and rows are nearly orthogonal, a pass of
 from __future__ import annotations
 
 from streamsvm.config.units import mib
+from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
@@ -39,7 +40,7 @@ def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
 def features_solver(job: FitJob) -> tuple[str, str]:
     """The same for kernel features: second order while its matrix is small beside the data."""
     most = most_explicit(dense=True)
-    if job.landmarks is None or job.landmarks <= most:
+    if landmark_count(job) <= most:
         return "newton", "kernel features: few passes, second order"
     return "dcd", f"kernel features, more than {most}: coordinate descent"
 

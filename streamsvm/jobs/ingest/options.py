@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.config.fields import Option, Range, options_of
-from streamsvm.jobs.option_groups import AT_LEAST_ONE, ClusterOptions, MemoryOptions, NewStoreOptions
+from streamsvm.config.fields import Bounds, Option, options_of
+from streamsvm.jobs.option_groups import (
+    AT_LEAST_ONE,
+    CHUNK,
+    CHUNK_BYTES,
+    ClusterOptions,
+    MemoryOptions,
+    NewStoreOptions,
+)
 from streamsvm.store.sources.options import ReadOptions, SourceOptions
 
 GENERATORS = "streamsvm.store.generators:GENERATORS"
@@ -26,8 +33,10 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
     )
     label_threshold: Annotated[
         float | None,
-        Option("Numbers as labels: from this one on class 1, below it class 0.", "labels", range=Range()),
+        Option("Numbers as labels: from this one on class 1, below it class 0.", "labels", bounds=Bounds()),
     ] = None
+    # a chunk of less than a page is mostly overhead
+    chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=4096))] = CHUNK_BYTES
     layout: Annotated[
         str,
         Option(
@@ -66,7 +75,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
     ] = False
     expect_rows: Annotated[
         int | None,
-        Option("How many rows the sources hold together; anything else is an error.", "faults", range=Range(least=0)),
+        Option("How many rows the sources hold together; anything else is an error.", "faults", bounds=Bounds(least=0)),
     ] = None
     repair: Annotated[
         bool,
@@ -96,12 +105,12 @@ class SynthJob(NewStoreOptions):
 
     name: Annotated[str, Option("The generator.", choices=GENERATORS)]
     store: Annotated[str, Option("Where the store is written.")]
-    rows: Annotated[int, Option("How many rows to make, those for testing included.", "output", range=AT_LEAST_ONE)] = (
-        1_000_000
-    )
+    rows: Annotated[
+        int, Option("How many rows to make, those for testing included.", "output", bounds=AT_LEAST_ONE)
+    ] = 1_000_000
     columns: Annotated[
         int | None,
-        Option("How many columns, of generators that make any number of them.", "output", range=AT_LEAST_ONE),
+        Option("How many columns, of generators that make any number of them.", "output", bounds=AT_LEAST_ONE),
     ] = None
     generator_options: Annotated[
         dict[str, float],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     POSITIVE,
@@ -27,23 +27,23 @@ class TuneJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Kern
     store: Annotated[str, Option("The store whose rows are trained and judged on, fold by fold.")]
     out: Annotated[str, Option("A directory for the tables and the heat map.")]
     _: KW_ONLY
-    C: Annotated[tuple[float, ...], Option("Weights of the sum of losses to try.", "model", range=POSITIVE)] = (1.0,)
+    C: Annotated[tuple[float, ...], Option("Weights of the sum of losses to try.", "model", bounds=POSITIVE)] = (1.0,)
     gamma: Annotated[
         tuple[float | str, ...],
-        Option("Widths of the kernel to try: numbers, 'scale' or 'mean-distance'.", "kernel", range=POSITIVE),
+        Option("Widths of the kernel to try: numbers, 'scale' or 'mean-distance'.", "kernel", bounds=POSITIVE),
     ] = ("scale",)
     landmarks: Annotated[
         tuple[int, ...],
         Option(
             "Numbers of landmarks to try; none for the linear kernel and for stores that are embeddings.",
             "kernel",
-            range=AT_LEAST_ONE,
+            bounds=AT_LEAST_ONE,
         ),
     ] = ()
     folds: Annotated[
         int,
         Option(
-            "Parts of the rows, each of which is judged by a model of the others.", "stopping", range=Range(least=2)
+            "Parts of the rows, each of which is judged by a model of the others.", "stopping", bounds=Bounds(least=2)
         ),
     ] = 5
     tolerance: Tolerance = 1e-2

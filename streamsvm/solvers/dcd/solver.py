@@ -29,7 +29,7 @@ from streamsvm.compute.passes.certificate import RowLoss, best_scale
 from streamsvm.compute.passes.dcd import Box, dcd_sweep
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.random import shuffle
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.point_evaluation import PointSums
@@ -90,13 +90,13 @@ class DCD:
         Option(
             "How often the rows of a block are gone through in one visit. 0: once where blocks stay in memory, because then "
             "more visits are better than longer ones; else three times.",
-            range=Range(least=0),
+            bounds=Bounds(least=0),
         ),
     ] = 0
     parts: Annotated[
         int,
         Option(
-            "Groups of rows worked on side by side, each on a copy of the state; see --groups.", range=Range(least=1)
+            "Groups of rows worked on side by side, each on a copy of the state; see --groups.", bounds=Bounds(least=1)
         ),
     ] = 1
     shuffled: ClassVar[bool] = True

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from streamsvm.compute.random import lots, smallest
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.simplex import OnSimplex
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
@@ -36,7 +36,7 @@ the worst alone are a biased lot, outliers and wrong labels."""
 class Blended(OnSimplex):
     """Settings of the blended active-set method."""
 
-    working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", range=Range(least=2))] = (
+    working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", bounds=Bounds(least=2))] = (
         2048
     )
     share: ClassVar[float] = 1.0 / 3.0

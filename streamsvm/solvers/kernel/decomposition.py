@@ -25,7 +25,7 @@ from streamsvm.compute.blocks.loss_sums import dual_sum
 from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import coordinates, shifted_losses
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.decomposition_state import INTERCEPTS, DecompositionState
@@ -76,11 +76,11 @@ POOL_SHARE = 0.1
 class Decomposition:
     """Settings of the decomposition method."""
 
-    working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", range=Range(least=2))] = (
+    working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", bounds=Bounds(least=2))] = (
         2048
     )
     pool: Annotated[
-        int, Option("Rows held in memory; more where all rows are few enough to serve.", range=Range(least=1))
+        int, Option("Rows held in memory; more where all rows are few enough to serve.", bounds=Bounds(least=1))
     ] = 32768
     max_support: MaxSupport = 0
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from streamsvm.compute.random import lots, smallest
-from streamsvm.config.fields import Option, Range, Unit
+from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.iterations import Iterations
 from streamsvm.solvers.kernel.kernel_cache import KernelCache
@@ -47,12 +47,12 @@ class FrankWolfe(OnSimplex):
     step: Annotated[
         str, Option("Step length: exact line search, or (fw) open: 2 / (k + 2).", choices=("exact", "open"))
     ] = "exact"
-    sample: Annotated[int, Option("Rows drawn to find a vertex among. 0: all.", range=Range(least=0))] = 0
-    iterations: Annotated[int, Option("Iterations between two passes, at most.", range=Range(least=1))] = 100_000
-    cache: Annotated[int, Option("Memory for columns of the kernel matrix.", unit=Unit.BYTES, range=Range(least=0))] = (
-        256 << 20
-    )
-    seed: Annotated[int, Option("Seed of the rows that are drawn.", range=Range(least=0))] = 0
+    sample: Annotated[int, Option("Rows drawn to find a vertex among. 0: all.", bounds=Bounds(least=0))] = 0
+    iterations: Annotated[int, Option("Iterations between two passes, at most.", bounds=Bounds(least=1))] = 100_000
+    cache: Annotated[
+        int, Option("Memory for columns of the kernel matrix.", unit=Quantity.BYTES, bounds=Bounds(least=0))
+    ] = 256 << 20
+    seed: Annotated[int, Option("Seed of the rows that are drawn.", bounds=Bounds(least=0))] = 0
     variant: ClassVar[str] = "fw"
 
     def scratch(self, rows: int) -> int:

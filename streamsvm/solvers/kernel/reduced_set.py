@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import members
 from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64, row_slice
 from streamsvm.solvers.kernel.working_set import Form, Pool, select
 from streamsvm.types import Block
@@ -35,7 +35,7 @@ MaxSupport = Annotated[
     int,
     Option(
         "At most so many rows in the model, fitted to the whole one; a last pass computes its gap. 0: all. See --max-support.",
-        range=Range(least=0),
+        bounds=Bounds(least=0),
     ),
 ]
 """The setting of solvers that can end with fewer points."""

@@ -31,7 +31,7 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row, members
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.compute.random import lots, smallest
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
@@ -54,14 +54,16 @@ class OnSimplex(ABC):
 
     epsilon: Annotated[
         float,
-        Option("Also end at this absolute gap on the simplex. 0: only the relative gap counts.", range=Range(least=0)),
+        Option(
+            "Also end at this absolute gap on the simplex. 0: only the relative gap counts.", bounds=Bounds(least=0)
+        ),
     ] = 0.0
-    pool: Annotated[int, Option("Rows offered to the method in memory, beside the support.", range=Range(least=1))] = (
-        65536
-    )
+    pool: Annotated[
+        int, Option("Rows offered to the method in memory, beside the support.", bounds=Bounds(least=1))
+    ] = 65536
     keep: Annotated[
         int,
-        Option("Rows of the support at most: those with the least weight go. 0: no bound.", range=Range(least=0)),
+        Option("Rows of the support at most: those with the least weight go. 0: no bound.", bounds=Bounds(least=0)),
     ] = 0
     max_support: MaxSupport = 0
     share: ClassVar[float] = 1.0

@@ -26,7 +26,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
@@ -83,7 +83,7 @@ class Newton:
         int | None,
         Option(
             "Rows the quadratic model is made of.",
-            range=Range(least=1),
+            bounds=Bounds(least=1),
             default="by the number of columns and of rows whose loss bends",
         ),
     ] = None
@@ -91,7 +91,7 @@ class Newton:
         float,
         Option(
             "Losses with a corner: the half width mu of the rounded corner falls to this share of itself in a pass, at most.",
-            range=Range(above=0, below=1),
+            bounds=Bounds(above=0, below=1),
         ),
     ] = 0.24
     polish: Annotated[

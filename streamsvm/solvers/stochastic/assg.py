@@ -38,7 +38,7 @@ from streamsvm.compute.passes.dcd import Box, dcd_sweep
 from streamsvm.compute.passes.pegasos import gradient_moments
 from streamsvm.compute.passes.steps import Batches, Objective
 from streamsvm.compute.random import shuffle
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
     AveragedCertificate,
@@ -94,21 +94,24 @@ class ASSGState:
 class ASSG:
     """Settings of accelerated stochastic subgradient descent."""
 
-    batch: Annotated[int, Option("Rows in a step.", range=Range(least=1))] = 1
+    batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
     stages: Annotated[
-        int, Option("Stages in a round; then radius and step are those of the first stage again.", range=Range(least=1))
+        int,
+        Option("Stages in a round; then radius and step are those of the first stage again.", bounds=Bounds(least=1)),
     ] = 4
-    omega: Annotated[float, Option("Radius and step are divided by this after each stage.", range=Range(above=1))] = 2.0
-    rows_per_stage: Annotated[int, Option("Rows in a stage. 0: by the number of rows.", range=Range(least=0))] = 0
+    omega: Annotated[float, Option("Radius and step are divided by this after each stage.", bounds=Bounds(above=1))] = (
+        2.0
+    )
+    rows_per_stage: Annotated[int, Option("Rows in a stage. 0: by the number of rows.", bounds=Bounds(least=0))] = 0
     radius: Annotated[
-        float, Option("Radius of the ball of the first stage. 0: from a sample.", range=Range(least=0))
+        float, Option("Radius of the ball of the first stage. 0: from a sample.", bounds=Bounds(least=0))
     ] = 0.0
     step: Annotated[
-        float, Option("Length of the steps of the first stage. 0: from a sample.", range=Range(least=0))
+        float, Option("Length of the steps of the first stage. 0: from a sample.", bounds=Bounds(least=0))
     ] = 0.0
-    sample: Annotated[int, Option("Rows of the sample that radius and step are found with.", range=Range(least=1))] = (
-        4096
-    )
+    sample: Annotated[
+        int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
+    ] = 4096
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)

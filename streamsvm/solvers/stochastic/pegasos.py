@@ -28,7 +28,7 @@ import numpy as np
 
 from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.steps import Batches, Objective
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.stochastic.averaged_certificate import (
@@ -86,7 +86,7 @@ class PegasosState:
 class Pegasos:
     """Settings of Pegasos."""
 
-    batch: Annotated[int, Option("Rows in a step.", range=Range(least=1))] = 1
+    batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
     projection: Annotated[bool, Option("Project w onto the ball that holds the optimum after every step.")] = True
     averaging: Annotated[
         Literal["none", "all", "tail"],

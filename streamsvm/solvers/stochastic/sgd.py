@@ -30,7 +30,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.passes.sgd import sgd_pass
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
@@ -94,7 +94,7 @@ class SGD:
         ),
     ] = "m"
     multiplicity: Annotated[
-        int, Option("Variant m: how many updates of the same row at most are made in one.", range=Range(least=1))
+        int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
     ] = 5
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = True

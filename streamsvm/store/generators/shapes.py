@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Dense, Float32
 from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch
@@ -22,8 +22,8 @@ class Separable:
     """The number of rows to make."""
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
-    columns: Annotated[int, Option("The number of features.", range=Range(least=1))] = 20
-    margin: Annotated[float, Option("The distance of the closest rows from the plane.", range=Range(least=0))] = 0.1
+    columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=1))] = 20
+    margin: Annotated[float, Option("The distance of the closest rows from the plane.", bounds=Bounds(least=0))] = 0.1
 
     draw_rows: ClassVar[int] = 65_536
     """Rows of one draw, the unit of random numbers."""
@@ -66,7 +66,7 @@ class TwoMoons:
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
     noise: Annotated[
-        float, Option("The standard deviation of the noise added to each coordinate.", range=Range(least=0))
+        float, Option("The standard deviation of the noise added to each coordinate.", bounds=Bounds(least=0))
     ] = 0.15
 
     columns: ClassVar[int] = 2

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import CSR, Float32, Float64, Int64
 from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch
@@ -27,18 +27,18 @@ class SparseText:
     """The number of rows to make."""
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
-    columns: Annotated[int, Option("The number of features.", range=Range(least=1))] = 100_000
+    columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=1))] = 100_000
     length: Annotated[
         float,
         Option(
             "The mean number of words of a document; some repeat, which leaves about 100 terms of 145.",
-            range=Range(least=1),
+            bounds=Bounds(least=1),
         ),
     ] = 145.0
     steepness: Annotated[
         float,
         Option(
-            "The slope of the sigmoid that gives P(+1); larger means less noise in the labels.", range=Range(least=0)
+            "The slope of the sigmoid that gives P(+1); larger means less noise in the labels.", bounds=Bounds(least=0)
         ),
     ] = 12.0
 

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.config.fields import Option, Range
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Float32, Float64, Int32
 from streamsvm.store.generators.draws import cut, rule_generator, signs
@@ -57,15 +57,15 @@ class Table:
     """The number of rows to make."""
     seed: int = 0
     """What the random numbers are drawn from: equal seeds give equal bits."""
-    columns: Annotated[int, Option("The number of features.", range=Range(least=3))] = 70_000
+    columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=3))] = 70_000
     numeric: Annotated[
         int,
         Option(
             "The number of columns with numbers; of a narrow table at most a third of the columns.",
-            range=Range(least=1),
+            bounds=Bounds(least=1),
         ),
     ] = 20
-    positive: Annotated[float, Option("The share of the rows that are +1.", range=Range(above=0, below=1))] = 0.2
+    positive: Annotated[float, Option("The share of the rows that are +1.", bounds=Bounds(above=0, below=1))] = 0.2
 
     names: ClassVar[None] = None
     """The names of the columns; None where they have none."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from streamsvm.config.checks import Checked
-from streamsvm.config.fields import Option, Range, options_of
+from streamsvm.config.checks import Checked, option_group
+from streamsvm.config.fields import Bounds, Option, options_of
 from streamsvm.errors import BudgetError, UsageError
-from streamsvm.rows import row_count
 from streamsvm.store.sources.rejects import Rejects
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _recorded(option: Option) -> Option:
     return replace(option, default="as recorded in the model")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class TextEndOptions(Checked):
     """What is said of the end of text files."""
 
@@ -99,7 +98,7 @@ class TextEndOptions(Checked):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ReadOptions(TextEndOptions):
     """How files are read into rows. An option that a format has no use for is ignored by it."""
 
@@ -126,7 +125,7 @@ class ReadOptions(TextEndOptions):
         Option(
             "Tables: hash every column of text into 2^N columns together, with a sign, instead of one column a value.",
             "columns",
-            range=Range(least=1, most=26),
+            bounds=Bounds(least=1, most=26),
             flag="hash",
         ),
     ] = None
@@ -138,13 +137,13 @@ class ReadOptions(TextEndOptions):
         Option(
             "Svmlight: the index of the first column, 0 or 1.",
             "reading",
-            range=Range(least=0, most=1),
+            bounds=Bounds(least=0, most=1),
             default="by the first block",
         ),
     ] = None
     features: Annotated[
         int | None,
-        Option("Svmlight: the number of columns.", "columns", range=Range(least=1), default="the largest index"),
+        Option("Svmlight: the number of columns.", "columns", bounds=Bounds(least=1), default="the largest index"),
     ] = None
     ignore_qid: Annotated[bool, IGNORE_QID] = False
     text_labels: Annotated[bool, Option("Svmlight: labels are words.", "labels")] = False
@@ -174,7 +173,7 @@ class ReadOptions(TextEndOptions):
         bad_share(self.max_bad)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class NewRowOptions(TextEndOptions):
     """How files are read that a model is applied to: what is not said is as recorded in the model."""
 
@@ -246,6 +245,8 @@ class SourceFile:
 
     def take(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
         """Count a batch that was made of ``rows`` rows of the file; return whether there is any row in it."""
+        from streamsvm.rows import row_count
+
         kept = row_count(batch.X)
         self.rows += kept
         self.skipped += rows - kept
