@@ -10,7 +10,7 @@ import pytest
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel import iterations as walks
+from streamsvm.solvers.kernel import iterations as iterations_module
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.kernel.iterations import Iterations
@@ -55,7 +55,7 @@ def test_every_iteration_keeps_its_promises(method: Any) -> None:
 
 def test_all_that_partan_carries_is_summed_anew_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only f, summed anew, does not fit b'Ka and f(b), from which the small differences of a step are made."""
-    monkeypatch.setattr(walks, "RESUM", 8)
+    monkeypatch.setattr(iterations_module, "RESUM_EVERY", 8)
     pool, form, K = pool_of()
     iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "partan")
     for _ in range(23):
