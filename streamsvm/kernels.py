@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.registry import Registry
+from streamsvm.rows import Reach
 from streamsvm.tags import saved_as
 
 Gamma = Annotated[
@@ -44,6 +45,23 @@ def tanh(x: float) -> float:
     return math.tanh(x)
 
 
+def risen(x: float) -> float:
+    """e^x - 1, at most 1: how far a value of exp can be off whose exponent is off by x."""
+    return math.expm1(x) if x < 0.69 else 1.0
+
+
+def raised(x: float, degree: float) -> float:
+    """x^degree for x >= 0, infinity where that is too large for a float64."""
+    try:
+        return float(x**degree)
+    except OverflowError:
+        return math.inf
+
+
+VALUE = 8.0
+"""Unit roundoffs that exp, tanh, a width rounded to float32 and the products around them add to a value of 1 at most."""
+
+
 @saved_as("kernel.rbf")
 class RBF(NamedTuple):
     """exp(-gamma ||x - z||^2). The distance is clipped: by rounding it can come out below 0."""
@@ -65,6 +83,18 @@ class RBF(NamedTuple):
     def positive_semidefinite(self) -> bool:
         """See ``types.Kernel``."""
         return True
+
+    def largest(self, reach: Reach) -> float:
+        """See ``types.Kernel``."""
+        return 1.0
+
+    def value_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return risen(self.gamma * (2 * reach.entries + 14) * unit * reach.square) + VALUE * unit
+
+    def difference_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return ((reach.entries + 3) / math.e + VALUE) * unit
 
     def with_gamma(self, gamma: float) -> RBF:
         """See ``types.Kernel``."""
@@ -92,6 +122,21 @@ class Laplacian(NamedTuple):
     def positive_semidefinite(self) -> bool:
         """See ``types.Kernel``."""
         return True
+
+    def largest(self, reach: Reach) -> float:
+        """See ``types.Kernel``."""
+        return 1.0
+
+    def value_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        if reach.dense:
+            return self.difference_error(reach, unit)
+        longest = math.sqrt(reach.entries) * math.sqrt(reach.square)
+        return risen(self.gamma * 4 * (reach.entries + 2) * unit * longest) + VALUE * unit
+
+    def difference_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return ((reach.entries + 3) / math.e + VALUE) * unit
 
     def with_gamma(self, gamma: float) -> Laplacian:
         """See ``types.Kernel``."""
@@ -122,6 +167,20 @@ class Polynomial(NamedTuple):
         """See ``types.Kernel``: a sum of products of positive semidefinite kernels."""
         return self.gamma >= 0.0 and self.coef0 >= 0.0
 
+    def largest(self, reach: Reach) -> float:
+        """See ``types.Kernel``."""
+        return raised(abs(self.gamma) * reach.square + abs(self.coef0), self.degree)
+
+    def value_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        size = abs(self.gamma) * reach.square + abs(self.coef0)
+        off = (reach.entries + 5) * size * unit
+        return self.degree * raised(size + off, self.degree - 1.0) * off + VALUE * unit * raised(size, self.degree)
+
+    def difference_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return self.value_error(reach, unit)
+
     def with_gamma(self, gamma: float) -> Polynomial:
         """See ``types.Kernel``."""
         return self._replace(gamma=gamma)
@@ -150,6 +209,19 @@ class Sigmoid(NamedTuple):
         """See ``types.Kernel``."""
         return False
 
+    def largest(self, reach: Reach) -> float:
+        """See ``types.Kernel``."""
+        return 1.0
+
+    def value_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        size = abs(self.gamma) * reach.square + abs(self.coef0)
+        return min((reach.entries + 5) * size * unit, 2.0) + VALUE * unit
+
+    def difference_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return self.value_error(reach, unit)
+
     def with_gamma(self, gamma: float) -> Sigmoid:
         """See ``types.Kernel``."""
         return self._replace(gamma=gamma)
@@ -176,6 +248,18 @@ class Linear(NamedTuple):
     def positive_semidefinite(self) -> bool:
         """See ``types.Kernel``."""
         return self.scale >= 0.0
+
+    def largest(self, reach: Reach) -> float:
+        """See ``types.Kernel``."""
+        return abs(self.scale) * reach.square
+
+    def value_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return (reach.entries + 5) * unit * abs(self.scale) * reach.square
+
+    def difference_error(self, reach: Reach, unit: float) -> float:
+        """See ``types.Kernel``."""
+        return self.value_error(reach, unit)
 
     def with_gamma(self, gamma: float) -> Linear:
         """See ``types.Kernel``."""

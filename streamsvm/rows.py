@@ -130,3 +130,19 @@ def row_stack(parts: Sequence[Rows]) -> Rows:
     np.cumsum(lengths, out=indptr[1:])
     data, indices = (np.concatenate([getattr(p, name) for p in sparse]) for name in ("data", "indices"))
     return CSR(data, indices, indptr, parts[0].bias)
+
+
+@saved_as("rows.reach")
+class Reach(NamedTuple):
+    """How large some rows are: what bounds on rounding need to know of them."""
+
+    entries: int
+    """Entries of a row at most."""
+    square: float
+    """||x||^2 at most, without the constant feature."""
+    dense: bool = True
+    """Whether the rows are stored in full."""
+
+    def joined(self, other: Reach) -> Reach:
+        """Return the reach of the rows of both."""
+        return Reach(max(self.entries, other.entries), max(self.square, other.square), self.dense)

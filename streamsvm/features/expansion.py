@@ -12,7 +12,7 @@ from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
 from streamsvm.errors import DataError
-from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.features.scaling import Raw, Standardized, filled
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice
 
@@ -71,9 +71,11 @@ class Expansion:
             values = X.values.copy()
             scale_dense(values, self.shift, self.scale)
             return Dense(values)
-        data = X.data.copy()
-        scale_sparse(data, X.indices, self.scale)
-        return X._replace(data=data)
+        shifted = np.flatnonzero(self.shift)
+        full = filled(X, shifted) if len(shifted) else X
+        data = full.data.copy()
+        scale_sparse(data, full.indices, self.shift, self.scale)
+        return full._replace(data=data)
 
     def _check(self, X: Rows) -> None:
         width = X.values.shape[1] if isinstance(X, Dense) else int(X.indices.max(initial=-1)) + 1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.rows import Float32, Float64, Int32, Labelled
+from streamsvm.rows import Float32, Float64, Int32, Labelled, Reach
 from streamsvm.tags import saved_as
 
 
@@ -124,6 +124,21 @@ class Kernel(Protocol):
         """Whether every Gram matrix is positive semidefinite with these parameters: only then is a dual value a bound."""
         ...
 
+    def largest(self, reach: Reach) -> float:
+        """Return a bound of |k(x, z)| for rows within ``reach``."""
+        ...
+
+    def value_error(self, reach: Reach, unit: float) -> float:
+        """Return how far rounding can move a value made of norms and products, ``unit`` being the unit roundoff.
+
+        Derived in ``compute/kernel_values/rounding.py``.
+        """
+        ...
+
+    def difference_error(self, reach: Reach, unit: float) -> float:
+        """Return the same of a value made of differences x_j - z_j; where products are all there is, of these."""
+        ...
+
 
 @saved_as("problem")
 @dataclass(frozen=True, slots=True)
@@ -155,6 +170,8 @@ class Problem:
     """Chunks that are not shown to it; ``rows`` are those of the others."""
     warm: Float64 | None = field(default=None, compare=False, repr=False)
     """Weights (columns + 1,) to start from, as the solver sees them; None: from nothing."""
+    reach: Reach | None = field(default=None, compare=False)
+    """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
 
     def first_weights(self) -> Float64:
         """A copy of ``warm``, or zeros."""
@@ -209,11 +226,14 @@ class Certificate:
     """The solver has met a criterion of its own: the run ends, whatever the gap."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What else there is to say of the pass, as plain JSON; it goes into the events of the run."""
+    rounding: float = 0.0
+    """How far rounding can have moved primal and dual: dual - rounding <= optimum <= primal + rounding."""
 
     @property
     def gap(self) -> float:
-        """(P - D) / |P|, the relative gap; 0 when both are 0."""
-        return (self.primal - self.dual) / abs(self.primal) if self.primal else abs(self.dual)
+        """The relative gap of what is certain, (P - D) / |P| with rounding counted against both; 0 when all are 0."""
+        primal, dual = self.primal + self.rounding, self.dual - self.rounding
+        return (primal - dual) / abs(primal) if primal else abs(dual)
 
     def verify(self, problem: Problem) -> None:
         """Refuse an exact certificate that contradicts itself: a lower bound above the upper one by more than rounding.

@@ -148,9 +148,9 @@ def test_problems_share_kernel_values(
     evaluated: list[int] = []
     plain = expansion.kernel_block
 
-    def counted(X: Any, Z: Any, kernel: Any, out: Any) -> None:
+    def counted(X: Any, Z: Any, kernel: Any, out: Any, **how: Any) -> None:
         evaluated.append(out.size)
-        plain(X, Z, kernel, out)
+        plain(X, Z, kernel, out, **how)
 
     monkeypatch.setattr(expansion, "kernel_block", counted)
     monkeypatch.setattr(kernel_cache, "WEIGHING_COST", 0)  # the rows are narrow

@@ -142,6 +142,7 @@ def test_a_short_model_says_its_gap() -> None:
     assert found[-1].final
     assert found[-1].primal == pytest.approx(primal, rel=1e-4)
     assert found[-2].gap <= 1e-4
+    assert found[-1].rounding <= 1e-8 * primal
     assert not found[-2].exact
 
 

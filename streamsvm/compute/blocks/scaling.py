@@ -17,7 +17,8 @@ def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def scale_sparse(data: Float32, indices: Int32, scale: Float32) -> None:
-    """Changes ``data``."""
+def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) -> None:
+    """Changes ``data``. A shift is right only for columns that every row stores (``features.scaling.filled``)."""
     for p in range(data.size):
-        data[p] *= scale[indices[p]]
+        j = indices[p]
+        data[p] = (data[p] - shift[j]) * scale[j]

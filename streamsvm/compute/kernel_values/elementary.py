@@ -1,12 +1,17 @@
-"""Elementary functions for compiled passes over float32, written so that the compiler turns their loops into vectors.
+"""Elementary functions for compiled passes, written so that the compiler turns their loops into vectors.
 
 The library's exp is a scalar call, 3 - 7 ns a value; this one is arithmetic throughout, about 0.7 ns. Cody and Waite's
 reduction: x = k ln 2 + r with |r| <= (ln 2)/2, k ln 2 subtracted in two parts of which the first is exact, then
 exp(x) = 2^k (1 + r + r^2 q(r)). q, of degree 4, is the minimax fit to the relative error of exp on that interval: 3e-9,
 well under the rounding of float32 (Lawson's iteration on 4001 Chebyshev nodes). The total stays under 1e-7.
+
+In float64 the same with Taylor's polynomial of degree 13, whose remainder is 4e-18; the total stays under 4e-16. k is
+read off the bits of x / ln 2 + 1.5 2^52: unlike a conversion to int64 that is one vector instruction everywhere.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numba import njit, types
@@ -40,10 +45,32 @@ def exp32(x):
     return ((q * r) * r + r + ONE) * np.int32((np.int32(k) + BIAS) << MANTISSA_BITS).view(np.float32)
 
 
+LN2_HIGH_64, LN2_LOW_64 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+"""ln 2 to 33 bits, and the rest."""
+LOG2_E_64, ROUND, LOWEST_64, HIGHEST_64 = 1.4426950408889634, 6755399441055744.0, -708.0, 709.0
+BIAS_64, MANTISSA_BITS_64 = np.int64(1023), np.int64(52)
+T = tuple(1.0 / math.factorial(n) for n in range(14))
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def exp64(x):
+    """e^x of a float64 between -708 and 709, beyond them that of the nearer end; NaN stays NaN."""
+    x = LOWEST_64 if x < LOWEST_64 else x  # noqa: FURB136  max would turn NaN into a number
+    x = HIGHEST_64 if x > HIGHEST_64 else x  # noqa: FURB136
+    shifted = x * LOG2_E_64 + ROUND
+    k = shifted - ROUND
+    r = (x - k * LN2_HIGH_64) - k * LN2_LOW_64
+    q = ((((T[13] * r + T[12]) * r + T[11]) * r + T[10]) * r + T[9]) * r + T[8]
+    q = (((((q * r + T[7]) * r + T[6]) * r + T[5]) * r + T[4]) * r + T[3]) * r + T[2]
+    bits = np.float64(shifted).view(np.int64)
+    power = np.int64((bits + BIAS_64) << MANTISSA_BITS_64).view(np.float64)
+    return ((q * r) * r + r + 1.0) * power
+
+
 @overload(kernels.exp, jit_options={"fastmath": FUSED})
 def _exp(x):
     def double(x):
-        return np.exp(x)
+        return exp64(x)
 
     def single(x):
         return exp32(x)

@@ -1,4 +1,7 @@
-"""Kernel expansions, f_i = sum_j c_j k(x_i, z_j), in tiles that stay in the processor's cache."""
+"""Kernel expansions, f_i = sum_j c_j k(x_i, z_j), in tiles that stay in the processor's cache.
+
+In the arithmetic that is asked for (``compute/kernel_values/rounding.py``); the sums are float64 in any of them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import matrix_of
-from streamsvm.compute.kernel_values.gram import kernel_block, points_of
+from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.threading import MOST_THREADS, in_strips
-from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice
 
 TILE_ROWS = 512
 TILE_POINTS = 512
@@ -23,26 +28,28 @@ DENSE_BYTES = 8 << 20
 
 def scratch_bytes(columns: int) -> int:
     """What an expansion needs beside its arguments, at most."""
-    dense = max(min(DENSE_BYTES, 4 * columns * TILE_POINTS), 4 * columns)
-    return MOST_THREADS * (2 * dense + 4 * TILE_ROWS * TILE_POINTS)
+    dense = max(min(DENSE_BYTES, 8 * columns * TILE_POINTS), 8 * columns)
+    return MOST_THREADS * (3 * dense + 8 * TILE_ROWS * TILE_POINTS)
 
 
-def expand(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, out: Float64) -> None:
+def expand(
+    X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, out: Float64, arithmetic: int = SINGLE
+) -> None:
     """out[i] += sum_j coefficients[j] k(x_i, z_j). Given: X (n), Z (m) rows. Changed: out (n,)."""
 
     def strip(start: int, stop: int) -> None:
-        for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns):
+        for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             weigh(tile, coefficients[points], out[start:stop][rows])
 
     in_strips(strip, len(out), TILE_ROWS)
 
 
-def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int) -> Float64:
+def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Float64:
     """sum_j coefficients[k, j] k(x_i, z_j), (problems, n): the kernel is evaluated once for all k."""
     out = np.zeros((len(coefficients), row_count(X)))
 
     def strip(start: int, stop: int) -> None:
-        for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns):
+        for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             for k, part in enumerate(coefficients[:, points]):
                 there = np.flatnonzero(part)
                 weigh_some(tile, there, part[there], out[k, start:stop][rows])
@@ -51,35 +58,39 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
     return out
 
 
-def tiles(X: Rows, Z: Rows, kernel: Any, columns: int) -> Iterator[tuple[slice, slice, Float32]]:
+def tiles(
+    X: Rows, Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE
+) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
     """k(x_i, z_j) for X (n), Z (m) rows: which rows, which points, the values; a new array each time."""
-    n, m = row_count(X), row_count(Z)
-    width = max(1, min(TILE_POINTS, DENSE_BYTES // (4 * columns)))
+    n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
+    width = max(1, min(TILE_POINTS, DENSE_BYTES // (np.dtype(dtype).itemsize * columns)))
+    height = TILE_ROWS if arithmetic == SINGLE else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
     for first in range(0, m, width):
         last = min(first + width, m)
-        points = points_of(matrix_of(row_slice(Z, first, last), columns))
-        for start in range(0, n, TILE_ROWS):
-            stop = min(start + TILE_ROWS, n)
-            tile = np.empty((stop - start, last - first), np.float32)
-            kernel_block(row_slice(X, start, stop), points, kernel, tile)
+        points = points_of(matrix_of(row_slice(Z, first, last), columns), dtype)
+        for start in range(0, n, height):
+            stop = min(start + height, n)
+            tile = np.empty((stop - start, last - first), dtype)
+            kernel_block(row_slice(X, start, stop), points, kernel, tile, by_differences=arithmetic == DIFFERENCES)
             yield slice(start, stop), slice(first, last), tile
 
 
-def gram(Z: Rows, kernel: Any, columns: int) -> Float32:
-    """k(z_i, z_j), (m, m)."""
-    m = row_count(Z)
-    out = np.empty((m, m), np.float32)
-    points = points_of(matrix_of(Z, columns))
+def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> NDArray[Any]:
+    """k(z_i, z_j), (m, m); the diagonal is not made of products, which would leave it full of rounding."""
+    m, dtype = row_count(Z), dtype_of(arithmetic)
+    out = np.empty((m, m), dtype)
 
     def strip(start: int, stop: int) -> None:
-        kernel_block(row_slice(Z, start, stop), points, kernel, out[start:stop])
+        for rows, points, tile in tiles(row_slice(Z, start, stop), Z, kernel, columns, arithmetic):
+            out[start:stop][rows, points] = tile
 
     in_strips(strip, m, TILE_ROWS)
+    out[np.diag_indices_from(out)] = diagonal(Z, kernel, dtype)
     return out
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def weigh(K: Float32, coefficients: Float64, out: Float64) -> None:
+def weigh(K: NDArray[Any], coefficients: Float64, out: Float64) -> None:
     """Adds K c to ``out`` (n,), summed in float64."""
     n, m = K.shape
     for i in range(n):
@@ -90,7 +101,7 @@ def weigh(K: Float32, coefficients: Float64, out: Float64) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def weigh_some(K: Float32, places: Int64, coefficients: Float64, out: Float64) -> None:
+def weigh_some(K: NDArray[Any], places: Int64, coefficients: Float64, out: Float64) -> None:
     """Adds sum_j coefficients[j] K[:, places[j]] to ``out`` (n,), summed in float64."""
     for i in range(out.size):
         total = 0.0

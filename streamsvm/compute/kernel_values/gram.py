@@ -1,7 +1,9 @@
 """Blocks of kernel values, K[i, j] = k(x_i, z_j): one product with the points, one pass that finishes it in place.
 
-Everything is float32 with a relative error of about 1e-6 in the exponent's argument times ||x||^2; norms are summed in
-float64. BLAS runs with as many threads as the caller has set (``threadpool_limits``): one, while a reader works.
+The array that is filled says in which arithmetic, float32 or float64; norms are summed in float64 in either. What
+rounding can do to the values is derived in ``compute/kernel_values/rounding.py``. Where a kernel of x - z is so narrow
+that products in float64 are not enough, distances are sums of differences. BLAS runs with as many threads as the caller
+has set (``threadpool_limits``): one, while a reader works.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ class Points(NamedTuple):
     mind either way.
     """
 
-    columns: Float32
-    """(d, m), C-contiguous: z_j is column j."""
-    squares: Float32
-    """||z_j||^2, (m,)."""
+    columns: NDArray[Any]
+    """(d, m), C-contiguous: z_j is column j. float32, or float64 for values in float64."""
+    squares: NDArray[Any]
+    """||z_j||^2, (m,), of the same type."""
 
     @property
     def size(self) -> int:
@@ -38,11 +40,11 @@ class Points(NamedTuple):
         return self.columns.nbytes + self.squares.nbytes
 
 
-def points_of(rows: NDArray[Any]) -> Points:
-    """Points from a matrix with one a row, (m, d)."""
-    columns = np.ascontiguousarray(rows.T, np.float32)
+def points_of(rows: NDArray[Any], dtype: Any = np.float32) -> Points:
+    """Points from a matrix with one a row, (m, d), for values of this type."""
+    columns = np.ascontiguousarray(rows.T, dtype)
     squares = np.einsum("jk,jk->k", columns, columns, dtype=np.float64)
-    return Points(columns, squares.astype(np.float32))
+    return Points(columns, squares.astype(dtype))
 
 
 def single(kernel: Any) -> Any:
@@ -50,22 +52,28 @@ def single(kernel: Any) -> Any:
     return type(kernel)(*(np.float32(value) for value in kernel))
 
 
-def squares_of(X: Rows) -> Float32:
-    """||x_i||^2 of every row, the constant feature left out, (n,)."""
-    squares = np.empty(row_count(X), np.float32)
+def squares_of(X: Rows, dtype: Any = np.float32) -> NDArray[Any]:
+    """||x_i||^2 of every row, the constant feature left out, (n,), rounded to this type."""
+    squares = np.empty(row_count(X), dtype)
     row_squares(X._replace(bias=0.0), squares)
     return squares
 
 
-def kernel_block(X: Rows, Z: Points, kernel: Any, out: Float32) -> None:
-    """out[i, j] = k(x_i, z_j), (n, m) C-contiguous float32. The constant feature of X is left out."""
+def kernel_block(X: Rows, Z: Points, kernel: Any, out: NDArray[Any], *, by_differences: bool = False) -> None:
+    """out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the type of the points. The constant feature of X is left out.
+
+    ``by_differences``: squared distances are summed from x_ik - z_jk, for kernels of x - z and in float64.
+    """
+    squares, norms = np.zeros(len(out), out.dtype), Z.squares
     if kernel.city_block():
         distances(X, Z, out)
-        squares = np.zeros(len(out), np.float32)
+    elif by_differences:
+        half_squares(X, Z, out)
+        norms = np.zeros_like(norms)
     else:
         dot_products(X, Z, out)
-        squares = squares_of(X)
-    finish(out, squares, Z.squares, single(kernel))
+        squares = squares_of(X, out.dtype)
+    finish(out, squares, norms, single(kernel) if out.dtype == np.float32 else kernel)
 
 
 def symmetric_gram(Z: Points, kernel: Any) -> Float64:
@@ -92,15 +100,15 @@ def dense_rows(X: Rows, rows: Int64, columns: int) -> Float32:
     return out
 
 
-def diagonal(X: Rows, kernel: Any) -> Float32:
-    """k(x_i, x_i) of every row, (n,)."""
-    squares = squares_of(X)
-    out = np.zeros(len(squares), np.float32) if kernel.city_block() else squares.copy()
-    finish_diagonal(out, squares, single(kernel))
+def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> NDArray[Any]:
+    """k(x_i, x_i) of every row, (n,), in the arithmetic of the type."""
+    squares = squares_of(X, dtype)
+    out = np.zeros_like(squares) if kernel.city_block() else squares.copy()
+    finish_diagonal(out, squares, single(kernel) if dtype == np.float32 else kernel)
     return out
 
 
-def dot_products(X: Rows, Z: Points, out: Float32) -> None:
+def dot_products(X: Rows, Z: Points, out: NDArray[Any]) -> None:
     """out[i, j] = x_i . z_j."""
     if isinstance(X, Dense):
         np.matmul(X.values, Z.columns, out=out)
@@ -108,7 +116,14 @@ def dot_products(X: Rows, Z: Points, out: Float32) -> None:
         sparse_products(X.data, X.indices, X.indptr, Z.columns, out)
 
 
-def distances(X: Rows, Z: Points, out: Float32) -> None:
+def half_squares(X: Rows, Z: Points, out: NDArray[Any]) -> None:
+    """out[i, j] = -1/2 ||x_i - z_j||^2, which a product would be if the norms were 0. Sparse rows are made dense."""
+    values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
+    out[:] = 0.0
+    dense_half_squares(values, Z.columns, out)
+
+
+def distances(X: Rows, Z: Points, out: NDArray[Any]) -> None:
     """out[i, j] = |x_i - z_j|_1."""
     if isinstance(X, Dense):
         out[:] = 0.0
@@ -128,21 +143,21 @@ def finish(out: NDArray[Any], sqx: NDArray[Any], sqz: NDArray[Any], kernel: Any)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def finish_diagonal(out: Float32, squares: Float32, kernel: Any) -> None:
+def finish_diagonal(out: NDArray[Any], squares: NDArray[Any], kernel: Any) -> None:
     """Changes ``out`` (n,) from ||x||^2, or 0, to k(x, x)."""
     for i in range(out.size):
         out[i] = kernel.similarity(out[i], squares[i], squares[i])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def row_squares(X: Rows, out: Float32) -> None:
+def row_squares(X: Rows, out: NDArray[Any]) -> None:
     """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
     for i in range(out.size):
         out[i] = X.sqnorm(i)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Float32, out: Float32) -> None:
+def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: NDArray[Any], out: NDArray[Any]) -> None:
     """Changes ``out`` (n, m): rows of a CSR matrix times ``columns`` (d, m). Four entries at a time: out is what costs."""
     n, m = out.shape
     for i in range(n):
@@ -174,7 +189,19 @@ def dense_distances(values: NDArray[Any], columns: NDArray[Any], out: NDArray[An
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: Float32, out: Float32) -> None:
+def dense_half_squares(values: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
+    """Adds to ``out`` (n, m): -1/2 (x_ik - z_jk)^2, summed over k."""
+    n, m = out.shape
+    for i in range(n):
+        for k in range(values.shape[1]):
+            value = np.float64(values[i, k])
+            for j in range(m):
+                difference = value - columns[k, j]
+                out[i, j] -= 0.5 * difference * difference
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: NDArray[Any], out: NDArray[Any]) -> None:
     """Adds to ``out`` (n, m), which holds |z_j|_1: |x_ik - z_jk| - |z_jk| over the stored entries of row i."""
     n, m = out.shape
     for i in range(n):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
@@ -62,3 +63,12 @@ def shifted_losses(f: Float64, y: Float32, s: Float32, C: float, loss: Any, shif
         C_i = C * s[i]
         for k in range(shifts.size):
             out[k] += C_i * loss.value(y[i] * (f[i] + shifts[k]))
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def in_reach_of_loss(f: Float64, y: Float32, loss: Any, slack: float) -> NDArray[np.bool_]:
+    """Which rows (n,) would cost something if their margins y_i f_i were less by ``slack``."""
+    out = np.empty(y.size, np.bool_)
+    for i in range(y.size):
+        out[i] = loss.value(y[i] * f[i] - slack) > 0.0
+    return out

@@ -15,7 +15,7 @@ from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.nystrom import part_rows, working_bytes
-from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.option_groups import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.types import Kernel, Layout, Store, Term
@@ -83,6 +83,7 @@ def request_of(job: Any, store: Store, inner: Raw | Standardized, bias: float = 
     count = landmark_count(job)
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = min(count, store.layout.rows) if job.landmark_file is None else count
+    inner = centered(inner, store) if record.translation_invariant() else inner
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
 
 

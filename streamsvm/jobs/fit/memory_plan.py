@@ -31,8 +31,8 @@ def plan_memory(
     terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))
     if request is not None:
         terms += kernel_request.memory_terms(request, layout, sum(c.fixed for c in costs))
-    if job.standardize:
-        terms.append(Term("column statistics", 48 * layout.columns, "to standardize"))
+    if job.standardize or job.kernel != "linear":
+        terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
     per_row = sum(c.per_row for c in costs)
     resident = Term("per-row state", per_row * layout.rows, f"{per_row} bytes a row, in memory")
     beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
-from streamsvm.features.scaling import Raw, Standardized, scaling_of
+from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
@@ -103,7 +103,9 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
         raise UsageError("a fit with a kernel does not start from a model", hint="leave out --warm-start")
     problems = warm_started(job.warm_start, store, features, problems, names)
     if kernel is not None:
-        problems = [replace(problem, kernel=kernel) for problem in problems]
+        features = centered(features, store) if kernel.translation_invariant() else features
+        reach = typical_reach(features, store)
+        problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
     if isinstance(solver, KernelSolver):
         solver = solver.sized(layout.rows, job.options)
     embedding = None

@@ -70,9 +70,8 @@ class Blended(OnSimplex):
             allowed = target.allowed(f)
             return allowed if gap > allowed else None
 
-        state.iterations += improve_until(
-            pool, state.form, self.working, wanted, growing=GROWING_SHARE, deadline=state.deadline
-        )
+        moves = improve_until(pool, state.form, self.working, wanted, growing=GROWING_SHARE, deadline=state.deadline)
+        state.iterations += moves.steps
         return reached_in(pool)
 
 

@@ -10,7 +10,12 @@ the moves are worth. From there on the block belongs to the present a, and so do
 
     P = 1/2 x'Kx + min_b C sum_i s_i l(y_i (f_i + b)),     D = sum_i (a_i - conjugate(a_i)) - 1/2 x'Kx
 
-are exact for the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
+are those of the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
+
+f has added up the rounding of every kernel value that a move was worth: ``drift`` bounds it. Where that is too much for
+the certificate that was asked for, f is computed anew from the support in another pass, in float64, for the rows that
+have a say (``solvers.kernel.rounding``). If P and D then prove to be apart, f is set right at all rows, and the work goes
+on in float64.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import numpy as np
 from streamsvm.compute.blocks.loss_sums import dual_sum
 from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
-from streamsvm.compute.passes.coordinates import coordinates, shifted_losses
+from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, shifted_losses
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Rows
@@ -45,11 +50,19 @@ from streamsvm.solvers.kernel.reduced_set import (
     reduced_to,
     reduced_values,
 )
+from streamsvm.solvers.kernel.rounding import (
+    error_of_values,
+    extended,
+    form_of,
+    in_full,
+    needed,
+    rounding_of,
+    same_arithmetic,
+)
 from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     MAX_ROUNDS,
     ROW_BYTES,
-    Form,
     Pool,
     depth,
     extremes,
@@ -116,11 +129,15 @@ class Decomposition:
         """Begin at a = 0 with nothing in memory."""
         room = self.pool if problem.rows <= self.pool else min(self.pool, FIRST_POOL)
         rate = 1.0 if problem.rows <= SAMPLED_FROM * room else room / problem.rows
-        return DecompositionState(problem, Form(problem.kernel, problem.columns), room, rate=rate)
+        return DecompositionState(problem, form_of(problem), room, rate=rate)
 
     def prepare_shared(self, states: list[DecompositionState], X: Rows) -> None:
         """Evaluate the kernel once for all problems in which rows moved that are not all there are."""
-        known = [(s, s.moved) for s in states if s.moved is not None and s.pool and s.pool.size < s.problem.rows]
+        known = [
+            (s, s.moved)
+            for s in same_arithmetic(states)
+            if s.moved is not None and s.pool and s.pool.size < s.problem.rows
+        ]
         moved = [rows for _, rows in known]
         if len(known) > 1 and worthwhile(moved, X):
             for (state, _), values in zip(known, values_of(moved, states[0].form, X), strict=True):
@@ -129,13 +146,16 @@ class Decomposition:
     def visit(self, state: DecompositionState, block: Block) -> None:
         """Bring a and f of the block to the present x, add up both bounds, and offer the rows that violate most."""
         self._catch_up(state, block)
+        state.largest = extended(state.largest, block.X)
+        if state.anew is not None:
+            self._evaluate_anew(state, state.anew, block)
         rows = self._derive(state, block)
         self._measure(state, block, rows)
         if state.reduced is not None:
             return
         if self.max_support or state.collecting:
             self._collect(state, rows)
-        if not state.collecting:
+        if not state.collecting and (state.anew is None or state.everywhere):
             self._offer(state, rows, block.seed)
 
     def _catch_up(self, state: DecompositionState, block: Block) -> None:
@@ -155,8 +175,21 @@ class Decomposition:
         elif others.any():
             change, moved = np.zeros(n - len(own)), state.moved
             rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
-            expand(rest, moved.X, moved.x, state.form.kernel, state.form.columns, change)
+            form = state.form
+            expand(rest, moved.X, moved.x, form.kernel, form.columns, change, form.arithmetic)
             f[others] += change
+
+    def _evaluate_anew(self, state: DecompositionState, support: Pool, block: Block) -> None:
+        """Compute f anew at the rows that have a coefficient or may cost something, or at all."""
+        f, form = block.rows["f"], in_full(state.form, state.largest)
+        slack = state.drift + state.reach
+        near = block.rows["alpha"] > 0.0
+        near |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
+        chosen = np.arange(len(f)) if state.everywhere else np.flatnonzero(near)
+        values = np.zeros(len(chosen))
+        rows = block.X if state.everywhere else take(block.X, chosen)
+        expand(rows, support.X, support.x, form.kernel, form.columns, values, form.arithmetic)
+        f[chosen] = values
 
     def _derive(self, state: DecompositionState, block: Block) -> Pool:
         """The block's rows with all the pool wants to know of them; the features are not copied."""
@@ -171,11 +204,23 @@ class Decomposition:
         state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
         state.support_met += int(np.count_nonzero(rows.x))
         state.square += float(rows.x @ f)
+        state.weight += float(np.abs(rows.x).sum())
+        state.absolute += float(np.abs(rows.x) @ np.abs(f))
         state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
         if state.reduced is not None:
             f, part = reduced_values(state.reduced, state.form, block)
             state.reduced_square += part
         shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
+        less = f - self._error(state) * block.y.astype(np.float64)
+        shifted_losses(less, block.y, block.s, p.C, p.loss, state.shifts(), state.upper_losses)
+
+    def _error(self, state: DecompositionState) -> float:
+        """By how much the decision values that are measured can be off."""
+        points = state.reduced or state.anew
+        if points is None:
+            return state.drift
+        form = in_full(state.form, state.largest) if state.reduced is None else state.form
+        return error_of_values(form, state.largest, points.size, float(np.abs(points.x).sum()))
 
     def _collect(self, state: DecompositionState, rows: Pool) -> None:
         """Keep the block's support rows for the model."""
@@ -230,15 +275,55 @@ class Decomposition:
                 state.support = in_order(self._drawn(unite(state.collected_parts)))
         square = state.square if reduced is None else state.reduced_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
+        rounding = self._rounding(state, best)
         facts = {"violation": violation, "support": state.support_size, "points": reduced.size if reduced else None}
         at_the_edge = best in {0, 2 * INTERCEPTS}  # it lies further out
         wide = 4.0 * state.reach if at_the_edge else 0.0
         state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
-        good = primal - dual <= state.problem.tolerance * abs(primal)
-        more = self._next(state, violation, collected=collected, last=good or state.collecting)
+        found = Certificate(primal, dual, final=reduced is not None, facts=facts, rounding=rounding)
+        if state.anew is not None:
+            more = self._after_anew(state, found, violation)
+        else:
+            doubtful = needed(state.problem, primal, rounding)
+            close = primal - dual <= state.problem.tolerance * abs(primal)
+            last = state.collecting or (close if doubtful else found.gap <= state.problem.tolerance)
+            more = self._next(state, violation, collected=collected, last=last)
+            if last and not more and state.reduced is None:
+                more = self._doubted(state) if doubtful else self._reduce(state)
+            if doubtful and not last and reduced is None:
+                found = replace(found, exact=False, rounding=0.0)
         state.close()
-        state.collecting = more and state.reduced is None
-        return Certificate(primal, dual, exact=not more, final=reduced is not None, facts=facts)
+        state.collecting = more and state.reduced is None and state.anew is None
+        return replace(found, exact=False) if more else found
+
+    def _rounding(self, state: DecompositionState, best: int) -> float:
+        """What the sums of the pass can be off by."""
+        losses = float(state.losses[best]), float(state.upper_losses[best])
+        error = max(self._error(state), state.drift if state.reduced is not None else 0.0)
+        return rounding_of(state.problem, error, state.weight, state.absolute, losses)
+
+    def _doubted(self, state: DecompositionState) -> bool:
+        """Have f computed anew, if the whole support is known; whether it will be."""
+        if state.support is None or state.support.size < state.support_size:
+            return self._reduce(state)
+        state.anew = state.support
+        return True
+
+    def _after_anew(self, state: DecompositionState, found: Certificate, violation: float) -> bool:
+        """The pass was one in which f was computed anew; whether another one is to look again."""
+        everywhere, state.everywhere = state.everywhere, False
+        support, state.anew, state.collecting = state.anew, None, False
+        state.form = in_full(state.form, state.largest)
+        error = error_of_values(state.form, state.largest, state.support_size, state.weight)
+        if found.gap <= state.problem.tolerance:
+            state.drift = error  # where x is not 0, which is all that still counts
+            return self._reduce(state)
+        if everywhere:
+            state.drift = error
+            self._optimize(state, violation)
+        else:
+            state.anew, state.everywhere = support, True
+        return False
 
     def _next(self, state: DecompositionState, violation: float, *, collected: bool, last: bool) -> bool:
         """Improve x, or see to the model; whether the certificate of this pass is not yet that of the model."""
@@ -248,12 +333,10 @@ class Decomposition:
             self._optimize(state, violation)
             return False
         pool, state.pool, state.moved = state.pool, None, None
-        if collected:
-            return self._reduce(state)
-        if pool is None or pool.size < state.problem.rows:
-            return True
-        state.support = select(pool, np.flatnonzero(pool.x))
-        return False
+        if pool is not None and pool.size == state.problem.rows:
+            state.support = select(pool, np.flatnonzero(pool.x))
+            return False
+        return not collected
 
     def _reduce(self, state: DecompositionState) -> bool:
         """Make the reduced model, if one is asked for and not all of the support is allowed in it."""
@@ -273,9 +356,10 @@ class Decomposition:
         state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
         old = pool.x.copy()
         rounds = SUBSET_ROUNDS if pool.size == state.problem.rows else MAX_ROUNDS
-        improve_multilevel(
+        moves = improve_multilevel(
             pool, state.form, self.working, POOL_SHARE * violation, rounds=rounds, deadline=state.deadline
         )
+        state.drift += error_of_values(state.form, state.largest, pool.size, moves.travel)
         level = threshold(pool)
         state.intercept = level if np.isfinite(level) else state.intercept
         places = np.flatnonzero(pool.x != old)
@@ -294,8 +378,12 @@ class Decomposition:
         return unite([kept, self._trimmed(state, fresh, state.capacity - kept.size)])
 
     def certify(self, state: DecompositionState) -> None:
-        """Let the next pass collect the support rows and offer none."""
-        state.collecting = True
+        """Let the next pass collect the support rows and offer none, or compute f anew where they are known."""
+        if state.pool is not None and state.pool.size == state.problem.rows and self.max_support == 0:
+            state.anew = state.support = select(state.pool, np.flatnonzero(state.pool.x))
+        elif state.anew is None:
+            state.collecting = True
+        state.everywhere = False
         self._reduce(state)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, Reach
+from streamsvm.solvers.kernel.rounding import joined
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
@@ -57,6 +58,20 @@ class DecompositionState:
     losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
     top: float = -np.inf
     bottom: float = np.inf
+    largest: Reach | None = None
+    """The reach of the rows met so far."""
+    drift: float = 0.0
+    """By how much f can be off at any row, from the moves made so far."""
+    weight: float = 0.0
+    """sum |x_i|."""
+    absolute: float = 0.0
+    """sum |x_i f_i|."""
+    upper_losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
+    """The losses at margins that are less by what they can be off."""
+    anew: Pool | None = None
+    """The support, when f is computed anew from it in the next pass, in the arithmetic of certificates."""
+    everywhere: bool = False
+    """Whether that is done for all rows, and not only for those that have a say in P and D."""
 
     def shifts(self) -> Float64:
         """The intercepts that are tried."""
@@ -67,6 +82,7 @@ class DecompositionState:
         self.collecting, self.candidates, self.collected_parts, self.support_met = False, [], [], 0
         self.dual = self.square = self.reduced_square = 0.0
         self.losses[:], self.top, self.bottom, self.violators = 0.0, -np.inf, np.inf, 0
+        self.upper_losses[:], self.weight, self.absolute = 0.0, 0.0, 0.0
 
     def join(self, other: DecompositionState) -> None:
         """Add what another worker found on other rows, at the same x."""
@@ -78,4 +94,8 @@ class DecompositionState:
         self.reduced_square += other.reduced_square
         self.losses = self.losses + other.losses
         self.violators += other.violators
+        self.weight += other.weight
+        self.absolute += other.absolute
+        self.upper_losses = self.upper_losses + other.upper_losses
         self.top, self.bottom = max(self.top, other.top), min(self.bottom, other.bottom)
+        self.largest = joined(self.largest, other.largest)

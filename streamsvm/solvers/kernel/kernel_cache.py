@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.kernel_values.expansion import expand_all
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
-from streamsvm.rows import Dense, Float32, Float64, Rows, row_count, row_stack
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
+from streamsvm.rows import Dense, Float64, Rows, row_count, row_stack
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
@@ -21,19 +24,23 @@ COLUMNS_AT_ONCE = 8
 @saved_as("kernel.columns")
 @dataclass(slots=True)
 class KernelCache:
-    """Column i is z_i z (k(., x_i) + constant) + ridge_i e_i, float32 (m,). The least recently used one goes first."""
+    """Column i is z_i z (k(., x_i) + constant) + ridge_i e_i, (m,) in the arithmetic of the form.
+
+    The least recently used one goes first.
+    """
 
     pool: Pool
     form: Form
     capacity: int
     diagonal: Float64 = field(default_factory=lambda: np.empty(0))
-    _kept: OrderedDict[int, Float32] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[int, NDArray[Any]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        plain = diagonal(self.pool.X, self.form.kernel).astype(np.float64)
+        dtype = dtype_of(self.form.arithmetic)
+        plain = diagonal(self.pool.X, self.form.kernel, dtype).astype(np.float64)
         self.diagonal = plain + self.form.constant + self.pool.ridge
 
-    def column(self, i: int, g: Float64) -> Float32:
+    def column(self, i: int, g: Float64) -> NDArray[Any]:
         """One column; with it come those of the rows whose g is smallest."""
         if i not in self._kept:
             near = np.argpartition(g, COLUMNS_AT_ONCE)[:COLUMNS_AT_ONCE].tolist() if len(g) > COLUMNS_AT_ONCE else []
@@ -44,13 +51,14 @@ class KernelCache:
     def _compute(self, wanted: list[int]) -> None:
         pool = self.pool
         rows = matrix_of(take(pool.X, np.array(wanted)), self.form.columns)
-        block = np.empty((pool.size, len(wanted)), np.float32)
-        kernel_block(pool.X, points_of(rows), self.form.kernel, block)
+        dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
+        block = np.empty((pool.size, len(wanted)), dtype)
+        kernel_block(pool.X, points_of(rows, dtype), self.form.kernel, block, by_differences=by_differences)
         while len(self._kept) > max(self.capacity - len(wanted), 0):
             self._kept.popitem(last=False)
-        sign = pool.sign.astype(np.float32)
+        sign = pool.sign.astype(dtype)
         for k, i in enumerate(wanted):
-            column = (block[:, k] + np.float32(self.form.constant)) * (sign * sign[i])
+            column = (block[:, k] + block.dtype.type(self.form.constant)) * (sign * sign[i])
             column[i] = self.diagonal[i]
             self._kept[i] = column
 
@@ -76,4 +84,6 @@ def values_of(supports: list[Pool], form: Form, X: Rows) -> Float64:
         new = ~np.isin(s.index, known)
         fresh.append(take(s.X, np.flatnonzero(new)))
         known = np.concatenate([known, s.index[new]])
-    return expand_all(X, take(row_stack(fresh), np.argsort(known)), coefficients, form.kernel, form.columns)
+    return expand_all(
+        X, take(row_stack(fresh), np.argsort(known)), coefficients, form.kernel, form.columns, form.arithmetic
+    )

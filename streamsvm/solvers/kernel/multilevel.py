@@ -18,6 +18,7 @@ from streamsvm.solvers.kernel.working_set import (
     INNER_SHARE,
     MAX_ROUNDS,
     Form,
+    Moves,
     Pool,
     depth,
     extremes,
@@ -43,26 +44,28 @@ WORST_ROWS = 16
 
 def improve_multilevel(
     pool: Pool, form: Form, working: int, tolerance: float, *, rounds: int = MAX_ROUNDS, deadline: float = math.inf
-) -> None:
-    """Solve the pool's problem until its violation is within the tolerance. Changes x and v.
+) -> Moves:
+    """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the moves made.
 
     A pool with levels below it is left after so many ``rounds`` of subsets, or once the moment ``deadline`` has passed,
     whatever its violation.
     """
     count = size_below(pool.size, working)
     if count <= working:
-        improve(pool, form, working, tolerance, deadline)
-        return
-    recent = np.empty(0, np.int64)
+        return improve(pool, form, working, tolerance, deadline)
+    moves, recent = Moves(), np.empty(0, np.int64)
     for _ in range(rounds):
         found = violation(pool)
         if found <= tolerance or (len(recent) and late(deadline)):
-            return
+            break
         recent = subset(pool, count, recent)
         part = select(pool, recent)
-        improve_multilevel(part, form, working, max(0.5 * tolerance, INNER_SHARE * found), deadline=deadline)
+        moves = moves.plus(
+            improve_multilevel(part, form, working, max(0.5 * tolerance, INNER_SHARE * found), deadline=deadline)
+        )
         if not _join(pool, recent, part, form):
-            return
+            break
+    return moves
 
 
 def size_below(size: int, working: int) -> int:

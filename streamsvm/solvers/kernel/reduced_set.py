@@ -83,6 +83,6 @@ def reduced_to(support: Pool, values: Float64, form: Form, count: int, importanc
 def reduced_values(reduced: Pool, form: Form, block: Block) -> tuple[Float64, float]:
     """Decision values of the shorter machine on a block, and the block's part of its squared norm."""
     f = np.full(len(block.y), form.constant * float(reduced.x.sum()))
-    expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f)
+    expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f, form.arithmetic)
     mine = members(reduced.index, block.start, len(f))
     return f, float(reduced.x[mine] @ f[reduced.index[mine] - block.start])

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.compute.passes.simplex import (
     Tangent,
     away_step,
@@ -23,7 +25,7 @@ from streamsvm.compute.passes.simplex import (
     toward_step,
     toward_value,
 )
-from streamsvm.rows import Float32, Float64, Int64, Rows, row_count, row_stack
+from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
@@ -61,7 +63,7 @@ class SampledIterations:
 
     def __post_init__(self) -> None:
         pool = self.pool
-        plain = diagonal(pool.X, self.form.kernel).astype(np.float64)
+        plain = diagonal(pool.X, self.form.kernel, dtype_of(self.form.arithmetic)).astype(np.float64)
         self._diagonal = plain + self.form.constant + pool.ridge
         self.members = np.flatnonzero(pool.x).tolist()
         self.size = len(self.members)
@@ -98,20 +100,21 @@ class SampledIterations:
         self._g = (float(g[k]), float(g[top]), float(h))
         return 2.0 * self.f - self._g[0]
 
-    def _kernel(self, asked: Int64) -> Float32:
+    def _kernel(self, asked: Int64) -> NDArray[Any]:
         """K between the members and the rows asked for, (members, asked)."""
-        points = points_of(matrix_of(take(self.pool.X, asked), self.form.columns))
-        out = np.empty((self.size, len(asked)), np.float32)
+        dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
+        points = points_of(matrix_of(take(self.pool.X, asked), self.form.columns), dtype)
+        out = np.empty((self.size, len(asked)), dtype)
         first = 0
         for lot in self._lots:
             rows = row_count(lot)
-            kernel_block(lot, points, self.form.kernel, out[first : first + rows])
+            kernel_block(lot, points, self.form.kernel, out[first : first + rows], by_differences=by_differences)
             first += rows
         return out
 
-    def _gradient(self, K: Float32, asked: Int64, a: Float64) -> Float64:
+    def _gradient(self, K: NDArray[Any], asked: Int64, a: Float64) -> Float64:
         pool, weights = self.pool, (self.pool.sign[self.members] * a[: self.size])
-        f = (weights.astype(np.float32) @ K).astype(np.float64) + self.form.constant * weights.sum()
+        f = (weights.astype(K.dtype) @ K).astype(np.float64) + self.form.constant * weights.sum()
         place = self._place[asked]
         own = np.where(place >= 0, a[place], 0.0)
         return pool.sign[asked] * f + pool.ridge[asked] * own

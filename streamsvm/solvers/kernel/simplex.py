@@ -38,8 +38,19 @@ from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to, reduced_values
+from streamsvm.solvers.kernel.rounding import (
+    SHARE,
+    error_of_values,
+    extended,
+    form_of,
+    in_full,
+    joined,
+    needed,
+    rounding_of,
+    same_arithmetic,
+)
 from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Form, Pool, in_order, refresh, select, unite
+from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 POOL_SHARE = 0.1
@@ -115,12 +126,11 @@ class OnSimplex(ABC):
 
     def start(self, problem: Problem) -> SimplexState:
         """Begin with an empty support: the first pass finds the rows of the first pool."""
-        form = Form(problem.kernel, problem.columns, problem.bias**2)
-        return SimplexState(problem, form, Candidates(int(min(self.pool, self.first))))
+        return SimplexState(problem, form_of(problem, problem.bias**2), Candidates(int(min(self.pool, self.first))))
 
     def prepare_shared(self, states: list[SimplexState], X: Rows) -> None:
         """Evaluate the kernel once for all problems that are about to visit the same rows."""
-        known = [(state, state.support) for state in states if state.support is not None]
+        known = [(state, state.support) for state in same_arithmetic(states) if state.support is not None]
         supports = [support for _, support in known]
         if len(known) > 1 and worthwhile(supports, X):
             values = values_of(supports, states[0].form, X)
@@ -143,7 +153,8 @@ class OnSimplex(ABC):
             weights = support.sign * support.x
             f += state.form.constant * weights.sum()
             if state.shared_values is None:
-                expand(block.X, support.X, weights, state.form.kernel, state.form.columns, f)
+                form = state.form
+                expand(block.X, support.X, weights, form.kernel, form.columns, f, form.arithmetic)
             else:
                 f += state.shared_values
                 state.shared_values = None
@@ -159,7 +170,9 @@ class OnSimplex(ABC):
 
     def _measure(self, state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
         p = state.problem
+        state.reach = extended(state.reach, block.X)
         state.square += float((rows.sign * rows.x) @ f)
+        state.absolute += float(rows.x @ np.abs(f))
         state.ridge += float(rows.ridge @ np.square(rows.x))
         state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
         values = f * self._scale(state)
@@ -167,6 +180,24 @@ class OnSimplex(ABC):
             values, part = reduced_values(state.reduced, state.form, block)
             state.reduced_square += part
         shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
+        state.error = max(state.error, self._error(state))
+        shifted_losses(
+            values - state.error * block.y.astype(np.float64),
+            block.y,
+            block.s,
+            p.C,
+            p.loss,
+            np.zeros(1),
+            state.upper_losses,
+        )
+
+    def _error(self, state: SimplexState) -> float:
+        """By how much the decision values of the model can be off, in the arithmetic of the pass."""
+        points = state.reduced or state.support
+        if points is None:
+            return 0.0
+        weight = float(np.abs(points.x).sum()) * (1.0 if state.reduced else self._scale(state))
+        return error_of_values(state.form, state.reach, points.size, weight)
 
     def _scale(self, state: SimplexState) -> float:
         """The scale t = k / (2 f) of the dual."""
@@ -184,14 +215,20 @@ class OnSimplex(ABC):
         """Close the pass: both gaps are exact for the present weights; then the method works on the next pool."""
         state.passes += 1
         certificate = self._certificate(state)
-        last = certificate.final or certificate.gap <= state.problem.tolerance or state.certifying
+        last = certificate.final or _reached(certificate, state.problem) or state.certifying
+        full = in_full(state.form, state.reach)
         if not last:
+            self._work(state)
+        elif full != state.form and needed(state.problem, certificate.primal, certificate.rounding):
+            state.form, state.trajectory = full, certificate.facts["trajectory"]
+            certificate = replace(certificate, exact=False, final=False)
+        elif certificate.gap > state.problem.tolerance and not (certificate.final or state.certifying):
             self._work(state)
         elif state.reduced is None and self._reduce(state):
             certificate = replace(certificate, exact=False)
         state.certifying, state.candidates.parts = False, []
         state.square = state.ridge = state.reduced_square = state.losses[0] = 0.0
-        state.lowest = np.inf
+        state.lowest, state.absolute, state.upper_losses[0], state.error = np.inf, 0.0, 0.0, 0.0
         return certificate
 
     def _certificate(self, state: SimplexState) -> Certificate:
@@ -199,7 +236,10 @@ class OnSimplex(ABC):
         if state.support is None:
             return Certificate(float(state.losses[0]), 0.0)
         t, gap = self._scale(state), 2.0 * f - state.lowest
-        state.gap, state.f = gap, f
+        blurred = abs(f - state.f) > SHARE * state.problem.tolerance * f
+        if blurred and state.passes > 1:  # the method has seen another f of the same a
+            state.form = in_full(state.form, state.reach)
+        state.gap, state.f, state.scale = gap, f, t
         facts: dict[str, Any] = {
             "simplex_gap": gap,
             "seen_gap": state.seen,
@@ -212,7 +252,14 @@ class OnSimplex(ABC):
         half = 0.5 * (t * t * state.square if reduced is None else state.reduced_square)
         met = bool(gap <= self.epsilon or state.stopped or reduced is not None)
         dual = threshold(state.problem.loss) * t - t * t * f
-        return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts)
+        rounding = rounding_of(
+            state.problem,
+            state.error,
+            t,
+            t * t * state.absolute,
+            (float(state.losses[0]), float(state.upper_losses[0])),
+        )
+        return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts, rounding=rounding)
 
     def _reduce(self, state: SimplexState) -> bool:
         """Make the reduced model, if one is asked for and not all of the support is allowed in it."""
@@ -264,7 +311,7 @@ class OnSimplex(ABC):
 
     def certify(self, state: SimplexState) -> None:
         """Let the next pass evaluate only, the reduced set where one is asked for."""
-        state.certifying = True
+        state.certifying, state.form = True, in_full(state.form, state.reach)
         self._reduce(state)
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
@@ -277,6 +324,10 @@ class OnSimplex(ABC):
             first.reduced_square += other.reduced_square
             first.losses += other.losses
             first.lowest = min(first.lowest, other.lowest)
+            first.absolute += other.absolute
+            first.upper_losses += other.upper_losses
+            first.error = max(first.error, other.error)
+            first.reach = joined(first.reach, other.reach)
             if first.support is not None and other.support is not None:
                 first.support.v[:] = np.maximum(first.support.v, other.support.v)
         return first
@@ -286,5 +337,11 @@ class OnSimplex(ABC):
         support = state.reduced or state.support
         if support is None:
             raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
-        weights = support.x if support is state.reduced else self._scale(state) * support.sign * support.x
+        scale = self._scale(state) if state.scale is None else state.scale
+        weights = support.x if support is state.reduced else scale * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))
+
+
+def _reached(certificate: Certificate, problem: Problem) -> bool:
+    """Whether primal and dual, rounding apart, are as close as was asked."""
+    return certificate.primal - certificate.dual <= problem.tolerance * abs(certificate.primal)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
@@ -88,6 +88,16 @@ class SimplexState:
     """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
     due: float = 0.0
     """Iterations at which the next entry is made."""
+    reach: Reach | None = None
+    """Of the rows met so far."""
+    absolute: float = 0.0
+    """sum |a_i f_i|."""
+    upper_losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    """The losses at margins that are less by what they can be off."""
+    error: float = 0.0
+    """By how much decision values can be off, those of the model (t f)."""
+    scale: float | None = None
+    """The t of the last certificate, which is that of the model; None: there was none."""
 
     def record_progress(self, iterations: Method, gap: float) -> None:
         """Note where a method is, if it is time to."""

@@ -19,14 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import take
-from streamsvm.compute.kernel_values.expansion import expand, gram
+from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
+from streamsvm.compute.kernel_values.rounding import SINGLE
 from streamsvm.compute.passes.smo import smo
-from streamsvm.rows import Float32, Float64, Int64, Rows, row_stack
+from streamsvm.rows import Float64, Int64, Rows, row_stack
 from streamsvm.tags import saved_as
 
 INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
 MAX_STEPS = 1_000_000
+SLICE_STEPS = 20_000
+"""Of a working set between two looks at the clock."""
 MAX_ROUNDS = 10_000
 """Of working sets in one call: rounding may keep a violation alive."""
 
@@ -38,6 +41,18 @@ class Form(NamedTuple):
     kernel: Any
     columns: int
     constant: float = 0.0
+    arithmetic: int = SINGLE
+    """In which kernel values are evaluated (``compute/kernel_values/rounding.py``)."""
+
+
+class Moves(NamedTuple):
+    """What solving a pool's problem came to: steps, and the sum of |change of x| over the working sets it took."""
+
+    steps: int = 0
+    travel: float = 0.0
+
+    def plus(self, other: Moves) -> Moves:
+        return Moves(self.steps + other.steps, self.travel + other.travel)
 
 
 @saved_as("kernel.working_set")
@@ -116,8 +131,8 @@ def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
     return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
 
 
-def improve(pool: Pool, form: Form, working: int, tolerance: float, deadline: float = math.inf) -> int:
-    """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the steps made."""
+def improve(pool: Pool, form: Form, working: int, tolerance: float, deadline: float = math.inf) -> Moves:
+    """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the moves made."""
 
     def wanted() -> float | None:
         return tolerance if violation(pool) > tolerance else None
@@ -133,22 +148,22 @@ def improve_until(
     *,
     growing: float = 0.5,
     deadline: float = math.inf,
-) -> int:
+) -> Moves:
     """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough.
 
     After the moment ``deadline`` no working set is begun but the first: what comes of a run without time is a machine too.
     """
-    steps, recent = 0, np.empty(0, np.int64)
+    moves, recent = Moves(), np.empty(0, np.int64)
     for _ in range(MAX_ROUNDS):
         tolerance = wanted()
         if tolerance is None or (len(recent) and late(deadline)):
             break
         recent = working_set(pool, working, recent, growing)
-        made = _optimize(pool, form, recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)))
-        steps += made
-        if made == 0:
+        made = _optimize(pool, form, recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)), deadline)
+        moves = moves.plus(made)
+        if made.steps == 0:
             break
-    return steps
+    return moves
 
 
 def late(deadline: float) -> bool:
@@ -171,34 +186,45 @@ def working_set(pool: Pool, working: int, recent: NDArray[np.int64], growing: fl
     return np.union1d(fresh, free)
 
 
-def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: float) -> int:
-    """Optimize some coordinates and let the gradient of all follow."""
+def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: float, deadline: float) -> Moves:
+    """Optimize some coordinates and let the gradient of all follow.
+
+    That of the coordinates themselves is not what the steps have made of it, which adds up the rounding of each of
+    them, but v - M (change of x): like that of the others it is off by an error of M times ``Moves.travel``.
+    """
     X, old = take(pool.X, chosen), pool.x[chosen]
     M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
-    x, v = old.copy(), pool.v[chosen]
-    steps = int(smo(M, x, pool.low[chosen], pool.high[chosen], v, tolerance, MAX_STEPS))
+    x, v, steps = old.copy(), pool.v[chosen], 0
+    while steps < MAX_STEPS and not (steps and late(deadline)):
+        made = int(smo(M, x, pool.low[chosen], pool.high[chosen], v, tolerance, SLICE_STEPS))
+        steps += made
+        if made < SLICE_STEPS:
+            break
     moved = np.flatnonzero(x != old)
+    change = np.zeros(len(x))
+    weigh(M, x - old, change)
+    v = pool.v[chosen] - change
     follow(pool, form, take(X, moved), (pool.sign[chosen] * (x - old))[moved])
     pool.x[chosen], pool.v[chosen] = x, v
-    return steps
+    return Moves(steps, float(np.abs(x - old).sum()))
 
 
-def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> Float32:
-    M = gram(X, form.kernel, form.columns)
+def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> NDArray[Any]:
+    M = gram(X, form.kernel, form.columns, form.arithmetic)
     if form.constant:
-        M += np.float32(form.constant)
-    z = sign.astype(np.float32)
+        M += M.dtype.type(form.constant)
+    z = sign.astype(M.dtype)
     if (z < 0).any():
         M *= z
         M *= z[:, None]
-    M[np.diag_indices_from(M)] += ridge.astype(np.float32)
+    M[np.diag_indices_from(M)] += ridge.astype(M.dtype)
     return M
 
 
 def follow(pool: Pool, form: Form, moved: Rows, weights: Float64) -> None:
     """V -= z (k(., moved) + constant) weights, the ridge apart. Changes v."""
     change = np.full(pool.size, form.constant * weights.sum())
-    expand(pool.X, moved, weights, form.kernel, form.columns, change)
+    expand(pool.X, moved, weights, form.kernel, form.columns, change, form.arithmetic)
     pool.v -= pool.sign * change
 
 

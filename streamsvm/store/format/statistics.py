@@ -36,6 +36,8 @@ class Moments:
     """The smallest value of each column; of CSR rows, the smallest stored one."""
     maximum: Float64 = field(default_factory=_zeros)
     """The largest value of each column; of CSR rows, the largest stored one."""
+    shift: Float64 = field(default_factory=_zeros)
+    """Of sparse columns, the first entry: mean and M2 hold the sums of entries from there, until ``result``."""
 
     def add(self, X: Rows) -> None:
         """Count the rows of one chunk."""
@@ -53,6 +55,7 @@ class Moments:
             self.mean, self.M2 = np.append(self.mean, np.zeros(more)), np.append(self.M2, np.zeros(more))
             self.minimum = np.append(self.minimum, np.full(more, np.inf))
             self.maximum = np.append(self.maximum, np.full(more, -np.inf))
+            self.shift = np.append(self.shift, np.zeros(more))
 
     def _add_dense(self, X: Dense) -> None:
         from streamsvm.compute.blocks.moments import dense_moments
@@ -72,8 +75,7 @@ class Moments:
         from streamsvm.compute.blocks.moments import sparse_moments
 
         self.grow(int(X.indices.max(initial=-1)) + 1)
-        # until ``result`` mean and M2 hold the plain sums over stored entries; the zeros are added at the end
-        sparse_moments(X.data, X.indices, self.counts, self.mean, self.M2, self.minimum, self.maximum)
+        sparse_moments(X.data, X.indices, self.shift, self.counts, self.mean, self.M2, self.minimum, self.maximum)
         self.rows += len(X.indptr) - 1
 
     def result(self, columns: int, sparse: bool) -> Statistics:
@@ -81,12 +83,20 @@ class Moments:
         self.grow(columns)
         mean, M2, low, high = (a[:columns].copy() for a in (self.mean, self.M2, self.minimum, self.maximum))
         if sparse:
-            sums = mean.copy()
-            mean = sums / self.rows
-            M2 = np.maximum(M2 - sums * mean, 0.0)
-            absent = self.counts[:columns] < self.rows
+            counts, shift = self.counts[:columns], self.shift[:columns]
+            mean, M2 = self._with_zeros(counts, shift, mean, M2)
+            absent = counts < self.rows
             low, high = np.where(absent, np.minimum(low, 0), low), np.where(absent, np.maximum(high, 0), high)
         return Statistics(mean, M2, low, high)
+
+    def _with_zeros(self, counts: Int64, shift: Float64, sums: Float64, squares: Float64) -> tuple[Float64, Float64]:
+        """Mean and M2 over all rows from the sums over the entries, by parts none of which can cancel."""
+        some = np.maximum(counts, 1)
+        stored = shift + sums / some
+        mean = counts / self.rows * stored
+        within = np.maximum(squares - sums * (sums / some), 0.0)
+        M2 = within + counts * np.square(stored - mean) + (self.rows - counts) * np.square(mean)
+        return mean, np.asarray(M2, np.float64)
 
 
 def write(root: Path, statistics: Statistics) -> str:

@@ -1,0 +1,72 @@
+"""What rounding can do to a kernel value, and in which arithmetic it is evaluated.
+
+Let u be the unit roundoff (2^-24 or 2^-53), e the entries a row has at most, R^2 = max ||x||^2 over the rows. To first
+order in u, whatever the order of the sums (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1):
+
+    a product           |fl(x.z) - x.z| <= e u |x|.|z| <= e u R^2
+    a squared norm      summed in float64, then rounded: u R^2
+    d^2 of these        (||x||^2 - x.z) + (||z||^2 - x.z), three more roundings of at most 4 R^2:
+                        |fl(d^2) - d^2| <= (2 e + 14) u R^2
+    d^2 by differences  a sum of e positive terms: relatively (e + 3) u
+    |x - z|_1           the same, relatively (e + 2) u; of sparse rows |z|_1 + sum (|x_k - z_k| - |z_k|), absolutely
+                        4 (e + 2) u max |x|_1, and max |x|_1 <= sqrt(e) R
+
+and k is a smooth function of that number (``value_error`` of each kernel in ``kernels.py``), computed with an error of
+at most VALUE u. t e^-t <= 1/e makes of a *relative* error of an exponent an absolute one of k that depends on neither
+the width nor how far the rows are from 0: evaluated by differences in float64, a kernel of x - z is right to about
+(e + 12) 1.1e-16 whatever is asked of it.
+
+Float32 is the arithmetic of the work; what is certified is evaluated once more in float64, by products if they are
+good to ENOUGH, else by differences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.rows import Dense, Reach, Rows
+
+SINGLE, DOUBLE, DIFFERENCES = 0, 1, 2
+"""Arithmetics: products in float32, products in float64, sums of differences in float64."""
+UNITS = (2.0**-24, 2.0**-53, 2.0**-53)
+COARSE = 1e-3
+"""Kernel values with such an error in float32 are no use even while a solver works."""
+ENOUGH = 1e-12
+"""An error of a kernel value that no certificate feels."""
+WIDEST = 8192
+"""Columns up to which sparse rows are made dense for the sake of differences."""
+
+
+def dtype_of(arithmetic: int) -> Any:
+    """The type of the values of an arithmetic."""
+    return np.float32 if arithmetic == SINGLE else np.float64
+
+
+def error_of(kernel: Any, reach: Reach, arithmetic: int) -> float:
+    """How far a computed value can be from k(x, z), for rows within ``reach``."""
+    unit = UNITS[arithmetic]
+    if arithmetic == DIFFERENCES:
+        return float(kernel.difference_error(reach, unit))
+    return float(kernel.value_error(reach, unit))
+
+
+def working_arithmetic(kernel: Any, reach: Reach, columns: int) -> int:
+    """What a solver works in: float32 unless that is no use."""
+    return SINGLE if error_of(kernel, reach, SINGLE) <= COARSE else exact_arithmetic(kernel, reach, columns)
+
+
+def exact_arithmetic(kernel: Any, reach: Reach, columns: int) -> int:
+    """What certificates are evaluated in."""
+    wide = columns > WIDEST and not reach.dense
+    if error_of(kernel, reach, DOUBLE) <= ENOUGH or wide or not kernel.translation_invariant():
+        return DOUBLE
+    return DIFFERENCES
+
+
+def reach_of(X: Rows, squares: Any) -> Reach:
+    """The reach of some rows, whose squared norms (n,) are known."""
+    if isinstance(X, Dense):
+        return Reach(X.values.shape[1], float(squares.max(initial=0.0)), dense=True)
+    return Reach(int(np.diff(X.indptr).max(initial=0)), float(squares.max(initial=0.0)), dense=False)

@@ -1,0 +1,121 @@
+"""Kernels of x - z on columns far from 0: the rows are centered, whatever their form, and the model keeps by how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import model as models
+from streamsvm.features.scaling import Raw, Standardized, centered, filled, standardized
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.rows import CSR, Dense
+from streamsvm.store import create, open_store
+from tests.arrays import csr_of
+from tests.solvers.kernel_problems import noisy_rows
+
+OFFSETS = np.array([0.0, 1e4, -3e6, 20.0], np.float32)
+
+
+def rows_of(n: int = 300) -> tuple[Any, Any]:
+    """Rows float32 whose last two columns are far from 0, and labels that only x - z knows."""
+    X, y = noisy_rows(n)
+    return (X + OFFSETS).astype(np.float32), y
+
+
+def store_of(path: Path, X: Any, y: Any, *, sparse: bool) -> Any:
+    writer = create(path, sparse=sparse, chunk_bytes=4096)
+    writer.append(csr_of(X) if sparse else Dense(X), (y > 0).astype(np.int32), None)
+    writer.commit(("a", "b"), X.shape[1], {"names": None})
+    return open_store(path)
+
+
+def rbf(X: Any, Z: Any, gamma: float) -> Any:
+    """exp(-gamma ||x - z||^2) from differences, in float64."""
+    difference = X[:, None, :].astype(np.float64) - Z[None, :, :].astype(np.float64)
+    return np.exp(-gamma * np.square(difference).sum(2))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_columns_far_from_zero_are_centered_and_the_others_left_alone(tmp_path: Path, sparse: bool) -> None:
+    X, y = rows_of()
+    map_ = centered(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=sparse))
+    assert isinstance(map_, Standardized)
+    assert map_.shift[0] == 0.0
+    assert (map_.shift[1:] != 0.0).all()
+    np.testing.assert_allclose(map_.shift[1:], X[:, 1:].mean(0, dtype=np.float64), rtol=1e-7)
+    np.testing.assert_array_equal(map_.scale, 1.0)
+
+
+def test_a_column_that_some_sparse_row_lacks_is_not_centered(tmp_path: Path) -> None:
+    X, y = rows_of()
+    X[7, 1] = 0.0
+    map_ = centered(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=True))
+    assert isinstance(map_, Standardized)
+    assert (map_.shift != 0.0).tolist() == [False, False, True, True]
+
+
+def test_what_is_near_zero_or_standardized_stays_as_it_is(tmp_path: Path) -> None:
+    X, y = noisy_rows()
+    store = store_of(tmp_path / "s", X, y, sparse=False)
+    raw = Raw(1.0)
+    assert centered(raw, store) is raw
+    scaled = standardized(store.statistics(), len(X), sparse=False, bias=1.0)
+    assert centered(scaled, store) is scaled
+
+
+@pytest.mark.parametrize("landmarks", [None, 60])
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_model_of_offset_columns_is_that_of_the_same_columns_without(
+    tmp_path: Path, sparse: bool, standardize: bool, landmarks: int | None
+) -> None:
+    X, y = rows_of()
+    plain = X.astype(np.float64) - OFFSETS.astype(np.float64)
+    assert (plain.astype(np.float32) == plain).all()
+    found = []
+    for name, rows in (("near", plain.astype(np.float32)), ("far", X)):
+        store_of(tmp_path / name, rows, y, sparse=sparse)
+        asked = FitJob(
+            str(tmp_path / name), str(tmp_path / f"{name}.ssvm"), loss="squared_hinge", kernel="rbf", gamma=0.7,
+            landmarks=landmarks, tolerance=1e-4, standardize=standardize,
+        )  # fmt: skip
+        primal = fit(asked).training.runs[0].certificate
+        assert primal is not None
+        decision = models.load(tmp_path / f"{name}.ssvm").decision(csr_of(rows) if sparse else Dense(rows))
+        found.append((primal.primal, decision[:, 0]))
+    (near, expected), (far, decisions) = found
+    assert abs(near - far) <= 2e-4 * near
+    np.testing.assert_allclose(decisions, expected, atol=0.03)
+
+
+def test_a_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(tmp_path: Path) -> None:
+    X, y = rows_of()
+    store_of(tmp_path / "s", X, y, sparse=True)
+    fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), kernel="rbf", gamma=1e-8))
+    model = models.load(tmp_path / "m")
+    assert model.expansion is not None
+    assert model.expansion.shift is not None
+    asked = X[:5].copy()
+    asked[:, 1] = 0.0
+    points = np.zeros((len(model.weights[0]) - 1, 4), np.float32)
+    held = model.expansion.points
+    assert isinstance(held, CSR)
+    for i in range(len(points)):
+        part = slice(held.indptr[i], held.indptr[i + 1])
+        points[i, held.indices[part]] = held.data[part]
+    seen = asked.astype(np.float64) - model.expansion.shift.astype(np.float64)
+    expected = rbf(seen, points, 1e-8) @ model.weights[0, :-1] + model.weights[0, -1]
+    np.testing.assert_allclose(model.decision(csr_of(asked))[:, 0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_filled_adds_the_entries_that_lack_and_keeps_the_order() -> None:
+    values = np.array([[0, 2, 0, 4], [1, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]], np.float32)
+    found = filled(csr_of(values, 1.0), np.array([1, 2]))
+    assert found.indptr.tolist() == [0, 3, 6, 8, 12]
+    assert found.indices.tolist() == [1, 2, 3, 0, 1, 2, 1, 2, 0, 1, 2, 3]
+    assert found.data.tolist() == [2, 0, 4, 1, 0, 0, 0, 0, 5, 6, 7, 8]
+    assert found.bias == 1.0
