@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
 from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.container import opened, pieces
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
 from streamsvm.rows import Float64, Int32, Rows, row_count
 
 FORMAT = 1
-LARGEST_HEADER = 100 << 20
 LINEAR, KERNEL = "linear", "kernel"
 
 
@@ -68,8 +68,6 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write the model to a file, all of it or nothing. Raises StorageError."""
-        from safetensors.numpy import save
-
         header = {
             "format": FORMAT,
             "kind": self.kind,
@@ -82,7 +80,8 @@ class Model:
             header["expansion"] = self.expansion.header()
             tensors |= self.expansion.tensors()
         text = json.dumps(header, sort_keys=True)
-        durable.write_file(path, *_ordered(save(tensors, {"header": text, "sha256": _seal(text, tensors)})))
+        sealed = {"header": text, "sha256": _seal(text, tensors)}
+        durable.write_stream(path, pieces(tensors, sealed, by_name=True))
 
 
 def outcomes_of(decision: Float64) -> Int32:
@@ -90,15 +89,6 @@ def outcomes_of(decision: Float64) -> Int32:
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int32)
     return np.argmax(decision, axis=1).astype(np.int32)
-
-
-def _ordered(container: bytes) -> tuple[bytes, bytes, memoryview]:
-    """The container with the keys of its header in order: equal models are equal files."""
-    end = 8 + int.from_bytes(container[:8], "little")
-    header = json.loads(container[8:end])
-    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the arrays begin where a float64 may
-    return len(text).to_bytes(8, "little"), text, memoryview(container)[end:]
 
 
 def _seal(header: str, tensors: dict[str, NDArray[Any]]) -> str:
@@ -114,28 +104,19 @@ def load(path: Path) -> Model:
     """Read and verify a model file. Raises MissingError, DataError (E-MODEL, E-VERSION)."""
     if not path.is_file():
         raise MissingError(f"there is no model at {path}", hint="create one with 'streamsvm fit'")
-    try:
-        header, tensors = _open(path)
-    except DataError:
-        raise
-    except Exception as error:  # whatever the container's parser says of foreign bytes
-        raise DataError(f"{path} is not a model: {quote(error)}", code="E-MODEL", hint="fit again") from error
+    header, tensors = _open(path)
     return _check(path, header, tensors)
 
 
 def _open(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    from safetensors import safe_open
-
-    with open(path, "rb") as file:
-        if int.from_bytes(file.read(8), "little") > LARGEST_HEADER:
-            raise DataError(f"{path} is not a model: its header is too large", code="E-MODEL", hint="fit again")
-    with safe_open(path, framework="np") as file:
-        metadata = file.metadata() or {}
+    """The header and the arrays of a file whose seal is whole."""
+    with opened(path, lambda why: _not_one(path, why)) as file:
+        text = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    header = metadata.get("header", "")
-    if metadata.get("sha256") != _seal(header, tensors):
-        raise DataError(f"{path} is damaged: its sha256 does not match", code="E-MODEL", hint="fit again")
-    found = json.loads(header)
+        header = text.get("header", "")
+        if text.get("sha256") != _seal(header, tensors):
+            raise DataError(f"{path} is damaged: its sha256 does not match", code="E-MODEL", hint="fit again")
+        found = json.loads(header)
     if not isinstance(found, dict) or not isinstance(found.get("provenance", {}), dict):
         raise _unusable(path)
     return found, tensors
@@ -173,6 +154,10 @@ def _expansion(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[An
     if row_count(expansion.points) != points:
         raise _unusable(path)
     return expansion
+
+
+def _not_one(path: Path, why: str) -> DataError:
+    return DataError(f"{path} is not a model: {why}", code="E-MODEL", hint="fit again")
 
 
 def _unusable(path: Path) -> DataError:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.compute.kernel_values.gram import points_of
+from streamsvm.container import opened, pieces
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import expansion_of
 from streamsvm.features.nystrom import Projection
@@ -22,24 +26,27 @@ FILE = "map.safetensors"
 
 def write_map(directory: Path, projection: Projection) -> str:
     """Write the file durably; returns its sha256. Raises StorageError."""
-    from safetensors.numpy import save
-
     expansion = projection.expansion
     tensors = expansion.tensors() | {"W": np.ascontiguousarray(projection.W)}
-    raw = save(tensors, {"expansion": json.dumps(expansion.header(), sort_keys=True)})
-    durable.write_file(directory / FILE, raw)
-    return hashlib.sha256(raw).hexdigest()
+    digest = hashlib.sha256()
+    durable.write_stream(directory / FILE, _hashed(tensors, expansion.header(), digest))
+    return digest.hexdigest()
+
+
+def _hashed(tensors: Mapping[str, NDArray[Any]], header: dict[str, Any], digest: hashlib._Hash) -> Iterator[Any]:
+    """The pieces of the file, each taken into the digest as it goes by."""
+    for piece in pieces(tensors, {"expansion": json.dumps(header, sort_keys=True)}):
+        digest.update(piece)
+        yield piece
 
 
 def read_map(directory: Path, sha256: str) -> Projection:
     """Read and verify the file. Raises DataError."""
-    from safetensors import safe_open
-
     path = directory / FILE
     raw = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(raw).hexdigest() != sha256:
-        raise DataError(f"{path} is missing or damaged", code="E-CRC", hint="embed again with --overwrite")
-    with safe_open(path, framework="np") as file:
+        raise _unusable(path, "is missing or damaged")
+    with opened(path, lambda why: _unusable(path, f"is no map: {why}")) as file:
         header = json.loads((file.metadata() or {})["expansion"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     expansion = expansion_of(header, tensors)
@@ -48,3 +55,7 @@ def read_map(directory: Path, sha256: str) -> Projection:
     assert isinstance(expansion.points, Dense)
     kernel = KERNELS[expansion.kernel](**expansion.parameters)
     return Projection(kernel, inner, points_of(expansion.points.values), tensors["W"])
+
+
+def _unusable(path: Path, what: str) -> DataError:
+    return DataError(f"{path} {what}", code="E-CRC", hint="embed again with --overwrite")

@@ -36,8 +36,8 @@ from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store
-from tests.cluster.conftest import rows_of
 from tests.cluster.processes import Processes, command, environment
+from tests.engine.conftest import rows_of
 
 pytestmark = pytest.mark.timeout(120)
 

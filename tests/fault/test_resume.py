@@ -18,6 +18,7 @@ from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
+from streamsvm.store import open_store
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -88,8 +89,6 @@ def check_every_visit(job: FitJob, stopper: Stopper, step: int = 1) -> None:
 
 
 def chunks(job: FitJob) -> tuple[int, ...]:
-    from streamsvm.store import open_store
-
     return open_store(job.store).layout.chunks
 
 
@@ -135,6 +134,18 @@ def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path, stopper
             stopper.run(replace(job, overwrite=True), k)
         stopper.run(replace(job, overwrite=True, resume=True, memory=None), 0)
         assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
+
+
+def test_bytes_are_counted_as_often_as_they_are_read(store: Path, tmp_path: Path, stopper: Stopper) -> None:
+    """Blocks that stay in memory are read once, and once more by a run that is resumed."""
+    job = fit_job(store, tmp_path / "m", max_passes=5)
+    once = open_store(store).layout.bytes_per_pass
+    whole = fit(replace(job, model=job.model + ".whole"))
+    assert whole.plan.memory.cached
+    assert whole.training.bytes_read == once
+    with pytest.raises(InterruptedRun):
+        stopper.run(job, 3)
+    assert fit(replace(job, resume=True)).training.bytes_read == 2 * once
 
 
 def test_stopped_many_times(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch) -> None:

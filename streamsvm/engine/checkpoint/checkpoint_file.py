@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +20,34 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.container import opened, pieces
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.errors import DataError, quote
 from streamsvm.scratch import sweep
 
 FORMAT = 1
+"""The version of the header. Files of another one are refused."""
 GENERATIONS = ("ckpt-A", "ckpt-B")
-LARGEST_HEADER = 100 << 20
-DTYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "|i1": "I8", "|u1": "U8", "|b1": "BOOL"}
-DTYPES |= {"<u8": "U64", "<u4": "U32"}
-"""numpy's names of types and those of safetensors."""
+"""The two files of a directory; a checkpoint is written over the older one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint file: ``number`` counts the checkpoints of a run, ``identity`` is what it was made with.
+    """A checkpoint file that has been opened and is sealed.
 
     Its arrays stay in the file until ``content`` makes them: there is never a second copy of all of them.
     """
 
     number: int
+    """Counts the checkpoints of a run, from 1."""
     identity: dict[str, Any]
+    """What the run was made with, as plain JSON."""
     tree: Any
+    """The JSON tree of what was saved, which refers to arrays by name (``codec``)."""
     crcs: dict[str, int]
+    """The crc32c of every array."""
     path: Path
+    """The file."""
 
     def content(self, part: str | None = None) -> Any:
         """What was saved, or one entry of it; the modules of the classes it is made of must be loaded.
@@ -65,29 +68,16 @@ class Saved:
 
 @contextmanager
 def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], NDArray[Any]]]:
-    """What reads an array of a safetensors file by name, and checks it."""
-    from safetensors import safe_open
-
-    with _told(path), safe_open(path, framework="np") as file:
+    """What reads an array of a checkpoint by name, and checks it."""
+    with opened(path, lambda why: _unusable(path, why)) as file:
 
         def array(name: str) -> NDArray[Any]:
-            found: NDArray[Any] = file.get_tensor(name)
+            found = file.get_tensor(name)
             if crc32c(np.ascontiguousarray(found).data) != crcs[name]:
                 raise _unusable(path, f"the crc32c of array {name} does not match")
             return found
 
         yield array
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Whatever foreign bytes make the parsers say is a DataError."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        raise _unusable(path, quote(error)) from error
 
 
 def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> None:
@@ -97,38 +87,14 @@ def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> No
     crcs = {name: crc32c(array.data) for name, array in encoder.tensors.items()}
     header = {"format": FORMAT, "number": number, "identity": identity, "tree": tree, "crcs": crcs}
     text = json.dumps(header)
-    metadata = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    durable.write_stream(path, chain([_container(metadata, encoder.tensors)], _buffers(encoder.tensors)))
-
-
-def _container(metadata: dict[str, str], tensors: dict[str, NDArray[Any]]) -> bytes:
-    """The head of a safetensors file: the length of the table, then the table."""
-    table: dict[str, Any] = {"__metadata__": metadata}
-    at = 0
-    for name, array in tensors.items():
-        dtype, end = DTYPES[array.dtype.str], at + array.nbytes
-        table[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(table).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _buffers(tensors: dict[str, NDArray[Any]]) -> Iterator[Any]:
-    return (array.reshape(-1).view(np.uint8) for array in tensors.values() if array.size)
+    sealed = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    durable.write_stream(path, pieces(encoder.tensors, sealed))
 
 
 def read(path: Path) -> Saved:
     """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
-    from safetensors import safe_open
-
-    with _told(path):
-        with open(path, "rb") as start:
-            if int.from_bytes(start.read(8), "little") > LARGEST_HEADER:
-                raise _unusable(path, "its header is too large")
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-        return _sealed(path, metadata)
+    with opened(path, lambda why: _unusable(path, why)) as file:
+        return _sealed(path, file.metadata() or {})
 
 
 def _sealed(path: Path, metadata: dict[str, str]) -> Saved:
@@ -152,6 +118,7 @@ class CheckpointDirectory:
     """The checkpoints of a run in ``directory``."""
 
     directory: Path
+    """Where they are; there may be none yet."""
     number: int = 0
     """Of the last one that was written or read."""
 

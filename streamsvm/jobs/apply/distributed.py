@@ -12,7 +12,8 @@ from streamsvm import model as models
 from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator
+from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
+from streamsvm.jobs.apply.output import encoded
 from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
 from streamsvm.model import Model
 from streamsvm.rows import row_count
@@ -99,8 +100,6 @@ def written(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: 
 
 def predict_slice(part: Slice, work: ApplyWork) -> Written:
     """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
-    from streamsvm.jobs.apply.predict import encoded
-
     assert work.directory is not None
     model, rows = rows_of(part, work)
     path, count = work.directory / f"{part.number:06d}", 0
@@ -124,8 +123,6 @@ def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: 
 
 def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
     """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
-    from streamsvm.jobs.apply.evaluate import accumulate
-
     model, rows = rows_of(part, work)
     accumulator = accumulate(model, rows, lambda done: None)
     return Counts(accumulator, int(accumulator.confusion.sum()), rows.notices)

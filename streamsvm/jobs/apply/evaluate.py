@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ from threadpoolctl import threadpool_limits
 from streamsvm import model as models
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import DataError
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics import MetricAccumulator, ModelEvaluation
+from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.apply.row_batches import RowBatches, request_of, row_batches
-from streamsvm.model import Model
+from streamsvm.jobs.apply.row_batches import request_of, row_batches
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100
@@ -63,20 +60,3 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         rows.notices.append(rows.rejects.summary())
     on_progress(int(accumulator.confusion.sum()), done=True)
     return EvaluateResult(accumulator.result(), stopwatch.seconds, tuple(rows.notices))
-
-
-def accumulate(model: Model, rows: RowBatches, on_progress: Callable[[int], None]) -> MetricAccumulator:
-    """Count all rows and return the accumulator. Raises DataError E-LABEL for rows without labels."""
-    accumulator = MetricAccumulator(model.classes)
-    accumulator.truths = rows.truths
-    stopwatch, done = Stopwatch(), 0
-    for batch in rows:
-        if batch.truth is None:
-            hint = "say where they are: --label COLUMN"
-            raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
-        decision = model.decision(batch.X)
-        accumulator.add(batch.truth, model.codes(decision), decision)
-        done += len(decision)
-        if stopwatch.due():
-            on_progress(done)
-    return accumulator

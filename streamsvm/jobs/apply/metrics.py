@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.model import outcomes_of
+from streamsvm.engine.progress import Stopwatch
+from streamsvm.errors import DataError
+from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.model import Model, outcomes_of
 from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
@@ -192,3 +195,20 @@ class ModelEvaluation(NamedTuple):
     """The labels that occurred: the model's classes, then labels it does not know."""
     confusion: tuple[tuple[int, ...], ...]
     """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
+
+
+def accumulate(model: Model, rows: RowBatches, on_progress: Callable[[int], None]) -> MetricAccumulator:
+    """Count all rows and return the accumulator. Raises DataError E-LABEL for rows without labels."""
+    accumulator = MetricAccumulator(model.classes)
+    accumulator.truths = rows.truths
+    stopwatch, done = Stopwatch(), 0
+    for batch in rows:
+        if batch.truth is None:
+            hint = "say where they are: --label COLUMN"
+            raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
+        decision = model.decision(batch.X)
+        accumulator.add(batch.truth, model.codes(decision), decision)
+        done += len(decision)
+        if stopwatch.due():
+            on_progress(done)
+    return accumulator

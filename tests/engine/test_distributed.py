@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,14 +21,18 @@ from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
 from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, UsageError
+from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit.validation import opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.store import open_store
+from streamsvm.store.read import retry
 from streamsvm.types import Layout, RowState
-from tests.cluster.conftest import rows_of
+from tests.engine.conftest import rows_of
 
 
 class Fails(SerialExecutor):
@@ -311,6 +319,69 @@ def test_a_checkpoint_keeps_its_version() -> None:
         assert kept["version"] not in versions.drop()
     versions.restore(kept)
     assert versions.version == 1
+
+
+class Threads(SerialExecutor):
+    """Three at once, as a scheduler might say."""
+
+    threads = 3
+
+
+def test_the_time_limit_reaches_the_end_of_a_pass(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: list[float] = []
+    monkeypatch.setattr(Decomposition, "set_deadline", lambda _, state, moment: moments.append(moment))
+    job = job_of(store, tmp_path / "m", "decomposition", kernel="rbf", gamma=0.1, max_passes=2, time_limit=1000.0)
+    began = time.perf_counter()
+    fit(job, executor=SerialExecutor())
+    assert moments
+    assert all(began + 900.0 < moment < time.perf_counter() + 1000.0 for moment in moments)
+
+
+def test_groups_are_stated_for_the_solver_that_is_run(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Auto means newton here, and newton gives way to dcd, whose result depends on the groups."""
+    job = job_of(store, tmp_path / "m", "auto", max_passes=3)
+    assert make_plan(job, open_store(store)).solver_name == "newton"
+    monkeypatch.setattr(identity, "make_plan", lambda job, store: make_plan(replace(job, solver="dcd"), store))
+    result = fit(job, executor=Threads())
+    assert result.plan.solver_name == "dcd"
+    assert result.model.provenance["settings"]["groups"] == 3
+
+
+def test_a_resumed_run_has_the_groups_of_the_first_one(store: Path, tmp_path: Path) -> None:
+    """More workers are there by then, or fewer."""
+    job = job_of(store, tmp_path / "m", "dcd", tolerance=1e-9, max_passes=4)
+    with pytest.raises(ClusterError):
+        fit(job, executor=Fails(4))
+    again = fit(replace(job, resume=True), executor=Threads())
+    assert again.model.provenance["settings"]["groups"] == 2
+
+
+def test_reads_that_are_repeated_are_counted(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
+    monkeypatch.setattr(retry, "PAUSES", [0.0, 0.0, 0.0])
+    preadv, failures = os.preadv, [errno.EIO, errno.EIO]
+
+    def failing(*arguments: Any) -> int:
+        if failures:
+            raise OSError(failures.pop(), "once")
+        return preadv(*arguments)
+
+    monkeypatch.setattr(retry.os, "preadv", failing)
+    result = fit(job_of(store, tmp_path / "m", "newton", groups=2, max_passes=3), executor=SerialExecutor())
+    assert result.training.reads_repeated == 2
+
+
+def test_tasks_open_arrays_of_others_under_their_keys(tmp_path: Path) -> None:
+    X, codes = rows_of(500)
+    path = tmp_path / "theirs.h5"
+    with h5py.File(path, "w") as file:
+        file["rows"], file["classes"] = X, codes
+    keys = {"features_key": "rows", "labels_key": "classes", "tolerance": 1e-6}
+    alone = fit(job_of(path, tmp_path / "a", "newton", **keys)).model
+    spread = fit(job_of(path, tmp_path / "m", "newton", groups=1, **keys), executor=SerialExecutor()).model
+    np.testing.assert_allclose(spread.weights, alone.weights, rtol=1e-6)
 
 
 def test_no_cluster_is_no_cluster() -> None:
