@@ -23,10 +23,9 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.outputs import claim
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create
-from streamsvm.store.format.labels import Census
+from streamsvm.store.format.labels import Census, as_labels, labels_from
 from streamsvm.store.write.building import all_locked, store_outputs
 
-NUMBERS = "f"
 KEY = "block"
 
 
@@ -67,7 +66,7 @@ def ingest_dask(
         tasks = [delayed(write_block)(directory, k, *block, label) for k, block in enumerate(blocks)]
         writer: Any = None
         for found in _computed(tasks, client, stack):
-            table = np.array(found.labels, np.float64 if found.kind == NUMBERS else np.str_)
+            table = labels_from(found.labels, found.kind)
             for chunk in chunks_of(part_path(directory, found.number), KEY) if found.rows else ():
                 if writer is None:
                     sparse = isinstance(chunk.X, CSR)
@@ -123,11 +122,12 @@ def write_block(directory: Path, index: int, X: Any, y: Any, label: str | None) 
     count = X.shape[0]
     if len(labels) != count:
         raise DataError(f"block {index} has {count} rows and {len(labels)} labels", code="E-ROWS")
-    kind = NUMBERS if labels.dtype.kind in "fiub" else "U"
+    labels = as_labels(labels.astype(np.str_) if labels.dtype.kind == "O" else labels, f"block {index}")
+    kind = labels.dtype.kind
     if not count:
         return BlockPart(index, 0, (), kind)
     coder = Census()
-    codes = coder.codes(labels.astype(np.float64 if kind == NUMBERS else np.str_))
+    codes = coder.codes(labels)
 
     def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
         writer.append(rows, codes)

@@ -21,6 +21,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
+from streamsvm.store import open_store
 
 ROWS = 3000
 
@@ -271,3 +272,11 @@ def test_one_class_against_the_rest(place: Path, tmp_path: Path, positive: str) 
     found = [evaluate(EvaluateJob(str(tmp_path / "one.ssvm"), (str(d),))) for d in (tmp_path / "one.zarr", source)]
     assert found[0].evaluation.confusion == found[1].evaluation.confusion
     assert found[0].evaluation.accuracy > 0.9
+
+
+def test_the_classes_of_a_model_are_in_sorted_order(place: Path) -> None:
+    """The store met them in another order."""
+    model = models.load(place / "three.ssvm")
+    assert model.classes == ("hi", "low", "mid")
+    assert open_store(place / "three.zarr").layout.classes != model.classes
+    assert evaluate(EvaluateJob(str(place / "three.ssvm"), (str(place / "three.zarr"),))).evaluation.accuracy > 0.6

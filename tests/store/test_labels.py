@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.format.labels import Census, Positive, Threshold, label_coder, label_text
+from streamsvm.store.sources import SourceOptions, open_source
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_refusals() -> None:
         Census().codes(np.arange(1001.0))
     with fails("E-LABEL", "NaN"):
         Census().codes(np.array([1, np.nan]))
-    with fails("E-LABEL", "too large"):  # S29
+    with fails("E-LABEL", "stands for several whole numbers"):  # S29
         Census().codes(np.array([1, 1e300]))
     with fails("E-LABEL", "empty"):
         Census().codes(np.array(["a", " "]))
@@ -119,3 +124,52 @@ def test_which_coder() -> None:
     assert isinstance(label_coder(None, 0.0), Threshold)
     with pytest.raises(UsageError):
         label_coder("1", 0.0)
+
+
+BIG = 2**53
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.str_])
+def test_whole_numbers_are_exact(dtype: Any) -> None:
+    """2^53 and 2^53 + 1 are two classes; as float64 they would be one."""
+    census = Census()
+    labels = np.array([BIG, BIG + 1, BIG, BIG + 2], np.uint64).astype(dtype)
+    assert census.codes(labels).tolist() == [0, 1, 0, 2]
+    assert census.table() == (str(BIG), str(BIG + 1), str(BIG + 2))
+    assert census.codes(labels[::-1].copy()).tolist() == [2, 0, 1, 0]
+
+
+def test_floats_that_stand_for_several_whole_numbers_are_refused() -> None:
+    with fails("E-LABEL", "several whole numbers"):
+        Census().codes(np.array([1.0, float(BIG)]))
+    assert Census().codes(np.array([1.0, BIG - 1.0])).tolist() == [0, 1]
+
+
+def test_a_label_is_one_whatever_kind_of_number_it_is() -> None:
+    census = Census()
+    assert census.codes(np.array([1.0, 2.0])).tolist() == [0, 1]
+    assert census.codes(np.array([2, 3], np.int64)).tolist() == [1, 2]
+    assert census.codes(np.array([3, 1], np.uint64)).tolist() == [2, 0]
+    assert census.table() == ("1", "2", "3")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5"])
+def test_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str) -> None:
+    path, X, y = tmp_path / f"a.{form}", np.arange(6.0).reshape(3, 2), np.array([BIG, BIG + 1, BIG])
+    options = SourceOptions(label="y")
+    if form == "csv":
+        path.write_text("a,y\n" + "".join(f"{x},{label}\n" for x, label in zip(X[:, 0], y, strict=True)))
+    elif form == "parquet":
+        pq.write_table(pa.table({"a": X[:, 0], "y": y}), path)
+    elif form == "npy":
+        np.save(path, X)
+        np.save(tmp_path / "y.npy", y)
+        options = SourceOptions(labels=tmp_path / "y.npy")
+    else:
+        with h5py.File(path, "w") as file:
+            file["X"], file["y"] = X, y
+        options = SourceOptions()
+    census = Census()
+    codes = [census.codes(batch.labels).tolist() for batch in open_source([path], options).batches()]
+    assert codes == [[0, 1, 0]]
+    assert census.table() == (str(BIG), str(BIG + 1))

@@ -28,6 +28,7 @@ from streamsvm.model import Model, load
 from streamsvm.outputs import Output
 from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
 from streamsvm.rows import Float64
+from streamsvm.store.format.labels import sort_key
 from streamsvm.types import Certificate, LinearSolution, Problem, Status, Store, SupportSolution
 
 PLAN, CERTIFICATE, COPY = "plan.json", "certificate.json", "model.ssvm"
@@ -77,13 +78,21 @@ def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict
 
 
 def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
-    """What was fitted for all values of C at once, taken apart; certificates go with the models they are of."""
+    """What was fitted for all values of C at once, taken apart; certificates go with the models they are of.
+
+    The classes of a model are in sorted order, whatever order a store met them in.
+    """
     found = {}
+    classes = model.classes
     for C in dict.fromkeys(problem.C for problem in problems):
         mine = [k for k, problem in enumerate(problems) if problem.C == C]
         certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
+        if len(mine) > 1:
+            order = sorted(range(len(mine)), key=lambda k: sort_key(model.classes[k]))
+            classes = tuple(model.classes[k] for k in order)
+            mine, certificates = [mine[k] for k in order], [certificates[k] for k in order if certificates]
         provenance = model.provenance | {"certificates": certificates}
-        found[C] = replace(model, weights=model.weights[mine], provenance=provenance)
+        found[C] = replace(model, weights=model.weights[mine], classes=classes, provenance=provenance)
     return found
 
 

@@ -6,7 +6,7 @@ from streamsvm.config.checks import build
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
-from streamsvm.store.format.labels import REST
+from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.types import Layout, Problem
 
 
@@ -54,16 +54,6 @@ def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
         positive = max(range(2), key=lambda code: sort_key(classes[code]))
         return [positive], (classes[1 - positive], classes[positive])
     return list(range(len(classes))), classes
-
-
-def sort_key(label: str) -> tuple[int, float, str]:
-    """Numbers by value, before text by its letters; 'rest', which is what was not asked for, before all."""
-    if label == REST:
-        return -1, 0.0, label
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
 
 
 def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:

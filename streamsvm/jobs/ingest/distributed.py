@@ -12,17 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streamsvm import durable
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
-from streamsvm.store.format.labels import Census
+from streamsvm.store.format.labels import Census, labels_from
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
 from streamsvm.types import Batch
-
-NUMBERS = "f"
 
 
 class FilePart(NamedTuple):
@@ -56,7 +52,7 @@ class FileFacts(NamedTuple):
     labels: tuple[str, ...]
     """The labels its class codes stand for."""
     kind: str
-    """'f' where the labels are numbers, 'U' where they are text."""
+    """The kind of array the labels are in: 'f', 'i', 'u', or 'U' for text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +114,11 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     source = open_source([part.path], work.options)
 
     def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
-        coder, kind, rows = Census(), NUMBERS, 0
+        coder, kind, rows = Census(), "f", 0
         for batch in source.batches():
             if not len(batch.labels):
                 raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="say where they are: --label")
-            kind = NUMBERS if batch.labels.dtype.kind in "fiu" else "U"
+            kind = batch.labels.dtype.kind
             writer.append(batch.X, coder.codes(batch.labels), batch.weight)
             rows += len(batch.labels)
         facts = {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
@@ -134,7 +130,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
 
 
 def _batches(directory: Path, found: FileFacts) -> Iterator[Batch]:
-    table = np.array(found.labels, np.float64 if found.kind == NUMBERS else np.str_)
+    table = labels_from(found.labels, found.kind)
     for chunk in chunks_of(part_path(directory, found.part.number), found.key):
         yield Batch(chunk.X, table[chunk.codes], chunk.weight)
 

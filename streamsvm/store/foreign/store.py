@@ -17,9 +17,9 @@ from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, Keys, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import RowArray
-from streamsvm.store.format.labels import Census
+from streamsvm.store.format.labels import Census, as_labels
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.sources.array.keyed import as_labels, check_chunk
+from streamsvm.store.sources.array.keyed import check_chunk
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,8 @@ from streamsvm.rows import Int32
 MOST_CLASSES = 1000
 """The largest number of classes: a column with more different values is taken for a number to predict."""
 LARGEST_LABEL = 2.0**53
-"""The largest whole number a float64 can tell from the next."""
+"""From here on a float64 may stand for several whole numbers."""
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
 """The ways two classes are numbered: files that use different ones do not mean the same by '1'."""
@@ -23,7 +25,14 @@ HINT_REGRESSION = "to split the values in two classes pass --label-threshold"
 
 
 def label_text(label: Any) -> str:
-    """Return the one way in which a label is written: '2' for 2, 2.0, '2.0' and '+2', other text as it is."""
+    """Return the one way in which a label is written: '2' for 2, 2.0, '2.0' and '+2', other text as it is.
+
+    Whole numbers are exact whatever their size; a float that may stand for several is written as it is.
+    """
+    if isinstance(label, int | np.integer):
+        return str(int(label))
+    if isinstance(label, str) and WHOLE_NUMBER.fullmatch(label.strip()):
+        return str(int(label))
     try:
         number = float(label)
     except ValueError:
@@ -31,6 +40,16 @@ def label_text(label: Any) -> str:
     if not np.isfinite(number) or abs(number) > LARGEST_LABEL:
         return str(label)
     return str(int(number)) if number.is_integer() else repr(number)
+
+
+def sort_key(label: str) -> tuple[int, float, str]:
+    """Return the key by which classes are sorted: numbers by value, before text by its letters; 'rest', which is what was not asked for, before all."""
+    if label == REST:
+        return -1, 0.0, label
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
 
 
 @dataclass(slots=True)
@@ -41,18 +60,17 @@ class Census:
     """The labels seen so far; a label's code is its index."""
     counts: list[int] = field(default_factory=list)
     """Rows of each class so far."""
-    _known: NDArray[Any] | None = None
-    """Labels met so far, sorted, and the code of each."""
-    _codes: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+    _known: dict[str, tuple[NDArray[Any], Int32]] = field(default_factory=dict)
+    """By kind of array, the labels met so far, sorted, and the code of each."""
 
     def codes(self, labels: NDArray[Any]) -> Int32:
         """Return the code of each label, (n,) int32. Raises DataError E-LABEL."""
-        if self._known is None or not self._all_known(labels):
+        if not self._all_known(labels):
             self._learn(labels)
-        assert self._known is not None
-        codes = self._codes[np.searchsorted(self._known, labels)]
-        self.counts = added(self.counts, codes)
-        return codes
+        known, codes = self._known[labels.dtype.kind]
+        found = codes[np.searchsorted(known, labels)]
+        self.counts = added(self.counts, found)
+        return found
 
     def table(self) -> tuple[str, ...]:
         """Return what each code stands for. Raises DataError E-LABEL when there is only one class."""
@@ -64,25 +82,26 @@ class Census:
         return tuple(self.classes)
 
     def _all_known(self, labels: NDArray[Any]) -> bool:
-        known = self._known
-        assert known is not None
-        if known.dtype.kind != labels.dtype.kind:
+        kind = labels.dtype.kind
+        if self._known and (kind == "U") != ("U" in self._known):
             raise DataError("some files have numbers as labels, others text", code="E-LABEL", hint="use one coding")
+        if kind not in self._known:
+            return False
+        known, _ = self._known[kind]
         at = np.minimum(np.searchsorted(known, labels), len(known) - 1)
         return bool(np.all(known[at] == labels))
 
     def _learn(self, labels: NDArray[Any]) -> None:
         values, first = np.unique(labels, return_index=True)
         _check_values(values)
-        if self._known is not None:
-            new = ~np.isin(values, self._known)
-            values, first = values[new], first[new]
-        codes = [self._code(value) for value in values[np.argsort(first)].tolist()]
+        known, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
+        new = ~np.isin(values, known)
+        values, first = values[new], first[new]
         appeared = values[np.argsort(first)]
-        known = appeared if self._known is None else np.concatenate([self._known, appeared])
-        joined = np.concatenate([self._codes, np.array(codes, np.int32)])
+        found = np.array([self._code(value) for value in appeared.tolist()], np.int32)
+        known, codes = np.concatenate([known, appeared]), np.concatenate([codes, found])
         order = np.argsort(known)
-        self._known, self._codes = known[order], joined[order].astype(np.int32)
+        self._known[labels.dtype.kind] = known[order], codes[order]
 
     def _code(self, value: Any) -> int:
         text = label_text(value)
@@ -148,6 +167,24 @@ class Threshold:
         return names
 
 
+def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return labels (n,) of any type as float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
+    kind = values.dtype.kind
+    if kind in "US":
+        return values.astype(np.str_)
+    if kind not in "fiub":
+        hint = "labels are numbers or text, one a row"
+        raise DataError(f"{name} holds {values.dtype}", code="E-LABEL", hint=hint)
+    return values.astype({"i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
+
+
+def labels_from(texts: Sequence[str], kind: str) -> NDArray[Any]:
+    """Return labels written as ``label_text`` writes them as an array of a kind that ``as_labels`` makes."""
+    if kind in "iu":
+        return np.array([int(text) for text in texts], np.int64 if kind == "i" else np.uint64)
+    return np.array(texts, np.float64 if kind == "f" else np.str_)
+
+
 Labels = Census | Positive | Threshold
 
 
@@ -193,8 +230,9 @@ def _check_values(values: NDArray[Any]) -> None:
         return
     if np.isnan(values).any():
         raise DataError("a label is NaN", code="E-LABEL", hint="remove the rows without a label")
-    if (large := values[np.abs(values) > LARGEST_LABEL]).size:
-        raise DataError(f"{large[0]} is too large to be a class", code="E-LABEL", hint=HINT_REGRESSION)
+    if values.dtype.kind == "f" and (large := values[np.abs(values) >= LARGEST_LABEL]).size:
+        found = f"the label {large[0]} is a float that stands for several whole numbers"
+        raise DataError(found, code="E-LABEL", hint=f"give such labels as integers or text; {HINT_REGRESSION}")
 
 
 def _some(labels: Sequence[str]) -> str:

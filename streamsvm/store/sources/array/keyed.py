@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from streamsvm.errors import BudgetError, DataError
 from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Features
+from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions
 from streamsvm.types import Batch
 
 MIB = 1 << 20
-LABEL_HINT = "labels are numbers or text, one a row"
 
 
 class KeyedSource:
@@ -91,15 +91,6 @@ def _labels(foreign: Foreign, start: int, stop: int) -> NDArray[Any]:
     if foreign.labels is None:
         return np.empty(0)
     return as_labels(foreign.labels.read(start, stop), foreign.labels.name)
-
-
-def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return labels (n,) as float64, or as str. Raises DataError E-LABEL."""
-    if values.dtype.kind in "US":
-        return values.astype(np.str_)
-    if values.dtype.kind not in "fiub":
-        raise DataError(f"{name} holds {values.dtype}", code="E-LABEL", hint=LABEL_HINT)
-    return values.astype(np.float64)
 
 
 def size_of(path: Path) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Dense
+from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_float32, open_array
 from streamsvm.store.sources.decompression import Input, digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions
@@ -71,13 +72,13 @@ class NpySource:
 
     def _batch(self, values: NDArray[Any], labels: NDArray[Any] | None, name: str, first_row: int) -> Batch:
         if self._label is None:
-            given = np.empty(0) if labels is None else _as_labels(labels.reshape(len(values)))
+            given = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
             return Batch(Dense(as_float32(values, name, first_row, missing=self._missing)), given)
         first = self._label == FIRST
         X = as_float32(
             values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first), missing=self._missing
         )
-        return Batch(Dense(X), _as_labels(values[:, 0 if first else -1]))
+        return Batch(Dense(X), as_labels(values[:, 0 if first else -1], name))
 
     @contextmanager
     def _arrays(self, path: Path) -> Iterator[tuple[ArrayStream, ArrayStream | None]]:
@@ -150,10 +151,3 @@ def _open_member(opened: ExitStack, archive: zipfile.ZipFile, name: str) -> Arra
         found = f"{archive.filename}: {quote(str(error))}"
         raise DataError(found, code="E-FORMAT", hint="save it with numpy.savez_compressed") from error
     return open_array(stream, f"{archive.filename}:{name}", archive.getinfo(name).file_size)
-
-
-def _as_labels(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels (n,) as float64, or as str."""
-    if labels.dtype.kind == "U":
-        return labels
-    return labels.astype(np.float64)

@@ -13,10 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from streamsvm.errors import DataError, quote
+from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
 from streamsvm.store.sources.csv.faults import HINT_TEXT, NULLS, Columns, find_fault
@@ -174,11 +176,28 @@ class CSVSource:
             )
         if (label := self._schema.label) is not None:
             kind = inferred.get(label, pa.string())
-            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            types[label] = pa.float64() if number else pa.dictionary(pa.int32(), pa.string())
+            types[label] = self._label_type(path, label, kind)
         if self._schema.weight is not None:
             types[self._schema.weight] = pa.float32()
         return types
+
+    def _label_type(self, path: Path, label: str, inferred: pa.DataType) -> pa.DataType:
+        """Numbers as float64; whole numbers that float64 does not tell apart as text, in which they are exact."""
+        if not (pa.types.is_integer(inferred) or pa.types.is_floating(inferred)):
+            return pa.dictionary(pa.int32(), pa.string())
+        if pa.types.is_floating(inferred) or self._largest(path, label) < LARGEST_LABEL:
+            return pa.float64()
+        return pa.dictionary(pa.int32(), pa.string())
+
+    def _largest(self, path: Path, column: str) -> float:
+        """The largest absolute value of a column of whole numbers in the head of the file."""
+        head = self._heads[path]
+        whole_lines = io.BytesIO(head[: head.rfind(b"\n") + 1])
+        converting = pacsv.ConvertOptions(null_values=NULLS, include_columns=[column])
+        options = self._reading(self._dialects[path], max(BLOCK, len(head)))
+        options["parse_options"].invalid_row_handler = lambda row: "skip"
+        values = pacsv.read_csv(whole_lines, convert_options=converting, **options).column(0).drop_null()
+        return float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
 
     def _census(self, paths: tuple[Path, ...]) -> dict[str, list[str]]:
         """The distinct values of categorical columns over all files, sorted."""

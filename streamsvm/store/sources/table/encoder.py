@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.store.format.labels import as_labels
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell, numbers
@@ -220,7 +221,7 @@ def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
 
 
 def _labels(values: Any, name: str) -> NDArray[Any]:
-    """A column as float64, or as str."""
+    """A column as float64, as int64 or uint64, or as str."""
     if values.null_count:
         raise BadCell(
             _first_missing(values),
@@ -233,7 +234,7 @@ def _labels(values: Any, name: str) -> NDArray[Any]:
         encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
         texts = np.array(as_text(encoded.dictionary).to_pylist(), dtype=np.str_)
         return texts[encoded.indices.to_numpy()]
-    return values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return as_labels(values.to_numpy(zero_copy_only=False), name)
 
 
 def _is_number(kind: pa.DataType) -> bool:
