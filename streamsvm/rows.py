@@ -1,7 +1,7 @@
 """Rows in memory: the two forms data takes, and the three methods every compiled pass is written against.
 
 ``w`` has one component more than there are columns: the last one belongs to a constant feature of value ``bias``,
-appended to every row (0.0 where there is none; that component then never moves). The bias is thus regularised like
+appended to every row (0.0 where there is none; that component then never moves). The bias is thus regularized like
 any other weight, as in LIBLINEAR.
 """
 
@@ -23,12 +23,15 @@ Int64: TypeAlias = NDArray[np.int64]
 
 @saved_as("rows.dense")
 class Dense(NamedTuple):
-    """Rows as a C-contiguous float32 matrix (n, d)."""
+    """Rows as a C-contiguous float32 matrix, with a constant feature."""
 
     values: Float32
+    """The matrix, (n, d)."""
     bias: float = 0.0
+    """The value of the constant feature, which is not stored."""
 
     def dot(self, i: int, w: Float64) -> float:
+        """Return x_i.w in float64, for w (d + 1,) whose last component belongs to the constant feature."""
         row = self.values[i]
         total: float = self.bias * w[row.size]
         for j in range(row.size):
@@ -36,12 +39,14 @@ class Dense(NamedTuple):
         return total
 
     def axpy(self, i: int, c: float, w: Float64) -> None:
+        """Add c x_i to w (d + 1,)."""
         row = self.values[i]
         for j in range(row.size):
             w[j] += c * row[j]
         w[row.size] += c * self.bias
 
     def sqnorm(self, i: int) -> float:
+        """Return ||x_i||^2, the constant feature included."""
         row, total = self.values[i], self.bias * self.bias
         for j in range(row.size):
             total += np.float64(row[j]) * row[j]
@@ -57,11 +62,16 @@ class CSR(NamedTuple):
     """
 
     data: Float32
+    """The stored values."""
     indices: Int32
+    """The column of each stored value, rising within a row."""
     indptr: Int64
+    """Where each row begins, (n + 1,)."""
     bias: float = 0.0
+    """The value of the constant feature, which is not stored."""
 
     def dot(self, i: int, w: Float64) -> float:
+        """Return x_i.w in float64, for w whose last component belongs to the constant feature."""
         start, stop = self.indptr[i], self.indptr[i + 1]
         data, indices = self.data[start:stop], self.indices[start:stop]
         total = self.bias * w[w.size - 1]
@@ -70,6 +80,7 @@ class CSR(NamedTuple):
         return total
 
     def axpy(self, i: int, c: float, w: Float64) -> None:
+        """Add c x_i to w."""
         start, stop = self.indptr[i], self.indptr[i + 1]
         data, indices = self.data[start:stop], self.indices[start:stop]
         for p in range(data.size):
@@ -77,6 +88,7 @@ class CSR(NamedTuple):
         w[w.size - 1] += c * self.bias
 
     def sqnorm(self, i: int) -> float:
+        """Return ||x_i||^2, the constant feature included."""
         data, total = self.data[self.indptr[i] : self.indptr[i + 1]], self.bias * self.bias
         for p in range(data.size):
             total += np.float64(data[p]) * data[p]
@@ -87,23 +99,24 @@ Rows: TypeAlias = Dense | CSR
 
 
 @saved_as("rows.labelled")
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """Rows with what a linear problem knows of each: what most passes are given."""
 
     X: Rows
+    """The rows."""
     y: Float32
-    """(n,) +1 or -1."""
+    """The labels +1 or -1, (n,)."""
     s: Float32
-    """(n,) weights; multiply C."""
+    """The weights, which multiply C, (n,)."""
 
 
 def row_count(X: Rows) -> int:
-    """How many rows a record holds."""
+    """Return how many rows a record holds."""
     return len(X.values) if isinstance(X, Dense) else len(X.indptr) - 1
 
 
 def row_slice(X: Rows, start: int, stop: int) -> Rows:
-    """Rows [start, stop) as a record of the same kind; the numbers are not copied (a CSR's indptr is)."""
+    """Return rows [start, stop) as a record of the same kind; the numbers are not copied (a CSR's indptr is)."""
     if isinstance(X, Dense):
         return Dense(X.values[start:stop], X.bias)
     low, high = X.indptr[start], X.indptr[stop]
@@ -111,7 +124,7 @@ def row_slice(X: Rows, start: int, stop: int) -> Rows:
 
 
 def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
-    """The rows where ``chosen`` (n,) is true, in order, copied."""
+    """Return the rows where ``chosen`` (n,) is true, in order, copied."""
     if isinstance(X, Dense):
         return Dense(X.values[chosen], X.bias)
     lengths = np.diff(X.indptr)
@@ -121,7 +134,7 @@ def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
 
 
 def row_stack(parts: Sequence[Rows]) -> Rows:
-    """Rows of several records of one kind as one record."""
+    """Return rows of several records of one kind as one record."""
     if isinstance(parts[0], Dense):
         return Dense(np.concatenate([p.values for p in parts if isinstance(p, Dense)]), parts[0].bias)
     sparse = [p for p in parts if isinstance(p, CSR)]

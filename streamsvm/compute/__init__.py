@@ -30,7 +30,7 @@ def _root() -> Path:
 
 
 def source_hash() -> str:
-    """Sixteen hexadecimal digits that change when the source of any pass changes."""
+    """Return sixteen hexadecimal digits that change when the source of any pass changes."""
     digest = hashlib.sha256()
     for path in sorted(file for pattern in _INLINED for file in _PACKAGE.glob(pattern)):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -38,7 +38,7 @@ def source_hash() -> str:
 
 
 def cache_directory() -> Path:
-    """Where compiled passes are kept: what the user set as NUMBA_CACHE_DIR, else a directory named by the hash."""
+    """Return the directory of compiled passes: what the user set as NUMBA_CACHE_DIR, else one named by the hash."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     # A path of ours is inherited from a parent process, which may have run other sources.
     if chosen and not Path(chosen).is_relative_to(_root()):
@@ -73,7 +73,7 @@ def _temporary() -> Path:
 
 
 def use_cache() -> Path:
-    """OnProgress numba where to keep compiled passes and return the directory. Raises SecurityError."""
+    """Tell numba where the cache of compiled passes is, and return the directory. Raises SecurityError."""
     directory = cache_directory()
     if directory.is_relative_to(_root()):
         try:
@@ -89,7 +89,7 @@ def use_cache() -> Path:
 
 
 def passes_loaded() -> bool:
-    """Whether this process has compiled or loaded a pass: from then on it holds LLVM."""
+    """Return whether this process has compiled or loaded a pass: from then on it holds LLVM."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(f"{__name__}.")]
     return any(getattr(found, "signatures", None) for module in modules for found in vars(module).values())
 

@@ -39,10 +39,12 @@ def permutation(order: Int32, seed: int) -> None:
 
 
 def lots(index: Int64, seed: int) -> NDArray[np.uint64]:
-    """A number for each row number: the rows with the smallest are a random sample, however they are dealt to blocks."""
+    """Return a number for each row number: the rows with the smallest are a random sample, however they are dealt to
+    blocks.
+    """
     return mixed((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
 
 
 def smallest(keys: NDArray[Any], count: int) -> Int64:
-    """Places of the ``count`` smallest keys."""
+    """Return the places of the ``count`` smallest keys."""
     return np.argpartition(keys, count - 1)[:count] if count < len(keys) else np.arange(len(keys))

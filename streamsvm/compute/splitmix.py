@@ -17,7 +17,9 @@ Bits = TypeVar("Bits", np.uint64, NDArray[np.uint64])
 
 
 def mixed(z: Bits) -> Bits:
-    """The bits of each number, well stirred."""
+    """Return the output function of splitmix64 for each number: a bijection of 64 bits in which every output bit
+    depends on every input bit (Steele, Lea and Flood, OOPSLA 2014).
+    """
     z = (z ^ (z >> np.uint64(30))) * MIX1
     z = (z ^ (z >> np.uint64(27))) * MIX2
     return z ^ (z >> np.uint64(31))

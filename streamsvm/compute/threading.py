@@ -32,7 +32,7 @@ def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
 
 
 def threads() -> int:
-    """How many strips are worked on at a time."""
+    """Return how many strips are worked on at a time."""
     return min(int(config.NUMBA_NUM_THREADS), MOST_THREADS)  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""A loaded chunk as the problems of a fit see it: cut into parts, labelled for each problem, shown to its solver.
+"""A loaded chunk as the problems of a fit see it: cut into parts, labeled for each problem, shown to its solver.
 
 The one place where a solver meets rows while it trains, whether the chunk was read by this process or by a worker.
 """
@@ -55,7 +55,7 @@ class BlockVisitor:
                 self.solver.prepare_shared([one.state for one in shown], part.X)
             for one in shown:
                 order = order_within(loaded.order, part, reused=len(shown) > 1)
-                y, s = labelled_part(one.problem, loaded, part)
+                y, s = labeled_part(one.problem, loaded, part)
                 mine = {name: values[one.number][part.start : part.stop] for name, values in rows.items()}
                 seed = loaded.visit.seed + part.start
                 block = Block(part.X, y, s, chunk, start + part.start, order, seed, self.cached, mine)
@@ -68,7 +68,7 @@ class BlockVisitor:
         return self.solver.finish(state)
 
 
-def labelled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Float32, Float32]:
+def labeled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Float32, Float32]:
     """The signs and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
     return signs_and_weights(problem, loaded.chunk.codes[span], None if weight is None else weight[span])

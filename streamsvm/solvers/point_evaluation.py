@@ -110,7 +110,7 @@ def evaluate_block(
         v += operators.adjoint(X, slopes, problem.columns)
         return f, sums
     f = np.empty(len(block.y))
-    return f, look_pass(block.labelled, w, cost, f, v)
+    return f, look_pass(block.labeled, w, cost, f, v)
 
 
 def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:

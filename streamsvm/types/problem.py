@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.rows import Float32, Float64, Int32, Labelled, Reach
+from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach
 from streamsvm.tags import saved_as
 
 
@@ -202,9 +202,9 @@ class Block:
     """Per-row state of the solver, by the names it declared; changed in place."""
 
     @property
-    def labelled(self) -> Labelled:
+    def labeled(self) -> Labeled:
         """What compiled passes are given of it."""
-        return Labelled(self.X, self.y, self.s)
+        return Labeled(self.X, self.y, self.s)
 
 
 CONTRADICTION = 1e-4

@@ -16,7 +16,7 @@ from streamsvm.compute.numba_bridge import touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass
 from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense, Labelled
+from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
@@ -87,7 +87,7 @@ def test_certify_pass_in_both_forms(loss: Any, smooth: Any, values: Any, y: Any,
     for run in both(certify_pass):
         for rows in both_forms(values):
             v = np.ones(D + 1)
-            losses, linear, quadratic = run(Labelled(rows, y, s), w, RowLoss(C, loss, smooth), v)
+            losses, linear, quadratic = run(Labeled(rows, y, s), w, RowLoss(C, loss, smooth), v)
             np.testing.assert_allclose(v, 1.0 + (a * y) @ X, atol=1e-12)
             assert linear - quadratic == pytest.approx(dual, rel=1e-12)
             assert losses == pytest.approx(sum(c * loss.value(u) for c, u in zip(weights, m, strict=True)), rel=1e-12)

@@ -15,7 +15,7 @@ from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.sgd import sgd_pass, updates
 from streamsvm.compute.passes.steps import Batches, Objective
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense, Labelled
+from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
 
 LAM = 0.03125
@@ -69,8 +69,8 @@ def test_multiple_update_is_the_row_shown_so_often(times: int, start: int) -> No
     once, often = np.zeros(7), np.zeros(7)
     for k in range(3):
         t = start + k * times * len(order)
-        updated, _ = sgd_pass(Labelled(X, y, s), order, times, LAM, 1.0, t, once)
-        literally, _ = sgd_pass(Labelled(X, y, s), np.repeat(order, times), 1, LAM, 1.0, t, often)
+        updated, _ = sgd_pass(Labeled(X, y, s), order, times, LAM, 1.0, t, once)
+        literally, _ = sgd_pass(Labeled(X, y, s), np.repeat(order, times), 1, LAM, 1.0, t, often)
         assert updated == literally
         np.testing.assert_array_equal(once, often)
     assert once.any()
@@ -88,7 +88,7 @@ def test_sgd_pass_as_compiled(times: int) -> None:
     for run in (sgd_pass, sgd_pass.py_func):
         for X in both_forms(values):
             a = np.linspace(-1.0, 1.0, 7)
-            results.append((*run(Labelled(X, y, s), order, times, LAM, 1.0, 11, a), a))
+            results.append((*run(Labeled(X, y, s), order, times, LAM, 1.0, 11, a), a))
     for found in results[1:]:
         assert found[:2] == pytest.approx(results[0][:2], rel=1e-9)
         np.testing.assert_allclose(found[2], results[0][2], rtol=1e-9, atol=1e-12)
@@ -104,7 +104,7 @@ def test_pegasos_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: 
     for run in (pegasos_pass, pegasos_pass.py_func):
         for X in both_forms(values):
             a, total = np.zeros(7), np.zeros(7)
-            numbers = run(Labelled(X, y, s), Batches(order, batch), Objective(LAM, loss), radius, 3.0, a, total)
+            numbers = run(Labeled(X, y, s), Batches(order, batch), Objective(LAM, loss), radius, 3.0, a, total)
             np.testing.assert_allclose(a, defined[0], rtol=1e-7, atol=1e-8)
             np.testing.assert_allclose(total, defined[1], rtol=1e-7, atol=1e-8)
             np.testing.assert_allclose(numbers[3:], defined[2], rtol=1e-7)
@@ -135,9 +135,9 @@ def test_assg_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: flo
     defined = assg_literally(Dense(values, 0.5), y, s, order, loss, batch, radius)
     for run in (assg_pass, assg_pass.py_func):
         for X in both_forms(values):
-            w, centre, total, v = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7)
-            stage, batches = Stage(centre, radius, 0.05), Batches(order, batch)
-            numbers = run(Labelled(X, y, s), batches, Objective(LAM, loss), stage, w, total, v)
+            w, center, total, v = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7)
+            stage, batches = Stage(center, radius, 0.05), Batches(order, batch)
+            numbers = run(Labeled(X, y, s), batches, Objective(LAM, loss), stage, w, total, v)
             found: Any
             for found, right in zip((w, total, v, numbers[2:]), defined, strict=True):
                 np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-12)
@@ -145,7 +145,7 @@ def test_assg_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: flo
 
 def assg_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: int, radius: float) -> Any:
     rows = np.hstack([X.values.astype(np.float64), np.full((len(y), 1), X.bias)])
-    w, centre, total, v, losses, samples = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7), 0.0, 0
+    w, center, total, v, losses, samples = np.full(7, 0.1), np.full(7, 0.2), np.zeros(7), np.zeros(7), 0.0, 0
     for start in range(0, len(order), batch):
         part = order[start : start + batch]
         m = y[part] * (rows[part] @ w)
@@ -153,7 +153,7 @@ def assg_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: int, 
         b = np.array([-float(s[i]) * loss.slope(u) for i, u in zip(part, m, strict=True)])
         step = (b * y[part]) @ rows[part]
         w = (1 - 0.05 * LAM * len(part) / batch) * w + 0.05 / batch * step
-        w = centre + (w - centre) * min(1.0, radius / np.linalg.norm(w - centre))
+        w = center + (w - center) * min(1.0, radius / np.linalg.norm(w - center))
         v, total, samples = v + step, total + w, samples + 1
     return w, total, v, [losses, samples]
 
@@ -171,7 +171,7 @@ def test_certificate_is_the_explicit_one(loss: Any) -> None:
     terms = sum(x - loss.conjugate(x, C * float(c)) for x, c in zip(a, s, strict=True) if c > 0)
     for run in (certify_pass, certify_pass.py_func):
         v = np.zeros(7)
-        losses, linear, quadratic = run(Labelled(X, y, s), w, RowLoss(C, loss, loss), v)
+        losses, linear, quadratic = run(Labeled(X, y, s), w, RowLoss(C, loss, loss), v)
         np.testing.assert_allclose(v, (a * y) @ rows)
         assert linear - quadratic == pytest.approx(terms)
         assert losses == pytest.approx(sum(C * float(c) * loss.value(u) for c, u in zip(s, m, strict=True)))
@@ -194,7 +194,7 @@ def test_gradient_moments() -> None:
     rows = np.hstack([values.astype(np.float64), np.full((40, 1), 0.5)])
     for X in both_forms(values):
         gradient = np.zeros(7)
-        squares, largest = gradient_moments(Labelled(X, y, s), order, SquaredHinge(), gradient)
+        squares, largest = gradient_moments(Labeled(X, y, s), order, SquaredHinge(), gradient)
         b = 2.0 * s.astype(np.float64)
         norms = (rows * rows).sum(1)
         assert squares == pytest.approx(float(b * b @ norms))

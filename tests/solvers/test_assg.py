@@ -30,16 +30,16 @@ def test_stages_halve_and_restarts_double() -> None:
 def test_mean_of_a_stage_is_in_its_ball() -> None:
     solver = ASSG(rows_per_stage=100, radius=0.01, step=1.0)
     state = solver.start(problem_of(Hinge()))
-    blocks, radius, centre = epoch_blocks(0), 0.01, None
+    blocks, radius, center = epoch_blocks(0), 0.01, None
     for block in blocks:
-        before = state.centre.copy()
+        before = state.center.copy()
         solver.visit(state, block)
-        if centre is not None:
-            assert np.linalg.norm(state.centre - before) <= radius * (1 + 1e-9)
+        if center is not None:
+            assert np.linalg.norm(state.center - before) <= radius * (1 + 1e-9)
             radius /= 2.0
         else:
             radius = state.radius
-        centre = state.centre
+        center = state.center
 
 
 @pytest.mark.parametrize("loss", LOSSES)

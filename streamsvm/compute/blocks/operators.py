@@ -40,22 +40,25 @@ class Factored(NamedTuple):
     """Rows W' k_i without forming them: kernel values (n, m) float32, projection (m, r) float32."""
 
     kernel_values: Float32
+    """The kernel values k_i, (n, m) float32."""
     projection: Float32
+    """The matrix W, (m, r) float32."""
     bias: float = 0.0
+    """The value of the constant feature."""
 
 
 Operand: TypeAlias = Rows | Factored
 
 
 def shape(X: Operand, columns: int) -> tuple[int, int]:
-    """(rows, components); ``columns`` is what a CSR record cannot know."""
+    """Return (rows, components); ``columns`` is what a CSR record cannot know."""
     if isinstance(X, Factored):
         return len(X.kernel_values), X.projection.shape[1] + 1
     return row_count(X), (X.values.shape[1] if isinstance(X, Dense) else columns) + 1
 
 
 def margins(X: Operand, w: Float64) -> Float64:
-    """X w: (n,) for w (p,), (n, q) for w (p, q)."""
+    """Return X w: (n,) for w (p,), (n, q) for w (p, q)."""
     W = np.ascontiguousarray(np.atleast_2d(w.T))
     if isinstance(X, Factored):
         W, X = _lifted(X, W), Dense(X.kernel_values, 1.0)
@@ -72,7 +75,7 @@ def _lifted(X: Factored, W: Float64) -> Float64:
 
 
 def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
-    """X' a: (p,) for a (n,), (p, q) for a (n, q)."""
+    """Return X' a: (p,) for a (n,), (p, q) for a (n, q)."""
     A = np.ascontiguousarray(np.atleast_2d(a.T), np.float64)
     if isinstance(X, Factored):
         sums = np.zeros((len(A), X.kernel_values.shape[1] + 1))
@@ -87,7 +90,7 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
 
 
 def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
-    """X' diag(a) X, (p, p)."""
+    """Return X' diag(a) X, (p, p)."""
     _, p = shape(X, columns)
     total = np.zeros((p, p))
     if isinstance(X, CSR):
@@ -104,14 +107,14 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
 
 
 def where(X: Operand, chosen: NDArray[np.bool_]) -> Operand:
-    """The rows where ``chosen`` (n,) is true, copied."""
+    """Return the rows where ``chosen`` (n,) is true, copied."""
     if isinstance(X, Factored):
         return Factored(X.kernel_values[chosen], X.projection, X.bias)
     return row_where(X, chosen)
 
 
 def stack(parts: Sequence[Operand]) -> Operand:
-    """Rows of several blocks of one kind as one."""
+    """Return rows of several blocks of one kind as one."""
     first = parts[0]
     if isinstance(first, Factored):
         values = [part.kernel_values for part in parts if isinstance(part, Factored)]
@@ -120,7 +123,9 @@ def stack(parts: Sequence[Operand]) -> Operand:
 
 
 def formed(parts: list[Operand], order: Int64) -> Rows:
-    """The rows of all parts as features, in this order (n,). Dense ``parts`` are used up: there are never two copies."""
+    """Return the rows of all parts as features, in this order (n,). Dense ``parts`` are used up: there are never two
+    copies.
+    """
     first = parts[0]
     if isinstance(first, CSR):
         return take(row_stack([part for part in parts if isinstance(part, CSR)]), order)
@@ -148,7 +153,9 @@ def _features(X: Any) -> Float32:
 
 
 def gram_bytes(components: int, kernel_values: int = 0) -> int:
-    """What ``gram`` holds at its height: two products, the tile and, for a factored block, its kernel values."""
+    """Return the bytes ``gram`` holds at its height: two products, the tile and, for a factored block, its kernel
+    values.
+    """
     return 12 * components * components + 4 * TILE * (components + kernel_values)
 
 

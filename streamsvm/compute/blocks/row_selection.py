@@ -11,7 +11,7 @@ from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 
 
 def take(X: Rows, chosen: NDArray[Any]) -> Rows:
-    """The rows whose numbers are ``chosen``, in that order, copied."""
+    """Return the rows whose numbers are ``chosen``, in that order, copied."""
     if isinstance(X, Dense):
         return Dense(X.values[chosen], X.bias)
     lengths = np.diff(X.indptr)[chosen]
@@ -21,7 +21,7 @@ def take(X: Rows, chosen: NDArray[Any]) -> Rows:
 
 
 def matrix_of(X: Rows, columns: int) -> Float32:
-    """The rows as a matrix (n, columns) float32; a dense one's own numbers, not copied."""
+    """Return the rows as a matrix (n, columns) float32; of dense rows their own numbers, not copied."""
     if isinstance(X, Dense):
         return X.values
     values = np.zeros((row_count(X), columns), np.float32)
@@ -30,11 +30,11 @@ def matrix_of(X: Rows, columns: int) -> Float32:
 
 
 def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None) -> int:
-    """What a copied row takes on average."""
+    """Return the bytes a copied row takes on average."""
     return 4 * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
 
 
 def members(index: Int64, start: int, count: int) -> slice:
-    """Where in the sorted ``index`` the rows [start, start + count) of a block are."""
+    """Return where in the sorted ``index`` the rows [start, start + count) of a block are."""
     first, last = np.searchsorted(index, [start, start + count])
     return slice(int(first), int(last))

@@ -1,4 +1,4 @@
-"""Standardisation of a block, in place.  x_j <- (x_j - shift_j) * scale_j; of a CSR block, stored entries only."""
+"""Standardization of a block, in place.  x_j <- (x_j - shift_j) * scale_j; of a CSR block, stored entries only."""
 
 from __future__ import annotations
 

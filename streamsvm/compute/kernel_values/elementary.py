@@ -36,7 +36,7 @@ FUSED = {"contract"}
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def exp32(x):
-    """e^x of a float32; NaN stays NaN."""
+    """Return e^x of a float32; NaN stays NaN."""
     x = LOWEST if x < LOWEST else x  # noqa: FURB136  max would turn NaN into a number
     x = HIGHEST if x > HIGHEST else x  # noqa: FURB136
     k = np.floor(x * LOG2_E + HALF)

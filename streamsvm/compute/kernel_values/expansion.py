@@ -27,7 +27,7 @@ DENSE_BYTES = 8 << 20
 
 
 def scratch_bytes(columns: int) -> int:
-    """What an expansion needs beside its arguments, at most."""
+    """Return the most bytes an expansion needs beside its arguments."""
     dense = max(min(DENSE_BYTES, 8 * columns * TILE_POINTS), 8 * columns)
     return MOST_THREADS * (3 * dense + 8 * TILE_ROWS * TILE_POINTS)
 
@@ -45,7 +45,7 @@ def expand(
 
 
 def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Float64:
-    """sum_j coefficients[k, j] k(x_i, z_j), (problems, n): the kernel is evaluated once for all k."""
+    """Return sum_j coefficients[k, j] k(x_i, z_j), (problems, n): the kernel is evaluated once for all k."""
     out = np.zeros((len(coefficients), row_count(X)))
 
     def strip(start: int, stop: int) -> None:
@@ -61,7 +61,9 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
 def tiles(
     X: Rows, Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE
 ) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
-    """k(x_i, z_j) for X (n), Z (m) rows: which rows, which points, the values; a new array each time."""
+    """Yield k(x_i, z_j) for X (n), Z (m) rows tile by tile: which rows, which points, the values; a new array each
+    time.
+    """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
     width = max(1, min(TILE_POINTS, DENSE_BYTES // (np.dtype(dtype).itemsize * columns)))
     height = TILE_ROWS if arithmetic == SINGLE else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
@@ -76,7 +78,7 @@ def tiles(
 
 
 def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> NDArray[Any]:
-    """k(z_i, z_j), (m, m); the diagonal is not made of products, which would leave it full of rounding."""
+    """Return k(z_i, z_j), (m, m)."""
     m, dtype = row_count(Z), dtype_of(arithmetic)
     out = np.empty((m, m), dtype)
 

@@ -33,27 +33,29 @@ class Points(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The number of points."""
         return self.columns.shape[1]
 
     @property
     def nbytes(self) -> int:
+        """The bytes of both arrays."""
         return self.columns.nbytes + self.squares.nbytes
 
 
 def points_of(rows: NDArray[Any], dtype: Any = np.float32) -> Points:
-    """Points from a matrix with one a row, (m, d), for values of this type."""
+    """Return the points of a matrix with one a row, (m, d), for values of this type."""
     columns = np.ascontiguousarray(rows.T, dtype)
     squares = np.einsum("jk,jk->k", columns, columns, dtype=np.float64)
     return Points(columns, squares.astype(dtype))
 
 
 def single(kernel: Any) -> Any:
-    """The kernel with its parameters in float32, so that a pass over float32 stays in it."""
+    """Return the kernel with its parameters in float32, so that a pass over float32 stays in it."""
     return type(kernel)(*(np.float32(value) for value in kernel))
 
 
 def squares_of(X: Rows, dtype: Any = np.float32) -> NDArray[Any]:
-    """||x_i||^2 of every row, the constant feature left out, (n,), rounded to this type."""
+    """Return ||x_i||^2 of every row, the constant feature left out, (n,), rounded to this type."""
     squares = np.empty(row_count(X), dtype)
     row_squares(X._replace(bias=0.0), squares)
     return squares
@@ -77,7 +79,7 @@ def kernel_block(X: Rows, Z: Points, kernel: Any, out: NDArray[Any], *, by_diffe
 
 
 def symmetric_gram(Z: Points, kernel: Any) -> Float64:
-    """K[i, j] = k(z_i, z_j) in float64, symmetric up to rounding: what a factorisation is made of."""
+    """Return K[i, j] = k(z_i, z_j) in float64, symmetric up to rounding: what a factorization is made of."""
     columns = Z.columns.astype(np.float64)
     if kernel.city_block():
         out = np.zeros((Z.size, Z.size))
@@ -90,7 +92,7 @@ def symmetric_gram(Z: Points, kernel: Any) -> Float64:
 
 
 def dense_rows(X: Rows, rows: Int64, columns: int) -> Float32:
-    """The chosen rows as a matrix (k, columns), without the constant feature."""
+    """Return the chosen rows as a matrix (k, columns), without the constant feature."""
     if isinstance(X, Dense):
         return X.values[rows]
     out = np.zeros((len(rows), columns), np.float32)
@@ -101,7 +103,7 @@ def dense_rows(X: Rows, rows: Int64, columns: int) -> Float32:
 
 
 def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> NDArray[Any]:
-    """k(x_i, x_i) of every row, (n,), in the arithmetic of the type."""
+    """Return k(x_i, x_i) of every row, (n,), in the arithmetic of the type."""
     squares = squares_of(X, dtype)
     out = np.zeros_like(squares) if kernel.city_block() else squares.copy()
     finish_diagonal(out, squares, single(kernel) if dtype == np.float32 else kernel)

@@ -1,16 +1,16 @@
-"""Sub-gradient steps of constant length in a ball around a centre, averaged: the inner loop of accelerated stages.
+"""Sub-gradient steps of constant length in a ball around a center, averaged: the inner loop of accelerated stages.
 
     f(w) = lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i),     lambda = 1 / (C n)
 
-    w <- P[(1 - eta lambda) w + eta / |A| sum_A b_i y_i x_i],   b_i = -s_i l'(m_i),   P: onto ||w - centre|| <= radius
+    w <- P[(1 - eta lambda) w + eta / |A| sum_A b_i y_i x_i],   b_i = -s_i l'(m_i),   P: onto ||w - center|| <= radius
 
 for one mini-batch A after the other (Xu, Lin, Yang, Analysis and Applications 2019, algorithm ASSG-c; Tanji et al.,
 Snacks, algorithm 1). Of two readings of the latter we take the one its theorem is about: w itself is projected, as in
 the paper's (7) and not in its line 5, and the average holds the T iterates with weights that add up to 1, so it starts
 from 0 and not, as in line 3, from w.
 
-w is kept as scale * u + part * centre, u starting as w, so that a row costs only its entries: two inner products. Of
-u the pass follows ||u||^2 and u.centre, which a projection needs; they are computed afresh with every call.
+w is kept as scale * u + part * center, u starting as w, so that a row costs only its entries: two inner products. Of
+u the pass follows ||u||^2 and u.center, which a projection needs; they are computed afresh with every call.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.steps import Batches, Objective
-from streamsvm.rows import Float64, Labelled
+from streamsvm.rows import Float64, Labeled
 
 
 class Stage(NamedTuple):
     """What stays as it is through a stage: the ball, and the length of a step."""
 
-    centre: Float64
+    center: Float64
+    """The center of the ball, (columns + 1,)."""
     radius: float
+    """The radius of the ball."""
     eta: float
+    """The length of a step."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -48,11 +51,11 @@ def _projected(scale: float, part: float, products: tuple[float, float, float], 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def assg_pass(
-    given: Labelled, batches: Batches, objective: Objective, stage: Stage, w: Float64, total: Float64, v: Float64
+    given: Labeled, batches: Batches, objective: Objective, stage: Stage, w: Float64, total: Float64, v: Float64
 ) -> tuple[float, float, float, float]:
     """Steps through the rows of ``order`` in batches.
 
-    Given: X, y, s; order, size, every; lambda, loss; centre, radius, eta. eta lambda < 1.
+    Given: X, y, s; order, size, every; lambda, loss; center, radius, eta. eta lambda < 1.
     Changed: w; total, to which w is added after every ``every``-th batch; v, to which sum b_i y_i x_i is added.
     Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) less its linear part:
         C v, C linear and C quadratic of complete epochs are a dual point and its value; sum s_i l(m_i) as met on the
@@ -61,16 +64,16 @@ def assg_pass(
     X, y, s = given
     order, batch, every = batches
     lam, loss = objective
-    centre, radius, eta = stage
+    center, radius, eta = stage
     linear, quadratic, losses, samples = 0.0, 0.0, 0.0, 0.0
     scale, part, added = 1.0, 0.0, 0.0
-    uu, uc, cc = np.dot(w, w), np.dot(w, centre), np.dot(centre, centre)
+    uu, uc, cc = np.dot(w, w), np.dot(w, center), np.dot(center, center)
     b = np.empty(batch)
     for start in range(0, order.size, batch):
         rows = order[start : start + batch]
         for k in range(rows.size):
             i = rows[k]
-            m = y[i] * (scale * X.dot(i, w) + part * X.dot(i, centre))
+            m = y[i] * (scale * X.dot(i, w) + part * X.dot(i, center))
             weight, share = np.float64(s[i]), -loss.slope(m)
             losses += weight * loss.value(m)
             b[k] = weight * share
@@ -84,7 +87,7 @@ def assg_pass(
                 i, c = rows[k], b[k] * y[rows[k]]
                 step = c * eta / (batch * scale)
                 uu += step * (2.0 * X.dot(i, w) + step * X.sqnorm(i))
-                uc += step * X.dot(i, centre)
+                uc += step * X.dot(i, center)
                 X.axpy(i, step, w)
                 X.axpy(i, c, v)
         scale, part = _projected(scale, part, (uu, uc, cc), radius)
@@ -93,7 +96,7 @@ def assg_pass(
                 total[j] += scale * w[j]
             added += part
             samples += 1.0
-    total += added * centre
+    total += added * center
     for j in range(w.size):
-        w[j] = scale * w[j] + part * centre[j]
+        w[j] = scale * w[j] + part * center[j]
     return linear, quadratic, losses, samples

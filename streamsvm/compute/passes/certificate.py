@@ -18,14 +18,16 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import Float64, Labelled
+from streamsvm.rows import Float64, Labeled
 
 
 class RowLoss(NamedTuple):
     """What a row of weight s costs, C s loss(m), and the loss whose slopes are taken for dual variables."""
 
     C: float
+    """The weight of the loss sum."""
     loss: Any
+    """The loss l."""
     smooth: Any
     """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
 
@@ -38,7 +40,7 @@ def dual_terms(loss: Any, a: float, C: float) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def certify_pass(given: Labelled, w: Float64, cost: RowLoss, v: Float64) -> tuple[float, float, float]:
+def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple[float, float, float]:
     """The three sums over a block that P(w) and D(t a) for every t follow from, a_i = -C s_i smooth'(m_i).
 
     Given: X, y, s; w; C, l = loss, smooth.
@@ -69,7 +71,7 @@ def scaled_dual(loss: Any, linear: float, quadratic: float, square: float) -> fl
 
 
 def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
-    """D(t a)."""
+    """Return D(t a)."""
     return t * linear - t * t * (quadratic + 0.5 * square)
 
 

@@ -21,19 +21,25 @@ from streamsvm.rows import Float32, Float64
 
 
 class Coordinates(NamedTuple):
-    """See above, a number of each for every row (n,)."""
+    """What the problem in coordinates holds of every row, as the module has it; each array float64 (n,)."""
 
     x: Float64
+    """The coordinates."""
     low: Float64
+    """Their lower bounds."""
     high: Float64
+    """Their upper bounds."""
     ridge: Float64
+    """What is added to the diagonal of the Gram matrix."""
     p: Float64
+    """The linear term."""
     v: Float64
+    """The negative gradient, p - M x."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def coordinates(y: Float32, s: Float32, alpha: Float64, f: Float64, C: float, loss: Any) -> Coordinates:
-    """Of rows with these labels, weights, a and f. A row of weight 0 is fixed at 0."""
+    """Return the coordinates of rows with these labels, weights, a and f. A row of weight 0 is fixed at 0."""
     x, low, high, p, ridge = y * alpha, np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), ridges(s, C, loss)
     for i in range(y.size):
         C_i = C * s[i]
@@ -48,7 +54,7 @@ def coordinates(y: Float32, s: Float32, alpha: Float64, f: Float64, C: float, lo
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def ridges(s: Float32, C: float, loss: Any) -> Float64:
-    """The ridge of every row (n,); 0 for a row of weight 0."""
+    """Return the ridge of every row (n,); 0 for a row of weight 0."""
     out = np.zeros(s.size)
     for i in range(s.size):
         if s[i] > 0.0:

@@ -20,7 +20,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST, touch_row, touch_start
 from streamsvm.compute.prefetch import touch
-from streamsvm.rows import Float64, Int32, Labelled
+from streamsvm.rows import Float64, Int32, Labeled
 
 AHEAD = 4
 """Visits between asking for a row and needing it."""
@@ -30,14 +30,22 @@ class Box(NamedTuple):
     """What the dual of one row is: conjugate and bound of its loss, and the factor of the quadratic form."""
 
     C: float
+    """The weight of the loss sum; times a row's weight it bounds the row's dual variable."""
     loss: Any
+    """The loss."""
     sigma: float = 1.0
+    """The factor of the quadratic form: 1 for one worker, more for several at once (CoCoA+)."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def dcd_sweep(
-    given: Labelled, order: Int32, count: int, box: Box, slack: float, alpha: Float64, w: Float64
+    given: Labeled, order: Int32, count: int, box: Box, slack: float, alpha: Float64, w: Float64
 ) -> tuple[int, float]:
+    """Sweep over the first ``count`` rows of ``order``, as the module has it.
+
+    Given: X, y, s, box, slack. Changed: alpha, w, and order, whose first entries become the rows that are looked at
+    again. Returned: how many those are; the sum of the losses met.
+    """
     X, y, s = given
     C, loss, sigma = box
     left, losses = 0, 0.0

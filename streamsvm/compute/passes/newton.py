@@ -19,14 +19,15 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss, dual_terms
 from streamsvm.compute.random import mix
 from streamsvm.compute.splitmix import MIX1, STEP
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labelled, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labeled, Rows, row_count
 
-FAR = 0.01
-"""Of its score a row keeps this share where the loss does not bend within ``WIDTHS``: it may have to, later."""
+FAR_SHARE = 0.01
+"""The share of its score that a row keeps where the loss is straight over all widths that are looked at: it may bend
+there later."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def look_pass(given: Labelled, w: Float64, cost: RowLoss, f: Float64, v: Float64) -> tuple[float, float, float, float]:
+def look_pass(given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64) -> tuple[float, float, float, float]:
     """The sums of ``slopes_pass`` and X' slopes, each row read once. Given: X, y, s, w, C, l = loss, h = smooth.
 
     Changed: f (n,) = X w; v, to which X' slopes is added.
@@ -94,7 +95,8 @@ def trial_pass(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
-    """scores_i *= s_i times 1, 1/5, 1/25 or FAR: whether h second_derivatives within ``width``, 2, 4 times it of m_i, or does not.
+    """Multiply scores_i by s_i and by 1, 1/5, 1/25 or FAR_SHARE: the first where h bends within ``width`` of m_i, the
+    next within 2 and 4 times that, the last where it does not.
 
     Given: y, s, f, h = smooth, width. Changed: scores (n,). A row of weight 0 has no score.
     """
@@ -103,10 +105,10 @@ def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, s
             scores[i] = 0.0
             continue
         m, near, reach = y[i] * f[i], 1.0, width
-        while near > FAR and smooth.slope(m - reach) == smooth.slope(m + reach):
+        while near > FAR_SHARE and smooth.slope(m - reach) == smooth.slope(m + reach):
             reach *= 2.0
             near *= 0.2
-        scores[i] *= s[i] * max(near, FAR)
+        scores[i] *= s[i] * max(near, FAR_SHARE)
 
 
 @njit(cache=True, nogil=True)

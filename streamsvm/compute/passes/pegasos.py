@@ -24,14 +24,14 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.steps import Batches, Objective
-from streamsvm.rows import Float64, Int32, Labelled
+from streamsvm.rows import Float64, Int32, Labeled
 
 _SMALLEST = 1e-100
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def pegasos_pass(
-    given: Labelled, batches: Batches, objective: Objective, radius: float, t: float, a: Float64, total: Float64
+    given: Labeled, batches: Batches, objective: Objective, radius: float, t: float, a: Float64, total: Float64
 ) -> tuple[float, float, float, float, float]:
     """Steps through the rows of ``order`` in batches; a is kept as scale * a, so that a projection is one product.
 
@@ -84,7 +84,7 @@ def pegasos_pass(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def gradient_moments(given: Labelled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
+def gradient_moments(given: Labeled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
     """How long the steps of the rows in ``order`` are at w = 0, where b_i = -s_i l'(0).
 
     Given: X, y, s, order, loss. Changed: gradient, to which sum b_i y_i x_i is added.

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import Float64, Int32, Labelled
+from streamsvm.rows import Float64, Int32, Labeled
 
 
 @njit(cache=True, nogil=True)
@@ -41,7 +41,7 @@ def updates(excess: float, growth: float, square: float, times: int) -> int:
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def sgd_pass(
-    given: Labelled, order: Int32, times: int, lam: float, margin: float, t: int, a: Float64
+    given: Labeled, order: Int32, times: int, lam: float, margin: float, t: int, a: Float64
 ) -> tuple[float, float]:
     """Presents the rows of ``order``, each ``times`` times in succession, the first one as presentation t + 1.
 

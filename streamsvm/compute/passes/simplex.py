@@ -32,50 +32,56 @@ from streamsvm.rows import Float32, Float64
 FLAT = 1e-15
 
 
-class Step(NamedTuple):
+class LineStep(NamedTuple):
     """How far to go, and by how much f falls."""
 
     length: float
+    """The length of the step."""
     fall: float
+    """By how much f falls."""
 
 
-def best_step(descent: float, curvature: float, most: float) -> Step:
-    """The exact line search: descent is -g'd, curvature d'Kd."""
+def best_step(descent: float, curvature: float, most: float) -> LineStep:
+    """Return the exact line search; descent is -g'd, curvature d'Kd."""
     length = min(max(descent / max(curvature, FLAT), 0.0), most)
-    return Step(length, length * descent - 0.5 * length * length * curvature)
+    return LineStep(length, length * descent - 0.5 * length * length * curvature)
 
 
-def toward_step(f: float, g_i: float, K_ii: float) -> Step:
-    """From a toward vertex i."""
+def toward_step(f: float, g_i: float, K_ii: float) -> LineStep:
+    """Return the exact step from a toward vertex i."""
     return best_step(2.0 * f - g_i, 2.0 * f - 2.0 * g_i + K_ii, 1.0)
 
 
 def toward_value(f: float, g_i: float, K_ii: float, length: float) -> float:
-    """F after a step of any length toward vertex i."""
+    """Return f after a step of any length toward vertex i."""
     s = length
     return (1.0 - s) * (1.0 - s) * f + s * (1.0 - s) * g_i + 0.5 * s * s * K_ii
 
 
-def away_step(f: float, g_v: float, K_vv: float, a_v: float) -> Step:
-    """From a away from vertex v."""
+def away_step(f: float, g_v: float, K_vv: float, a_v: float) -> LineStep:
+    """Return the exact step from a away from vertex v."""
     most = a_v / (1.0 - a_v) if a_v < 1.0 else 0.0
     return best_step(g_v - 2.0 * f, 2.0 * f - 2.0 * g_v + K_vv, most)
 
 
-def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> Step:
-    """Weight from vertex v to vertex i; curvature = K_ii + K_vv - 2 K_iv."""
+def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> LineStep:
+    """Return the exact step that moves weight from vertex v to vertex i; curvature = K_ii + K_vv - 2 K_iv."""
     return best_step(g_v - g_i, curvature, a_v)
 
 
 class Tangent(NamedTuple):
-    """What PARTAN carries along: f of the iterate before, W = b'Ka."""
+    """What PARTAN carries from step to step."""
 
     before: float
+    """The value f of the iterate before."""
     W: float
+    """b'Ka, for the iterate a and the one before, b."""
 
 
 def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float:
-    """m, exact along a~ - b within [-1, most]; 0 where rounding leaves no curvature: a~ is the better point then."""
+    """Return m, exact along a~ - b within [-1, most]; 0 where rounding leaves no curvature, because a~ is the better
+    point then.
+    """
     curvature = 2.0 * (f_mid - A + tangent.before)
     if curvature <= FLAT:
         return 0.0
@@ -83,13 +89,13 @@ def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float
 
 
 def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
-    """F after the PARTAN step."""
+    """Return f after the PARTAN step."""
     return (1.0 + m) * (1.0 + m) * f_mid - m * (1.0 + m) * A + m * m * tangent.before
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def lowest(g: Float64) -> int:
-    """Argmin g, in stripes: a loop without branches finds which, a short one where."""
+    """Return argmin g, found in stripes: a loop without branches finds which, a short one where."""
     best, stripe = np.inf, 0
     for start in range(0, g.size, 128):
         found = np.inf
@@ -106,7 +112,7 @@ def lowest(g: Float64) -> int:
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def highest(g: Float64, a: Float64) -> int:
-    """Argmax g over a > 0."""
+    """Return argmax g over a > 0."""
     place, best = -1, -np.inf
     for t in range(g.size):
         if a[t] > 0.0 and g[t] > best:
@@ -116,7 +122,7 @@ def highest(g: Float64, a: Float64) -> int:
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) -> None:
-    """A *= keep, g = keep g + share column: a step along a vertex. The vertex's own a is the caller's."""
+    """Step along a vertex: a *= keep, g = keep g + share column. The vertex's own a is the caller's."""
     for t in range(a.size):
         a[t] *= keep
         g[t] = keep * g[t] + share * column[t]
@@ -124,7 +130,7 @@ def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) ->
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
-    """G += length (K_i - K_v)."""
+    """Move weight between two vertices: g += length (K_i - K_v)."""
     for t in range(g.size):
         g[t] += length * (gains[t] - loses[t])
 
@@ -140,7 +146,7 @@ def extrapolate(a: Float64, g: Float64, b: Float64, h: Float64, old_a: Float64, 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def tangent_room(a: Float64, b: Float64) -> float:
-    """The largest m with (1 + m) a - m b >= 0."""
+    """Return the largest m with (1 + m) a - m b >= 0."""
     room = np.inf
     for t in range(a.size):
         if b[t] > a[t]:

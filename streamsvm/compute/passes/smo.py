@@ -1,4 +1,4 @@
-"""Sequential minimal optimisation on a Gram matrix in memory: pairs of coordinates, chosen by second order.
+"""Sequential minimal optimization on a Gram matrix in memory: pairs of coordinates, chosen by second order.
 
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high
 
@@ -33,6 +33,11 @@ FLAT = 1e-12
 
 @njit(cache=True, nogil=True, fastmath=FINITE)
 def smo(M: Float32, x: Float64, low: Float64, high: Float64, v: Float64, tolerance: float, most: int) -> int:
+    """Optimize x in its box at constant sum, pair by pair, as the module has it.
+
+    Given: M (n, n) float32, low, high (n,), tolerance, the most steps. Changed: x and v, the negative gradient, (n,).
+    Returned: the number of steps.
+    """
     q = x.size
     diagonal, closed_up, closed_down = np.empty(q), np.empty(q), np.empty(q)
     for t in range(q):

@@ -26,6 +26,7 @@ OK, UNFINISHED, BAD = 0, 1, 2
 
 @njit(cache=True, nogil=True, inline="always")
 def digit_at(text, i):
+    """Return byte ``i`` less the byte of "0": from 0 to 9 for a digit, anything else where there is none."""
     return np.int64(text[i]) - 48
 
 
@@ -92,7 +93,7 @@ def _exponent(text, i):
 
 @njit(cache=True, nogil=True)
 def number(text, i, single):
-    """A decimal number at ``i``: (value, status, next byte)."""
+    """Read a decimal number at ``i`` and return (value, status, next byte)."""
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
         i += 1

@@ -25,9 +25,13 @@ class Scratch(NamedTuple):
     """Arrays the pass fills; long enough for the text by ``scratch``."""
 
     labels: Float64
+    """The label of each row."""
     indptr: Int64
+    """Where the entries of each row begin, as CSR has it."""
     indices: Int32
+    """The column of each entry."""
     data: Float32
+    """The value of each entry."""
     unfinished: Int64
     """(k, 3): entry (or -1 - row for a label), first and last + 1 byte of its number."""
 
@@ -36,8 +40,11 @@ class Parsed(NamedTuple):
     """How far the pass came."""
 
     rows: int
+    """Rows that were taken."""
     entries: int
+    """Entries that were taken."""
     unfinished: int
+    """Numbers that are left for Python to finish."""
     consumed: int
     """Bytes of the lines that were taken; where the line begins that was not."""
     lines: int
@@ -50,7 +57,7 @@ class Parsed(NamedTuple):
 
 
 def scratch(rows: int, entries: int) -> Scratch:
-    """Room for a text of so many lines and entries."""
+    """Return room for a text of so many lines and entries."""
     return Scratch(
         np.empty(rows, np.float64),
         np.zeros(rows + 1, np.int64),
@@ -94,10 +101,10 @@ def _skip_spaces(text, i):
 
 
 @njit(cache=True, nogil=True)
-def _label(text, i, unlabelled):
+def _label(text, i, unlabeled):
     """The number a line begins with, (value, status, next byte); NaN if there is none and there need not be one."""
     value, status, after = number(text, i, False)
-    if unlabelled and text[after] == COLON:
+    if unlabeled and text[after] == COLON:
         return np.nan, OK, i
     return value, status, after
 
@@ -134,11 +141,11 @@ def _note(unfinished, left, entry, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def parse(text, stop, base, top, unlabelled, out):
+def parse(text, stop, base, top, unlabeled, out):
     """Parse text[:stop], which ends with a line feed, into ``out``. Returns a ``Parsed``.
 
     ``base`` is subtracted from every index, which must lie in [base, top] and rise within a row. Numbers that are not
-    finished are 0 in ``out`` and listed in ``out.unfinished``. ``unlabelled``: a row may begin with an entry, its
+    finished are 0 in ``out`` and listed in ``out.unfinished``. ``unlabeled``: a row may begin with an entry, its
     label is then NaN.
     """
     rows, entries, left, lines, blank, begin = 0, 0, 0, 0, 0, 0
@@ -149,7 +156,7 @@ def parse(text, stop, base, top, unlabelled, out):
         if end >= 0:
             blank += 1
         else:
-            value, status, after = _label(text, start, unlabelled)
+            value, status, after = _label(text, start, unlabeled)
             row_entries, row_left = entries, left
             if status == UNFINISHED:
                 row_left = _note(out.unfinished, left, -1 - rows, start, after)

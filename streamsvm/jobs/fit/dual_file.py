@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.engine.block_visitor import labelled_part
+from streamsvm.engine.block_visitor import labeled_part
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
@@ -51,6 +51,6 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
                 yield np.zeros(len(loaded.chunk.codes))
                 continue
             for part in features.parts(loaded.chunk.X):
-                y, s = labelled_part(problem, loaded, part)
+                y, s = labeled_part(problem, loaded, part)
                 order = loaded.order[part.start : part.stop]
                 yield solver.dual_values(run.state, Block(part.X, y, s, chunk, 0, order, 0))

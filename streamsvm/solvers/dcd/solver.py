@@ -172,7 +172,7 @@ class DCD:
         box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
         for start in range(0, len(active), ROWS_PER_SAMPLE):
             part = active[start : start + ROWS_PER_SAMPLE]
-            kept, met = dcd_sweep(block.labelled, part, len(part), box, 0.0, block.rows["alpha"], state.w)
+            kept, met = dcd_sweep(block.labeled, part, len(part), box, 0.0, block.rows["alpha"], state.w)
             active[left : left + kept] = part[:kept]
             left, losses = left + kept, losses + met
             state.mean += state.w

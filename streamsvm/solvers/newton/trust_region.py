@@ -45,7 +45,7 @@ class TrustRegion:
 
     model: Surrogate
     mu: float
-    """At its centre."""
+    """At its center."""
     value: float
     """The rounded objective there."""
     damping: float

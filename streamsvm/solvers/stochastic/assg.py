@@ -1,11 +1,11 @@
 """ASSG, the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before.
 
 Xu, Lin, Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1 (the two readings of it: see
-``compute.passes.assg``). A stage is T rows of projected steps of one length eta in the ball of radius D around its centre;
-its mean is the next centre, and D and eta are divided by ``omega``.
+``compute.passes.assg``). A stage is T rows of projected steps of one length eta in the ball of radius D around its center;
+its mean is the next center, and D and eta are divided by ``omega``.
 
 **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate descent:
-that w is the first centre, and D three times its length: a sample says little of rare features, and a ball too small
+that w is the first center, and D three times its length: a sample says little of rare features, and a ball too small
 costs passes (w8a: many), one too large a stage. Over T / |A| steps with E||g||^2 <= G^2 the error of the mean is at most
 D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T) / G; G^2 is measured at w = 0 on the same rows, the
 mean of gradients and their scatter, which a mini-batch divides, apart. T is a quarter of the rows.
@@ -21,7 +21,7 @@ distance to the optimum falls when the error falls as 1 / T. (Neither keeping D 
 **Certificate.** The slopes met in a pass are a dual point (``solvers.stochastic.averaged_certificate``). The candidate is the mean of a stage:
 of the one under way when more than half of it is done, else of the last.
 
-**Merge.** w, the centre and all that describes the stage are averaged over the workers, each of which has gone through
+**Merge.** w, the center and all that describes the stage are averaged over the workers, each of which has gone through
 the stages with its own rows; sums over the pass are added.
 """
 
@@ -61,11 +61,11 @@ RADIUS_FACTOR = 3.0
 @saved_as("assg.state")
 @dataclass(slots=True)
 class ASSGState:
-    """``w``, ``centre`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
+    """``w``, ``center`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
 
     problem: Problem
     w: Float64
-    centre: Float64
+    center: Float64
     total: Float64
     """Sum of ``samples`` values of w in the stage under way."""
     v: Float64
@@ -150,7 +150,7 @@ class ASSG:
             self._solve_sample(state, block, order.copy())
         else:
             state.w[:] = warm
-        state.centre[:] = state.w
+        state.center[:] = state.w
         state.length = float(self.rows_per_stage or max(1, state.problem.rows // 4))
         state.first_radius = (
             self.radius or (RADIUS_FACTOR if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
@@ -163,12 +163,12 @@ class ASSG:
         C = p.C * p.rows / len(order)
         for sweep in range(SAMPLE_SWEEPS):
             shuffle(order, len(order), block.seed + sweep)
-            dcd_sweep(block.labelled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
+            dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
 
     def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
         """The step that minimizes the bound on a stage's error, short enough to be stable."""
         loss, mean = state.problem.loss, np.zeros_like(state.w)
-        squares, largest = gradient_moments(block.labelled, order, loss, mean)
+        squares, largest = gradient_moments(block.labeled, order, loss, mean)
         mean /= len(order)
         drift, scatter = float(mean @ mean), squares / len(order)
         G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
@@ -181,9 +181,9 @@ class ASSG:
 
     def _steps(self, state: ASSGState, block: Block, order: Int32) -> None:
         p, batches = state.problem, Batches(order, self.batch, sampling(state.problem.columns, self.batch))
-        stage = Stage(state.centre, state.radius, state.step)
+        stage = Stage(state.center, state.radius, state.step)
         linear, quadratic, losses, samples = assg_pass(
-            block.labelled, batches, Objective(state.lam, p.loss), stage, state.w, state.total, state.v
+            block.labeled, batches, Objective(state.lam, p.loss), stage, state.w, state.total, state.v
         )
         state.linear += linear
         state.quadratic += quadratic
@@ -192,7 +192,7 @@ class ASSG:
 
     def _next_stage(self, state: ASSGState) -> None:
         state.w[:] = state.total / state.samples
-        state.centre[:] = state.w
+        state.center[:] = state.w
         state.stage += 1.0
         state.radius /= self.omega
         state.step /= self.omega
@@ -222,7 +222,7 @@ class ASSG:
         take_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
         certificate = certificate_of(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
         half_done = state.left < 0.5 * state.length and state.samples > 0.0
-        averaged.candidate[:] = state.total / state.samples if half_done else state.centre
+        averaged.candidate[:] = state.total / state.samples if half_done else state.center
         state.v[:] = 0.0
         state.linear = state.quadratic = state.losses = 0.0
         return certificate
@@ -238,7 +238,7 @@ class ASSG:
             states[0],
             averaged=merged([s.averaged for s in states]),
             w=np.asarray(sum(s.w for s in states)) / count,
-            centre=np.asarray(sum(s.centre for s in states)) / count,
+            center=np.asarray(sum(s.center for s in states)) / count,
             total=np.asarray(sum(s.total for s in states)) / count,
             samples=sum(s.samples for s in states) / count,
             length=sum(s.length for s in states) / count,

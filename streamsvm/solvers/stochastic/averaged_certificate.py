@@ -90,7 +90,7 @@ def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
         return
     p = averaged.problem
     cost = RowLoss(p.C, p.loss, slopes_of(p.loss))
-    losses, linear, quadratic = certify_pass(block.labelled, averaged.candidate, cost, averaged.v)
+    losses, linear, quadratic = certify_pass(block.labeled, averaged.candidate, cost, averaged.v)
     averaged.losses += losses
     averaged.linear += linear
     averaged.quadratic += quadratic

@@ -120,7 +120,7 @@ class Pegasos:
             self._begin(state, block)
         radius, batches = self._radius(state), Batches(block.order, self.batch, sampling(p.columns, self.batch))
         linear, quadratic, shrunk, losses, samples = pegasos_pass(
-            *(block.labelled, batches, Objective(state.lam, p.loss), radius),
+            *(block.labeled, batches, Objective(state.lam, p.loss), radius),
             *(state.offset + state.t, state.a, state.total),
         )
         self._shrink(state, shrunk)
@@ -143,7 +143,7 @@ class Pegasos:
         loss = state.problem.loss
         if loss.box():
             return 0.0
-        _, largest = gradient_moments(block.labelled, block.order, loss, np.zeros_like(state.a))
+        _, largest = gradient_moments(block.labeled, block.order, loss, np.zeros_like(state.a))
         return float(largest / (loss.curvature(1.0) * state.lam))
 
     def _radius(self, state: PegasosState) -> float:

@@ -125,7 +125,7 @@ class SGD:
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1
         lam, margin = state.lam, threshold(state.problem.loss)
-        updated, losses = sgd_pass(block.labelled, order, times, lam, margin, state.t, state.a)
+        updated, losses = sgd_pass(block.labeled, order, times, lam, margin, state.t, state.a)
         state.t += times * len(order)
         state.updated += updated
         state.losses += losses
