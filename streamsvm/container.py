@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import StreamSVMError, quote
 
 LARGEST_TABLE = 100 << 20
@@ -40,14 +40,14 @@ TYPES = {
 _RANK = {name: rank for rank, name in enumerate(TYPES)}
 
 
-def pieces(arrays: Mapping[str, NDArray[Any]], text: Mapping[str, str], *, by_name: bool = False) -> Iterator[Any]:
+def pieces(arrays: Mapping[str, Array], text: Mapping[str, str], *, by_name: bool = False) -> Iterator[Any]:
     """Yield the buffers of a file with these C-contiguous arrays and this text, for ``durable.write_stream``.
 
     The same arrays and text are always the same bytes. ``by_name``: every key of the table is in alphabetical order, as
     models have it; otherwise arrays stand in the order in which they lie. Raises KeyError for a type without a name.
     """
     laid = sorted(arrays.items(), key=lambda item: (_RANK[item[1].dtype.str], item[0]))
-    table: dict[str, Any] = {"__metadata__": dict(text)} if text else {}
+    table: JsonObject = {"__metadata__": dict(text)} if text else {}
     end = 0
     for name, array in laid:
         start, end = end, end + array.nbytes
@@ -69,7 +69,7 @@ class Container(Protocol):
         """Return the names of the arrays."""
         ...
 
-    def get_tensor(self, name: str) -> NDArray[Any]:
+    def get_tensor(self, name: str) -> Array:
         """Return an array, a copy of what is in the file."""
         ...
 

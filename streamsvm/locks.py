@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from streamsvm.aliases import JsonObject
 from streamsvm.durable import explained, make_directory
 from streamsvm.errors import ExistsError
 from streamsvm.scratch import restore
@@ -86,7 +86,7 @@ def _boot() -> str:
         return ""
 
 
-def _signature(path: Path) -> dict[str, Any]:
+def _signature(path: Path) -> JsonObject:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

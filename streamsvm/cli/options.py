@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamsvm.aliases import ByName
 from streamsvm.cli.commands import COMMANDS
 from streamsvm.cli.settings import help_options
 from streamsvm.config.fields import GROUPS, Field
@@ -135,12 +136,12 @@ def _common(step: JobStep) -> list[click.Parameter]:
     return [chosen, *help_options(tables), *found]
 
 
-def job_of(name: str, values: dict[str, Any], config: Path | None, settings: Sequence[str]) -> Any:
+def job_of(name: str, values: ByName, config: Path | None, settings: Sequence[str]) -> Any:
     """The job a command line asks for: what the file says, then the options, then --set.
 
     Raises UsageError, ConfigError and what reading the file raises.
     """
-    found: dict[str, Any] = {}
+    found: ByName = {}
     if config is not None:
         tables = [table for step, table in read_file(config) if step == name]
         if len(tables) != 1:

@@ -12,6 +12,7 @@ import dask
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
+from streamsvm.aliases import ByName
 from streamsvm.cluster.address import Address, parse
 from streamsvm.cluster.executor import DaskExecutor
 from streamsvm.cluster.watch import PATIENCE
@@ -46,7 +47,7 @@ def using(client: Client, *, patience: float = PATIENCE) -> Iterator[DaskExecuto
 @contextmanager
 def _started(workers: int) -> Iterator[Client]:
     """Workers on this machine, one thread each; nothing listens but on the loopback address, no dashboards."""
-    settings: dict[str, Any] = {
+    settings: ByName = {
         "distributed.scheduler.worker-ttl": SILENT_SECONDS,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.target": False,

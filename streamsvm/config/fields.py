@@ -18,6 +18,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any
 
+from streamsvm.aliases import ByName
 from streamsvm.config.units import duration_text, exact_size_text, number_text
 from streamsvm.registry import load
 
@@ -212,10 +213,10 @@ def options_of(kind: type) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def _defaults(kind: type) -> dict[str, Any]:
+def _defaults(kind: type) -> ByName:
     """The fields of a dataclass or a ``NamedTuple`` with their defaults, MISSING where there is none."""
     if not dataclasses.is_dataclass(kind):
-        known: dict[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+        known: ByName = kind._field_defaults  # type: ignore[attr-defined]
         return {name: known.get(name, dataclasses.MISSING) for name in kind._fields}  # type: ignore[attr-defined]
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

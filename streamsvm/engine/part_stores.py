@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create, open_store, read_chunk
@@ -20,7 +21,7 @@ from streamsvm.store.format.manifest import FILE
 from streamsvm.types import Chunk
 
 KEY = "part"
-Fill = Callable[[Any], tuple[tuple[str, ...], int, dict[str, Any]]]
+Fill = Callable[[Any], tuple[tuple[str, ...], int, JsonObject]]
 """Appends to a writer; returns classes, columns and facts to commit with."""
 
 
@@ -29,7 +30,7 @@ def part_path(directory: Path, index: int) -> Path:
     return directory / f"{index:06d}.zarr"
 
 
-def build_part(directory: Path, index: int, key: str, *, sparse: bool, fill: Fill) -> dict[str, Any]:
+def build_part(directory: Path, index: int, key: str, *, sparse: bool, fill: Fill) -> JsonObject:
     """Make a part that is not there yet; returns its facts. Raises what ``fill`` raises, StorageError."""
     target = part_path(directory, index)
     found = facts_of(target, key)
@@ -60,7 +61,7 @@ def _put(building: Path, target: Path, key: str) -> None:
         shutil.rmtree(building)
 
 
-def facts_of(path: Path, key: str) -> dict[str, Any] | None:
+def facts_of(path: Path, key: str) -> JsonObject | None:
     """The facts of a part that is complete and of this key."""
     if not (path / FILE).is_file():
         return None

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, ByName
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState
 
@@ -46,7 +46,7 @@ class RowStates:
     """Where the numbers are, or go when a checkpoint is made."""
     resident: bool = True
     """Whether the numbers of all rows are in memory (False: those of one chunk)."""
-    _values: NDArray[Any] = field(init=False)
+    _values: Array = field(init=False)
     _starts: list[int] = field(init=False)
     _places: NDArray[np.int8] = field(init=False)
     _crcs: NDArray[np.uint32] = field(init=False)
@@ -66,21 +66,21 @@ class RowStates:
         if self.file is not None:
             self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
 
-    def load(self, chunk: int) -> NDArray[Any]:
+    def load(self, chunk: int) -> Array:
         """The state of a chunk's rows; a view in memory, or the one buffer that is filled from the file."""
         view = self._view(chunk)
         if not self.resident:
             self._read(chunk, view)
         return view.reshape(self.problems, -1)
 
-    def save(self, chunk: int, values: NDArray[Any]) -> None:
+    def save(self, chunk: int, values: Array) -> None:
         """Take back what ``load`` gave, (problems, rows), after a visit has changed it."""
         if self.resident:
             self._changed[chunk] = True
         else:
             self._write(chunk, values.reshape(-1))
 
-    def checkpoint(self) -> dict[str, Any]:
+    def checkpoint(self) -> ByName:
         """Make a checkpoint of the present numbers, durably; returns what ``restore`` comes back to them with."""
         assert self.file is not None
         if self.resident:
@@ -92,7 +92,7 @@ class RowStates:
         self._taken = [self._places.copy(), *self._taken[:1]]
         return {"places": self._places.copy(), "crcs": self._crcs.copy()}
 
-    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
         """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError, KeyError."""
         assert self.file is not None
         saved = saved or {}
@@ -110,12 +110,12 @@ class RowStates:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _view(self, chunk: int) -> NDArray[Any]:
+    def _view(self, chunk: int) -> Array:
         items = self.layout.chunks[chunk] * self.problems
         start = self._starts[chunk] * self.problems if self.resident else 0
         return self._values[start : start + items]
 
-    def _read(self, chunk: int, into: NDArray[Any]) -> None:
+    def _read(self, chunk: int, into: Array) -> None:
         place = int(self._places[chunk])
         if place == NOWHERE:
             into[:] = 0
@@ -124,7 +124,7 @@ class RowStates:
         if crc32c(into.data) != self._crcs[chunk]:
             raise self._damaged(f"is damaged at chunk {chunk}")
 
-    def _write(self, chunk: int, values: NDArray[Any]) -> None:
+    def _write(self, chunk: int, values: Array) -> None:
         """Put numbers where no checkpoint is harmed; nothing is written where nothing has changed."""
         place = int(self._places[chunk])
         if place == NOWHERE and not values.view(np.uint8).any():

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, ByName
 from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError
@@ -43,13 +43,13 @@ class Versions:
         self._there -= set(gone)
         return gone
 
-    def checkpoint(self) -> dict[str, Any]:
+    def checkpoint(self) -> ByName:
         """Return what ``restore`` comes back to the present files with; they are durable already."""
         if self.version not in self._taken[:1]:
             self._taken = [self.version, *self._taken[:1]]
         return {"version": self.version}
 
-    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
         """Come back to a checkpoint, or of one that knows no versions to the beginning; ``older`` must stay too."""
         self.version = int(saved["version"]) if saved else 0
         self._taken = [self.version, *([] if older is None else [int(older["version"])])]
@@ -73,7 +73,7 @@ class GroupStateFiles:
     problems: int
     """How many problems have such a state."""
 
-    def load(self, group: Group, version: int) -> NDArray[Any]:
+    def load(self, group: Group, version: int) -> Array:
         """Return what round ``version`` left, (problems, rows of the group). Raises DataError."""
         shape = (self.problems, group.rows)
         if version == 0:
@@ -87,7 +87,7 @@ class GroupStateFiles:
             raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)
         return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
 
-    def save(self, group: Group, version: int, values: NDArray[Any], drop: Iterable[int]) -> None:
+    def save(self, group: Group, version: int, values: Array, drop: Iterable[int]) -> None:
         """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
         body = values.tobytes()
         durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
@@ -115,15 +115,15 @@ class GroupRows:
     versions: Versions = field(default_factory=Versions)
     """Shared by all that a fit leaves on disk between its rounds."""
 
-    def checkpoint(self) -> dict[str, Any]:
+    def checkpoint(self) -> ByName:
         """Return what ``restore`` comes back to the present numbers with; they are durable already."""
         return self.versions.checkpoint()
 
-    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
         """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises KeyError."""
         self.versions.restore({"version": (saved or {})["version"]}, older)
 
-    def load(self, chunk: int) -> NDArray[Any]:
+    def load(self, chunk: int) -> Array:
         """Return the numbers of a chunk's rows, (problems, rows of the chunk). Raises DataError."""
         group = next(g for g in self.groups if chunk in g.chunks)
         before = sum(self.layout.chunks[c] for c in group.chunks if c < chunk)
@@ -154,7 +154,7 @@ class DriverState:
         """Complete the states of some problems with what round ``version`` left. Raises DataError."""
         if version == 0:
             return
-        saved: dict[int, dict[str, Any]] = checkpoint_file.read(self._path(version)).content()
+        saved: dict[int, ByName] = checkpoint_file.read(self._path(version)).content()
         for k, state in states.items():
             for name, value in saved[k].items():
                 setattr(state, FORMER_FIELDS.get(name, name), value)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.aliases import Array
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.partition import Group
@@ -167,7 +168,7 @@ def _reading(store: Store, group: Group, work: Work, number: int) -> _Reading:
 
 
 def _visit(  # noqa: PLR0917 (what ``visit_group`` has at hand)
-    loaded: Loaded, reading: _Reading, group: Group, work: Work, states: dict[int, Any], rows: dict[str, Any]
+    loaded: Loaded, reading: _Reading, group: Group, work: Work, states: dict[int, Any], rows: dict[str, Array]
 ) -> None:
     """Show a chunk of the group, or all its rows together, to the problems' solvers. Changes states and rows."""
     place = loaded.visit.chunk

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from streamsvm.aliases import ByName
 from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.types import Certificate, Problem, Solver, Status, Stop
 
@@ -13,11 +14,11 @@ from streamsvm.types import Certificate, Problem, Solver, Status, Stop
 class CheckpointedRows(Protocol):
     """Numbers that lie in files beside a run and go through checkpoints with it (``row_state``, ``state_files``)."""
 
-    def checkpoint(self) -> dict[str, Any]:
+    def checkpoint(self) -> ByName:
         """Make the present numbers durable, and return what ``restore`` comes back to them with."""
         ...
 
-    def restore(self, saved: dict[str, Any] | None, older: dict[str, Any] | None = None) -> None:
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
         """Come back to a checkpoint; ``older`` is another one whose numbers must stay as they are. Raises DataError."""
         ...
 
@@ -75,7 +76,7 @@ class Training:
     """The most bytes of anonymous memory that were seen in use."""
     row_states: Mapping[str, CheckpointedRows] = field(default_factory=dict)
     """What lies in files beside the run, by name."""
-    held: dict[str, Any] = field(default_factory=dict)
+    held: ByName = field(default_factory=dict)
     """What the evaluator of held-out rows remembers, plain values and arrays."""
 
     def active(self) -> list[ActiveProblem]:

@@ -6,11 +6,9 @@ distance of random pairs, which Frandi et al. estimate from a sample, is known w
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
 from streamsvm.rows import Float64
 from streamsvm.types import Statistics
@@ -36,7 +34,7 @@ def gamma_of(rule: str | float, mean: Float64, variance: Float64, *, city_block:
 
 
 def moments_seen(
-    statistics: Statistics, rows: int, shift: NDArray[Any] | None, scale: NDArray[Any] | None
+    statistics: Statistics, rows: int, shift: Array | None, scale: Array | None
 ) -> tuple[Float64, Float64]:
     """Mean and variance of the columns after (x - shift) scale; None for none."""
     mean, variance = statistics.mean, statistics.M2 / rows

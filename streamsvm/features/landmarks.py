@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.splitmix import STEP, mixed
 from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
@@ -46,10 +47,10 @@ class Smallest:
     """The ``size`` rows with the smallest keys among all that were offered, in any order and any row_batches."""
 
     size: int
-    keys: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    keys: Array = field(default_factory=lambda: np.empty(0))
     rows: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def offer(self, keys: NDArray[Any], start: int) -> None:
+    def offer(self, keys: Array, start: int) -> None:
         """Take the keys of rows ``start``, ``start`` + 1, ..."""
         found = np.arange(start, start + len(keys), dtype=np.int64)
         keys = keys if len(self.rows) == 0 else np.concatenate([self.keys, keys])
@@ -135,7 +136,7 @@ def spread_rows(sample: Float32, kernel: Any, count: int, seed: int) -> Int64:
     return np.flatnonzero(chosen).astype(np.int64)
 
 
-def ridge_for(eigenvalues: NDArray[Any], dimension: float) -> float:
+def ridge_for(eigenvalues: Array, dimension: float) -> float:
     """The ridge at which sum e / (e + ridge) is ``dimension``, by bisection of its logarithm; at least 1e-9 of the top."""
     e = np.maximum(eigenvalues, 0.0)
     low, high = 1e-9 * e.max(), 1e3 * e.sum()

@@ -7,8 +7,9 @@ that several jobs have with different defaults is a type here (``Tolerance``) an
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated
 
+from streamsvm.aliases import ByName
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity
 
@@ -165,7 +166,7 @@ class SolverOptions(Checked):
         ),
     ] = "auto"
     options: Annotated[
-        dict[str, Any], Option("Settings of the solver, by name.", "solver", choices=SOLVERS, settings_of="solver")
+        ByName, Option("Settings of the solver, by name.", "solver", choices=SOLVERS, settings_of="solver")
     ] = field(default_factory=dict)
 
 

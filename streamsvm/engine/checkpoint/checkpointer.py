@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from streamsvm.aliases import ByName, JsonObject
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.signals import Interruption
 from streamsvm.engine.job_store import StoreGuard
@@ -65,7 +66,7 @@ class RunCheckpointer:
 
     checkpoints: CheckpointDirectory
     """Where checkpoints are written."""
-    identity: dict[str, Any]
+    identity: JsonObject
     """What the run is made with, as plain JSON."""
     guard: StoreGuard
     """Looks after the store that is read."""
@@ -127,7 +128,7 @@ class RunCheckpointer:
     def save(self, training: Training) -> None:
         """Write a checkpoint now. Raises StorageError."""
         began = time.monotonic()
-        content: dict[str, Any] = {name: getattr(training, name) for name in SAVED_FIELDS}
+        content: ByName = {name: getattr(training, name) for name in SAVED_FIELDS}
         content["status"] = training.status.value
         content["runs"] = [(run.state, run.certificate, run.done) for run in training.runs]
         content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}

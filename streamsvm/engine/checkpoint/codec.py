@@ -11,8 +11,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, ByName
 from streamsvm.errors import StreamSVMError
 from streamsvm.tags import class_of, tag_of
 
@@ -23,7 +23,7 @@ class Encoder:
     """``encode`` gives the JSON tree of a value; the arrays it refers to are collected in ``tensors``."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, NDArray[Any]] = {}
+        self.tensors: dict[str, Array] = {}
         self._names: dict[int, str] = {}
 
     def encode(self, value: Any) -> Any:
@@ -43,7 +43,7 @@ class Encoder:
             return {"class": tag, "fields": [self.encode(getattr(value, f)) for f in _fields(value)]}
         raise StreamSVMError(f"a checkpoint cannot hold a {type(value).__name__}")
 
-    def _tensor(self, array: NDArray[Any]) -> str:
+    def _tensor(self, array: Array) -> str:
         """The name of an array's tensor; one array is kept once, however many refer to it."""
         if id(array) not in self._names:
             name = self._names[id(array)] = str(len(self.tensors))
@@ -54,9 +54,9 @@ class Encoder:
 class Decoder:
     """The inverse, where ``tensor`` gives one by name. What is wrong with a tree is a ValueError, KeyError or TypeError."""
 
-    def __init__(self, tensor: Callable[[str], NDArray[Any]]) -> None:
+    def __init__(self, tensor: Callable[[str], Array]) -> None:
         self._tensor = tensor
-        self._made: dict[str, NDArray[Any]] = {}
+        self._made: dict[str, Array] = {}
 
     def decode(self, tree: Any) -> Any:
         """The value a tree stands for."""
@@ -77,7 +77,7 @@ class Decoder:
         """One value of a tree that is a dict."""
         return self.decode(dict(tree["dict"])[key])
 
-    def _array(self, name: str, transposed: bool) -> NDArray[Any]:
+    def _array(self, name: str, transposed: bool) -> Array:
         if name not in self._made:
             array = np.array(self._tensor(name))  # writable, its own
             self._made[name] = array.T if transposed else array
@@ -108,7 +108,7 @@ def _fields(kind: Any) -> list[str]:
 def _default(kind: Any, name: str) -> Any:
     """Of a field that was added, at the end, since the file was written. Raises ValueError where there is none."""
     if issubclass(kind, tuple):
-        defaults: dict[str, Any] = kind._field_defaults
+        defaults: ByName = kind._field_defaults
         if name in defaults:
             return defaults[name]
     else:
@@ -120,7 +120,7 @@ def _default(kind: Any, name: str) -> Any:
     raise ValueError(f"{kind.__name__} needs a value for its field '{name}'")
 
 
-def _transposed(array: NDArray[Any]) -> bool:
+def _transposed(array: Array) -> bool:
     return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
 
 

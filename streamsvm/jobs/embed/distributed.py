@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
@@ -68,7 +69,7 @@ def features_of(work: EmbedWork, total: int, projection: Projection, executor: E
 def embed_span(span: Span, work: EmbedWork) -> Span:
     """Write the features of some rows as a part; this is the task of a worker. Raises DataError, StorageError."""
 
-    def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
+    def fill(writer: Any) -> tuple[tuple[str, ...], int, JsonObject]:
         projection = read_map(work.map, work.seal)
         store = work.store.open()
         for X, chunk, rows in _pieces(store, projection, span, work.rows):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
@@ -45,7 +46,7 @@ class Sink:
     progress, once all it names is durable.
     """
 
-    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: dict[str, Any]) -> None:
+    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject) -> None:
         self._writer, self._journal = writer, journal
         self._free: queue.SimpleQueue[_ChunkBuffer] = queue.SimpleQueue()
         self._full: queue.SimpleQueue[_ChunkBuffer | None] = queue.SimpleQueue()

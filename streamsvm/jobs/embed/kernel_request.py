@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, MissingError, UsageError
@@ -55,7 +56,7 @@ class NystromRequest:
     on_disk: bool = False
     """Whether the features are written to a store and read from it."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the request as plain JSON."""
         parameters = {name: float(value) for name, value in self.record._asdict().items()}
         drawn = {"landmarks": self.landmarks, "sampling": self.file or self.sampling, "seed": self.seed}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.operators import Factored, adjoint, margins
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.features.nystrom import part_rows
@@ -49,7 +50,7 @@ class Choice:
     passes: int = 0
     """The number of passes the choice was made for."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return the choice as plain JSON."""
         seconds = {"map": self.map_seconds, "read": self.read_seconds, "write": self.write_seconds}
         return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}

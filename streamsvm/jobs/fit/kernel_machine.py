@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import ByName
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
 from streamsvm.features.expansion import Expansion
@@ -49,7 +50,7 @@ def kernel_of(job: Any, solver: Solver[Any], store: Store, inner: Raw | Standard
     return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
 
 
-def options_of(job: Any) -> dict[str, Any]:
+def options_of(job: Any) -> ByName:
     """The solver's settings, what has an option of its own among them."""
     return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.job_store import StoreReference, reference_to
 from streamsvm.engine.partition import Group, contiguous
@@ -240,7 +240,7 @@ def best_cost(costs: list[float], training: Training) -> float:
     return min(costs, key=lambda C: (training.held[repr(C)]["error"], C))
 
 
-def verdict(costs: list[float], training: Training) -> dict[str, Any] | None:
+def verdict(costs: list[float], training: Training) -> JsonObject | None:
     """What the held-out rows said, as plain JSON."""
     if not training.held:
         return None

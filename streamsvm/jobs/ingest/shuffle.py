@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamsvm.aliases import JsonObject
 from streamsvm.durable import temporary_beside
 from streamsvm.rows import Float32, Int32, Rows
 from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
@@ -26,7 +27,7 @@ class Shuffling:
             self._spool = Spool(temporary_beside(self._writer.root), self._seed)
         self._spool.append(X, codes, weight)
 
-    def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:
+    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Any:
         """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
         if self._spool is not None:
             for piece in self._spool.drain():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.checks import build
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs.ingest.options import SynthJob
@@ -54,7 +55,7 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
 
 
 def _generator(job: SynthJob) -> Generator:
-    settings: dict[str, Any] = dict(job.generator_options)
+    settings: ByName = dict(job.generator_options)
     if job.columns is not None:
         settings["columns"] = job.columns
     what = f"generator '{job.name}'"
@@ -103,7 +104,7 @@ def _share_out(batch: Batch, start: int, targets: list[tuple[Any, int]]) -> None
             taken = stop
 
 
-def _facts(job: SynthJob, generator: Generator) -> dict[str, Any]:
+def _facts(job: SynthJob, generator: Generator) -> JsonObject:
     """What the manifest says of where the rows are from."""
     made = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
     return {"synth": made, "names": None if generator.names is None else list(generator.names)}

@@ -9,16 +9,16 @@ import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from streamsvm import __version__, durable
+from streamsvm.aliases import JsonObject
 from streamsvm.schedule import budget
 
 PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
 PROBE_BYTES = 64 << 20
 
 
-def doctor(directory: Path) -> dict[str, Any]:
+def doctor(directory: Path) -> JsonObject:
     """Return facts about this machine as plain JSON; writes and removes 64 MiB in ``directory`` to measure the disk."""
     return {
         "streamsvm": __version__,
@@ -40,7 +40,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _blas() -> list[dict[str, Any]]:
+def _blas() -> list[JsonObject]:
     import numpy as np
     from threadpoolctl import threadpool_info
 
@@ -48,7 +48,7 @@ def _blas() -> list[dict[str, Any]]:
     return [{"library": i["internal_api"], "threads": i["num_threads"]} for i in threadpool_info()]
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> JsonObject:
     import psutil
 
     found = psutil.virtual_memory()
@@ -77,7 +77,7 @@ def disk_speed(directory: Path) -> dict[str, float]:
     return {"write": PROBE_BYTES / written, "read": PROBE_BYTES / read}
 
 
-def _passes() -> dict[str, Any]:
+def _passes() -> JsonObject:
     from streamsvm.compute import cache_directory
 
     directory = cache_directory()

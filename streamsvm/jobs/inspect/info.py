@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import model as models
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.warnings import label_drift
@@ -23,7 +24,7 @@ PROBE_SECONDS = 0.5
 """How long the rate of reading is measured."""
 
 
-def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
+def info(path: Path, *, columns: bool = False) -> JsonObject:
     """Return facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
     if not path.exists():
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
@@ -31,7 +32,7 @@ def info(path: Path, *, columns: bool = False) -> dict[str, Any]:
     return store_facts(path, columns=columns) if stored else model_facts(path)
 
 
-def store_facts(path: Path, *, columns: bool = False) -> dict[str, Any]:
+def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
     """Return what is known of a store without reading its chunks, as plain JSON."""
     store = open_store(path)
     layout, facts = store.layout, store.facts
@@ -58,7 +59,7 @@ def store_facts(path: Path, *, columns: bool = False) -> dict[str, Any]:
     return found | {"statistics": _statistics(store)} if columns else found
 
 
-def _statistics(store: Any) -> list[dict[str, Any]]:
+def _statistics(store: Any) -> list[JsonObject]:
     """Name, mean, standard deviation, minimum and maximum of every column."""
     moments, rows = store.statistics(), store.layout.rows
     names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]
@@ -68,7 +69,7 @@ def _statistics(store: Any) -> list[dict[str, Any]]:
     return [dict(zip(keys, row, strict=True)) for row in zip(names, *(a.tolist() for a in arrays), strict=True)]
 
 
-def model_facts(path: Path) -> dict[str, Any]:
+def model_facts(path: Path) -> JsonObject:
     """Return what a model is and how it was made, as plain JSON."""
     model = models.load(path)
     known = model.provenance
@@ -89,7 +90,7 @@ def model_facts(path: Path) -> dict[str, Any]:
     }
 
 
-def verify(path: Path, report: Report = silent) -> dict[str, Any]:
+def verify(path: Path, report: Report = silent) -> JsonObject:
     """Read everything and return all that is wrong. Raises what opening raises; the list is the caller's to judge."""
     if not path.exists():
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 
 TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.png"
 
@@ -48,7 +49,7 @@ class Score(NamedTuple):
         """The standard error of ``error``, as far as folds are independent."""
         return float(np.std(self.errors, ddof=1) / len(self.errors) ** 0.5)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return the row of the table."""
         folds = {f"fold_{k + 1}": error for k, error in enumerate(self.errors)}
         point = {"landmarks": self.landmarks, "gamma": self.gamma, "C": self.C}
@@ -61,7 +62,7 @@ def best_of(scores: Sequence[Score]) -> Score:
     return min(scores, key=lambda score: (score.error, score.landmarks or 0, score.C))
 
 
-def write_results(out: Path, scores: Sequence[Score], facts: dict[str, Any]) -> tuple[str, ...]:
+def write_results(out: Path, scores: Sequence[Score], facts: JsonObject) -> tuple[str, ...]:
     """Write table, sheet and map, the table last; return a notice of what could not be drawn. Raises StorageError."""
     rows = [score.facts() for score in scores]
     sheet = io.StringIO()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.kernel_values.expansion import expand_all
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
@@ -33,14 +32,14 @@ class KernelCache:
     form: Form
     capacity: int
     diagonal: Float64 = field(default_factory=lambda: np.empty(0))
-    _kept: OrderedDict[int, NDArray[Any]] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[int, Array] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         dtype = dtype_of(self.form.arithmetic)
         plain = diagonal(self.pool.X, self.form.kernel, dtype).astype(np.float64)
         self.diagonal = plain + self.form.constant + self.pool.ridge
 
-    def column(self, i: int, g: Float64) -> NDArray[Any]:
+    def column(self, i: int, g: Float64) -> Array:
         """One column; with it come those of the rows whose g is smallest."""
         if i not in self._kept:
             near = np.argpartition(g, COLUMNS_AT_ONCE)[:COLUMNS_AT_ONCE].tolist() if len(g) > COLUMNS_AT_ONCE else []

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
@@ -100,7 +100,7 @@ class SampledIterations:
         self._g = (float(g[k]), float(g[top]), float(h))
         return 2.0 * self.f - self._g[0]
 
-    def _kernel(self, asked: Int64) -> NDArray[Any]:
+    def _kernel(self, asked: Int64) -> Array:
         """K between the members and the rows asked for, (members, asked)."""
         dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
         points = points_of(matrix_of(take(self.pool.X, asked), self.form.columns), dtype)
@@ -112,7 +112,7 @@ class SampledIterations:
             first += rows
         return out
 
-    def _gradient(self, K: NDArray[Any], asked: Int64, a: Float64) -> Float64:
+    def _gradient(self, K: Array, asked: Int64, a: Float64) -> Float64:
         pool, weights = self.pool, (self.pool.sign[self.members] * a[: self.size])
         f = (weights.astype(K.dtype) @ K).astype(np.float64) + self.form.constant * weights.sum()
         place = self._place[asked]

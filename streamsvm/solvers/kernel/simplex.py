@@ -27,6 +27,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.row_selection import bytes_per_row, members
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
@@ -240,7 +241,7 @@ class OnSimplex(ABC):
         if blurred and state.passes > 1:  # the method has seen another f of the same a
             state.form = in_full(state.form, state.reach)
         state.gap, state.f, state.scale = gap, f, t
-        facts: dict[str, Any] = {
+        facts: JsonObject = {
             "simplex_gap": gap,
             "seen_gap": state.seen,
             "f": f,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
@@ -73,7 +74,7 @@ class Pool:
     v: Float64
 
     @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
+    def columns(self) -> tuple[Array, ...]:
         """What a pool has of each row beside its features, in the order of the fields."""
         return self.index, self.sign, self.ridge, self.low, self.high, self.p, self.x, self.v
 
@@ -89,7 +90,7 @@ ROW_BYTES = 8 * 8
 """Bytes a row of a pool takes beside its features."""
 
 
-def select(pool: Pool, chosen: NDArray[Any]) -> Pool:
+def select(pool: Pool, chosen: Array) -> Pool:
     """Some rows of a pool, copied."""
     return Pool(take(pool.X, chosen), *(column[chosen] for column in pool.columns))
 
@@ -209,7 +210,7 @@ def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: floa
     return Moves(steps, float(np.abs(x - old).sum()))
 
 
-def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> NDArray[Any]:
+def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> Array:
     M = gram(X, form.kernel, form.columns, form.arithmetic)
     if form.constant:
         M += M.dtype.type(form.constant)

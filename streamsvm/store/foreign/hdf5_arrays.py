@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
 from streamsvm.store.hdf5 import h5_file
@@ -25,7 +25,7 @@ class H5Array:
         self.name = f"{path}:{dataset.name.lstrip('/')}"
         self.shape: tuple[int, ...] = dataset.shape
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dtype: DType = dataset.dtype
         self.sliced = not h5_file.filtered(dataset)
         self.chunk: tuple[int, ...] = dataset.chunks or (max(1, self.shape[0]), *self.shape[1:])
         if dataset.chunks:
@@ -34,7 +34,7 @@ class H5Array:
             found = f"'{dataset.name}' of {path} was never written: it would read as fill values"
             raise DataError(found, code="E-CHUNKS", hint="write it again; if it is meant to be, pass --allow-fill")
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) in the dataset's own type; text as str. Raises DataError E-HDF5, StorageError."""
         try:
             if self._text:

@@ -6,11 +6,11 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
 from streamsvm.store.read.retry import of_disk
@@ -44,14 +44,14 @@ class RowArray(Protocol):
     """What messages call it: the file and its place in the file."""
     shape: tuple[int, ...]
     """Its shape; rows come first."""
-    dtype: np.dtype[Any]
+    dtype: DType
     """The type of its items, as stored."""
     chunk: tuple[int, ...]
     """The shape of what is stored as one; as wide as ``shape`` where rows can be read one by one."""
     sliced: bool
     """Whether part of a chunk can be read without the rest."""
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) in the array's own type. Raises DataError, StorageError."""
         ...
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, Keys, foreign_format, open_foreign
@@ -58,7 +58,7 @@ class ForeignStore:
         self._crcs: list[int] = []
         named = {"features_key": keys.features, "labels_key": keys.labels}
         encoding = {"format": kind, "options": named, "columns": features.columns}
-        self.facts: dict[str, Any] = {"names": None, "encoding": encoding, "notice": NO_CHECKSUMS}
+        self.facts: JsonObject = {"names": None, "encoding": encoding, "notice": NO_CHECKSUMS}
 
     def __reduce__(self) -> Any:
         return ForeignStore, (self._path, self._keys, self._memory)
@@ -142,12 +142,12 @@ class ForeignStore:
         return tuple(np.diff(starts).tolist()), self._features.entries()
 
 
-def codes_of(labels: RowArray) -> tuple[NDArray[Any], Census]:
+def codes_of(labels: RowArray) -> tuple[Array, Census]:
     """Return the class codes of all rows, in as few bytes as they fit, and what they stand for. Raises DataError
     E-LABEL.
     """
     census, rows = Census(), labels.shape[0]
-    found: NDArray[Any] = np.empty(rows, np.uint8)
+    found: Array = np.empty(rows, np.uint8)
     for start in range(0, rows, LABEL_ROWS):
         stop = min(start + LABEL_ROWS, rows)
         codes = census.codes(as_labels(labels.read(start, stop), labels.name))

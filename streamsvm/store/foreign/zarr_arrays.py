@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign import zarr_metadata
 from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
@@ -27,7 +27,7 @@ class ZArray:
         zarr_metadata.check_chunks(self._directory, self._meta, allow_fill=allow_fill)
         self._array: Any = None
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-ZARR, StorageError."""
         zarr_metadata.check_sizes(self._directory, self._meta, start, stop)
         if self._array is None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, ByName
 from streamsvm.rows import CSR, Dense, row_count
 from streamsvm.store.format.column_encoding import KINDS, Encoding
 from streamsvm.store.format.manifest import ChunkEntry
@@ -24,7 +24,7 @@ MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
 """The arrays that have an item for each stored entry; all others have one for each row, INDPTR one more."""
 TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", "weight": "float32"}
-FILL: dict[str, Any] = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
+FILL: ByName = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
 """What a missing unit reads as for other programs: never something plausible."""
 LEAST_UNIT = 1024
 PAGE = 4096
@@ -77,18 +77,18 @@ def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
     return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
-def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, NDArray[Any]]:
+def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, Array]:
     """Return what of a chunk goes into each array, by name; the indptr begins at 0."""
     X = piece.X
     if isinstance(X, Dense):
-        parts: dict[str, Any] = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
+        parts: ByName = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
     else:
         parts = {DATA: X.data, INDICES: X.indices, INDPTR: X.indptr}
     parts["y"] = piece.codes
     return parts if piece.weight is None else parts | {"weight": piece.weight}
 
 
-def entry_of(piece: Piece, values: dict[str, NDArray[Any]]) -> ChunkEntry:
+def entry_of(piece: Piece, values: dict[str, Array]) -> ChunkEntry:
     """Return what the manifest says of a chunk."""
     counts = np.bincount(piece.codes, minlength=1).tolist()
     crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
@@ -100,7 +100,7 @@ def entry_of(piece: Piece, values: dict[str, NDArray[Any]]) -> ChunkEntry:
 class Buffer:
     """Memory for one chunk: a flat array of bytes for each array of the store."""
 
-    arrays: dict[str, Any]
+    arrays: ByName
     """The bytes by name of the array."""
 
     @property

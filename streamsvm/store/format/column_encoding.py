@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float32
 
@@ -27,7 +27,7 @@ class Encoding(NamedTuple):
         """The kind of store, as its manifest names it."""
         return f"dense-{self.dtype}"
 
-    def encode(self, values: Float32) -> NDArray[Any]:
+    def encode(self, values: Float32) -> Array:
         """Return what is written of rows (n, columns)."""
         if self.dtype == "float16":
             return values.astype(np.float16)
@@ -37,7 +37,7 @@ class Encoding(NamedTuple):
         to_int8(np.ascontiguousarray(values), np.float32(1) / self.scale, stored)
         return stored
 
-    def decode(self, stored: NDArray[Any], out: Float32) -> None:
+    def decode(self, stored: Array, out: Float32) -> None:
         """Write the rows as float32 to ``out`` (n, columns)."""
         if self.dtype == "float16":
             out[:] = stored
@@ -47,7 +47,7 @@ class Encoding(NamedTuple):
         from_int8(stored, self.scale, out)
 
 
-def encoding_of(kind: str, columns: int, facts: dict[str, Any]) -> Encoding | None:
+def encoding_of(kind: str, columns: int, facts: JsonObject) -> Encoding | None:
     """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError when its scale is
     unusable.
     """

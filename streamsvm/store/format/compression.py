@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.format.arrays import ENTRIES, MATRIX, ArraySpec
 from streamsvm.store.read.extents import CRC_BYTES, Place, UnitArray, read_place, segments
@@ -38,7 +38,7 @@ def stored(name: str) -> str:
     return f"{name} packed"
 
 
-def described(spec: ArraySpec) -> dict[str, Any]:
+def described(spec: ArraySpec) -> JsonObject:
     """Return the codec as ``zarr.json`` describes it."""
     options = {"typesize": np.dtype(spec.dtype).itemsize, "cname": LZ4, "clevel": LEVEL, "shuffle": "shuffle"}
     return {"name": "blosc", "configuration": options | {"blocksize": 0}}
@@ -52,7 +52,7 @@ def finer(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, A
     }
 
 
-def pack(values: NDArray[Any]) -> bytes:
+def pack(values: Array) -> bytes:
     """Return one unit, compressed."""
     from numcodecs import blosc
 
@@ -61,13 +61,13 @@ def pack(values: NDArray[Any]) -> bytes:
     return packed
 
 
-def worth_it(values: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+def worth_it(values: Mapping[str, Array]) -> dict[str, str]:
     """Return the names of the arrays that become small enough, by compressing those of one chunk."""
     names = [name for name in (MATRIX, *ENTRIES) if name in values and values[name].nbytes]
     return {name: LZ4 for name in names if values[name].nbytes >= LEAST_RATIO * len(pack(values[name]))}
 
 
-def chosen(compression: str, values: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+def chosen(compression: str, values: Mapping[str, Array]) -> dict[str, str]:
     """Return the codecs by array, as asked for. Raises UsageError."""
     if compression not in CHOICES:
         raise UsageError(f"there is no compression '{compression}'", hint=f"choose from {', '.join(CHOICES)}")
@@ -76,7 +76,7 @@ def chosen(compression: str, values: Mapping[str, NDArray[Any]]) -> dict[str, st
     return {name: LZ4 for name in (MATRIX, *ENTRIES) if name in values}
 
 
-def read_units(array: UnitArray, start: int, stop: int, into: NDArray[Any]) -> None:
+def read_units(array: UnitArray, start: int, stop: int, into: Array) -> None:
     """Read the units in which items [start, stop) lie, one after the other. Raises DataError, StorageError."""
     at = 0
     for place in _places(array, start, stop):
@@ -107,7 +107,7 @@ def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any
         at, out = at + place.nbytes, out + segment.nbytes
 
 
-def _unpack_unit(place: Place, packed: NDArray[Any], into: NDArray[Any]) -> None:
+def _unpack_unit(place: Place, packed: Array, into: Array) -> None:
     """Nothing is unpacked that is not what was written."""
     from numcodecs import blosc
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Int32
 
@@ -60,10 +61,10 @@ class Census:
     """The labels seen so far; a label's code is its index."""
     counts: list[int] = field(default_factory=list)
     """Rows of each class so far."""
-    _known: dict[str, tuple[NDArray[Any], Int32]] = field(default_factory=dict)
+    _known: dict[str, tuple[Array, Int32]] = field(default_factory=dict)
     """By kind of array, the labels met so far, sorted, and the code of each."""
 
-    def codes(self, labels: NDArray[Any]) -> Int32:
+    def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32. Raises DataError E-LABEL."""
         if not self._all_known(labels):
             self._learn(labels)
@@ -81,7 +82,7 @@ class Census:
             )
         return tuple(self.classes)
 
-    def _all_known(self, labels: NDArray[Any]) -> bool:
+    def _all_known(self, labels: Array) -> bool:
         kind = labels.dtype.kind
         if self._known and (kind == "U") != ("U" in self._known):
             raise DataError("some files have numbers as labels, others text", code="E-LABEL", hint="use one coding")
@@ -91,7 +92,7 @@ class Census:
         at = np.minimum(np.searchsorted(known, labels), len(known) - 1)
         return bool(np.all(known[at] == labels))
 
-    def _learn(self, labels: NDArray[Any]) -> None:
+    def _learn(self, labels: Array) -> None:
         values, first = np.unique(labels, return_index=True)
         _check_values(values)
         known, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
@@ -121,7 +122,7 @@ class Positive:
     """The label of the positive class."""
     _all: Census = field(default_factory=Census)
 
-    def codes(self, labels: NDArray[Any]) -> Int32:
+    def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32 of 0 and 1. Raises DataError E-LABEL."""
         codes = self._all.codes(labels)
         is_positive = np.array([text == label_text(self.positive) for text in self._all.classes], np.int32)
@@ -145,7 +146,7 @@ class Threshold:
     """The smallest label of the positive class."""
     _counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
 
-    def codes(self, labels: NDArray[Any]) -> Int32:
+    def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32 of 0 and 1. Raises DataError E-LABEL."""
         if labels.dtype.kind == "U":
             text = f"labels are text ({quote(labels[0])})"
@@ -167,7 +168,7 @@ class Threshold:
         return names
 
 
-def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
+def as_labels(values: Array, name: str) -> Array:
     """Return labels (n,) of any type as float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
     kind = values.dtype.kind
     if kind in "US":
@@ -178,7 +179,7 @@ def as_labels(values: NDArray[Any], name: str) -> NDArray[Any]:
     return values.astype({"i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
 
 
-def labels_from(texts: Sequence[str], kind: str) -> NDArray[Any]:
+def labels_from(texts: Sequence[str], kind: str) -> Array:
     """Return labels written as ``label_text`` writes them as an array of a kind that ``as_labels`` makes."""
     if kind in "iu":
         return np.array([int(text) for text in texts], np.int64 if kind == "i" else np.uint64)
@@ -204,7 +205,7 @@ def added(counts: Sequence[int], codes: Int32) -> list[int]:
     return found.tolist()
 
 
-def few_labels(labels: NDArray[Any], found: set[str]) -> None:
+def few_labels(labels: Array, found: set[str]) -> None:
     """Add the distinct labels of one batch to ``found``, which is left alone once it has more than two."""
     if len(found) <= 2:
         known = labels[0] == labels
@@ -223,7 +224,7 @@ def check_codings(files: Mapping[str, set[str]]) -> None:
             raise DataError(found, code="E-LABEL", hint="number the classes alike, or join files of one table first")
 
 
-def _check_values(values: NDArray[Any]) -> None:
+def _check_values(values: Array) -> None:
     if values.dtype.kind == "U":
         if not np.char.strip(values).astype(bool).all():
             raise DataError("a label is empty", code="E-LABEL", hint="remove the rows without a label")

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, PAGE, ArraySpec
@@ -102,7 +102,7 @@ class KnownPart:
             return False
         return index_crc(self._path, self._file.index) == self._file.crc
 
-    def unit(self, spec: ArraySpec, _index: int, values: NDArray[Any], _items: int) -> None:
+    def unit(self, spec: ArraySpec, _index: int, values: Array, _items: int) -> None:
         """Add the checksum of a unit to those that ``close`` compares."""
         self.crcs[spec.name].append(crc32c(values.data))
 
@@ -147,7 +147,7 @@ class PartWriter:
         self._sets = {name: self._dataset(spec) for name, spec in specs.items()}
         self._through.check()
 
-    def unit(self, spec: ArraySpec, index: int, values: NDArray[Any], items: int) -> None:
+    def unit(self, spec: ArraySpec, index: int, values: Array, items: int) -> None:
         """Add a unit of an array; the first ``items`` of the array, counted from its beginning, are real and the rest
         is padding.
         """

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.format.arrays import INDICES, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import ChunkEntry, Manifest, PartFile
@@ -77,14 +77,14 @@ class HDF5Medium:
             hint = "pass --compression none: HDF5 would need a plugin to read it"
             raise UsageError("HDF5 stores are not compressed", hint=hint)
 
-    def turn(self, values: dict[str, NDArray[Any]]) -> bool:
+    def turn(self, values: dict[str, Array]) -> bool:
         """Close the file when the next chunk would not fit in it, and return whether it did; see ``Medium.turn``."""
         full = self._cutters is not None and self._cutters.room(values) > self.part_bytes - INDEX_BYTES
         if full:
             self._close_part(self._columns)
         return full
 
-    def write(self, values: dict[str, NDArray[Any]]) -> None:
+    def write(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array to the current file."""
         if self._writer is None or self._cutters is None:
             self._writer = self._next_part()
@@ -106,7 +106,7 @@ class HDF5Medium:
         if self._chunks:
             self._close_part(columns)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Return the manifest's fields ``units`` and ``files``."""
         return {"units": {name: [] for name in self._specs}, "files": self._files}
 

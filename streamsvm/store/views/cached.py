@@ -6,12 +6,13 @@ above all - and needs many more passes than one that meets rows of all of them i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import JsonMapping
 from streamsvm.rows import Dense, Rows, row_stack
 from streamsvm.types import Chunk, Statistics, Store
 
@@ -30,7 +31,7 @@ class Resident:
         self.layout = replace(layout, chunks=(layout.rows,), nonzeros=nonzeros)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> JsonMapping:
         """What is recorded of the store that is wrapped."""
         return self._store.facts
 

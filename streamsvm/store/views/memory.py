@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count
 from streamsvm.store.format.arrays import entry_of, values_of
@@ -38,7 +38,7 @@ class MemoryStore:
     """Columns, chunks and classes, once committed."""
     digest: str = ""
     """The sha256 of the content, once committed: that of the same chunks on disk."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: JsonObject = field(default_factory=dict)
     """What is recorded of where the data came from."""
     _chunks: list[Piece] = field(default_factory=list)
     _chunker: Chunker | None = None

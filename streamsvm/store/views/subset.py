@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from streamsvm.aliases import JsonMapping
 from streamsvm.types import Chunk, Statistics, Store
 
 
@@ -29,7 +30,7 @@ class Section:
         return self._chunks if inner is None else tuple(inner[chunk] for chunk in self._chunks)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> JsonMapping:
         """What is recorded of the whole store."""
         return self._store.facts
 

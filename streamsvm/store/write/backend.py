@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.store.format.arrays import ArraySpec
 
 
@@ -26,11 +25,11 @@ class Medium(Protocol):
         """Use these codecs, by array. It is called before ``begin``; raises UsageError where the format has none."""
         ...
 
-    def turn(self, values: dict[str, NDArray[Any]]) -> bool:
+    def turn(self, values: dict[str, Array]) -> bool:
         """Return whether everything so far was closed and made durable because the next chunk begins a new file."""
         ...
 
-    def write(self, values: dict[str, NDArray[Any]]) -> None:
+    def write(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array. Raises StorageError."""
         ...
 
@@ -42,7 +41,7 @@ class Medium(Protocol):
         """Complete the arrays and make them durable. Raises StorageError."""
         ...
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Return the fields of the manifest that are the format's own."""
         ...
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
@@ -35,7 +36,7 @@ def all_locked(targets: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def journaled(targets: Sequence[Path], settings: dict[str, Any], *, overwrite: bool, **options: Any) -> Opener:
+def journaled(targets: Sequence[Path], settings: JsonObject, *, overwrite: bool, **options: Any) -> Opener:
     """Return an opener of writers that go on where a run with the same settings was stopped.
 
     Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for what another run began.
@@ -73,13 +74,13 @@ def _nothing(target: Path) -> bool:
     return all(path.name.endswith(PARTIAL) for path in target.iterdir())
 
 
-def _begun(target: Path) -> dict[str, Any] | None:
+def _begun(target: Path) -> JsonObject | None:
     """What an earlier run that was stopped here was making."""
     replacing = target.with_name(f".{target.name}.building")
     return made_with(target if not (target / manifests.FILE).exists() else replacing)
 
 
-def _differences(target: Path, then: dict[str, Any], now: dict[str, Any]) -> ConfigError:
+def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError:
     changed = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     shown = ", ".join(f"{name} {quote(then.get(name))} -> {quote(now.get(name))}" for name in changed)
     return ConfigError(
@@ -108,7 +109,7 @@ def _repairer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWriter:
     return writer
 
 
-def _check_sources(sources: Sequence[Path], recorded: list[dict[str, Any]]) -> None:
+def _check_sources(sources: Sequence[Path], recorded: list[JsonObject]) -> None:
     if len(sources) != len(recorded):
         raise UsageError(f"{len(sources)} sources are named, the store was made of {len(recorded)}")
     for path, facts in zip(sources, recorded, strict=True):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.store.format.arrays import INDPTR, ArraySpec
 
-Emit = Callable[[ArraySpec, int, NDArray[Any], int], None]
+Emit = Callable[[ArraySpec, int, Array, int], None]
 """Takes a full unit: of which array, its number, its values, and how many items of the array are real up to its end."""
 
 
@@ -26,10 +25,10 @@ class UnitCutter:
     items: int = 0
     """Items added so far."""
     _written: int = 0
-    _pending: NDArray[Any] | None = None
+    _pending: Array | None = None
     _filled: int = 0
 
-    def append(self, values: NDArray[Any]) -> None:
+    def append(self, values: Array) -> None:
         """Add items (n,) or rows (n, width) in the array's dtype."""
         unit = self.spec.unit
         while len(values):
@@ -52,7 +51,7 @@ class UnitCutter:
         """Go on after ``items`` items that were written before; they fill whole units."""
         self.items, self._written = items, items // self.spec.unit
 
-    def _fill(self, values: NDArray[Any]) -> int:
+    def _fill(self, values: Array) -> int:
         pending = self._buffer()
         taken = min(self.spec.unit - self._filled, len(values))
         pending[self._filled : self._filled + taken] = values[:taken]
@@ -61,15 +60,15 @@ class UnitCutter:
             self._emit(pending)
         return taken
 
-    def _emit(self, values: NDArray[Any]) -> None:
+    def _emit(self, values: Array) -> None:
         self._write(values, (self._written + 1) * self.spec.unit)
 
-    def _write(self, values: NDArray[Any], items: int) -> None:
+    def _write(self, values: Array, items: int) -> None:
         self.emit(self.spec, self._written, np.ascontiguousarray(values), items)
         self._written += 1
         self._filled = 0
 
-    def _buffer(self) -> NDArray[Any]:
+    def _buffer(self) -> Array:
         if self._pending is None:
             self._pending = np.zeros(self.spec.shape, self.spec.dtype)
         return self._pending
@@ -93,7 +92,7 @@ class Cutters:
         if INDPTR in self.of:
             self.of[INDPTR].append(np.zeros(1, np.int64))
 
-    def append(self, values: dict[str, NDArray[Any]]) -> None:
+    def append(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array."""
         for name, cutter in self.of.items():
             cutter.append(values[name][1:] + self.entries if name == INDPTR else values[name])
@@ -105,7 +104,7 @@ class Cutters:
         for cutter in self.of.values():
             cutter.finish()
 
-    def room(self, values: dict[str, NDArray[Any]]) -> int:
+    def room(self, values: dict[str, Array]) -> int:
         """Return the bytes of all units once ``values`` are added."""
         total = 0
         for name, cutter in self.of.items():

@@ -11,12 +11,13 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, ByName, DType
 from streamsvm.compute.splitmix import STEP, mixed
 from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count, row_stack
 from streamsvm.store.write.chunker import Piece
@@ -60,7 +61,7 @@ class Spool:
         self._pending: list[Piece] = []
         self._held = self._rows = self._size = 0
         self._runs: list[_Run] = []
-        self._types: dict[str, tuple[np.dtype[Any], int]] = {}
+        self._types: dict[str, tuple[DType, int]] = {}
 
     def append(self, X: Rows, codes: Int32, weight: Float32 | None) -> None:
         """Add rows. Raises StorageError."""
@@ -102,7 +103,7 @@ class Spool:
         entries = rows if lengths is None else np.concatenate([[0], np.cumsum(lengths)])[rows]
         self._runs.append(_Run(begins, rows, entries))
 
-    def _read(self, run: _Run, low: int, high: int) -> dict[str, NDArray[Any]]:
+    def _read(self, run: _Run, low: int, high: int) -> dict[str, Array]:
         found = {}
         for name, begin in run.begins.items():
             (dtype, width), bounds = self._types[name], run.entries if name in ENTRY else run.rows
@@ -112,9 +113,9 @@ class Spool:
         return found
 
 
-def _arrays(pieces: list[Piece]) -> dict[str, NDArray[Any]]:
+def _arrays(pieces: list[Piece]) -> dict[str, Array]:
     X = row_stack([piece.X for piece in pieces])
-    found: dict[str, Any] = {"codes": np.concatenate([piece.codes for piece in pieces])}
+    found: ByName = {"codes": np.concatenate([piece.codes for piece in pieces])}
     weights = [piece.weight for piece in pieces if piece.weight is not None]
     if weights:
         found["weight"] = np.concatenate(weights)
@@ -123,7 +124,7 @@ def _arrays(pieces: list[Piece]) -> dict[str, NDArray[Any]]:
     return found | {"lengths": np.diff(X.indptr), "data": X.data, "indices": X.indices}
 
 
-def _sorted(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _sorted(arrays: dict[str, Array]) -> dict[str, Array]:
     """The same rows in the order of their hashes."""
     order = np.argsort(arrays["hash"], kind="stable")
     entries = None
@@ -136,7 +137,7 @@ def _sorted(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: values[entries if name in ENTRY else order] for name, values in arrays.items()}
 
 
-def _piece(arrays: dict[str, NDArray[Any]]) -> Piece:
+def _piece(arrays: dict[str, Array]) -> Piece:
     if "values" in arrays:
         X: Rows = Dense(arrays["values"])
     else:

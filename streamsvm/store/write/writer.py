@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from streamsvm import __version__, durable
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, StorageError
 from streamsvm.outputs import refuse_foreign
 from streamsvm.outputs.kinds import ANY_STORE
@@ -60,7 +61,7 @@ class StoreWriter:
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
-    _saved: dict[str, Any] | None = None
+    _saved: JsonObject | None = None
     """The progress up to the last point that is durable."""
     _safe: int = 0
     """Chunks the journal knows of."""
@@ -78,7 +79,7 @@ class StoreWriter:
         for piece in self._chunker.push(Piece(X, codes, weight)):
             self._write_chunk(piece)
 
-    def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Manifest:
+    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Finish the arrays, make everything durable, then write the manifest. Raises StorageError, DataError."""
         if self._chunker is None:
             raise DataError("there are no rows to store", code="E-EMPTY", hint="check the source and its format")
@@ -97,7 +98,7 @@ class StoreWriter:
             shutil.rmtree(self.directory)
         return manifest
 
-    def progress(self) -> dict[str, Any] | None:
+    def progress(self) -> JsonObject | None:
         """Return what ``resume`` needs, as plain JSON; only of dense stores, between two chunks.
 
         It covers what is durable: all so far, or up to the last file that is complete; None before the first.
@@ -106,7 +107,7 @@ class StoreWriter:
             self._saved = self._snapshot()
         return self._saved
 
-    def resume(self, saved: dict[str, Any], X: Dense, *, weighted: bool) -> None:
+    def resume(self, saved: JsonObject, X: Dense, *, weighted: bool) -> None:
         """Go on after the chunks of ``saved``, in the directory they lie in; ``X`` is any rows of the right width."""
         self.open(X, weighted=weighted)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
@@ -206,12 +207,12 @@ class StoreWriter:
             hint = "restore the source, or ingest again with --overwrite"
             raise DataError(f"the source does not give chunk {number} of {self.root}", code="E-SOURCE", hint=hint)
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> JsonObject:
         moments = {name: getattr(self._moments, name).tolist() for name in MOMENTS}
         chunks: list[Any] = msgspec.to_builtins(self._chunks)
         return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "medium": self.medium.progress()}
 
-    def _manifest(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Manifest:
+    def _manifest(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         sha256 = statistics.write(self.directory, self._moments.result(columns, self.sparse))
         digest = manifests.content_digest(self._kind, columns, list(classes), self._chunks)
         assert self._chunker is not None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
+from streamsvm.aliases import JsonObject
 from streamsvm.store.format import compression
 from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec
 
@@ -27,7 +27,7 @@ def nodes(
     return found | {f"{name}/{FILE}": _array(spec, items[name], packed.get(name)) for name, spec in specs.items()}
 
 
-def _group(attributes: dict[str, Any]) -> bytes:
+def _group(attributes: JsonObject) -> bytes:
     return _encoded({"zarr_format": 3, "node_type": "group", "attributes": attributes})
 
 
@@ -52,5 +52,5 @@ def _array(spec: ArraySpec, items: int, packed: str | None) -> bytes:
     )
 
 
-def _encoded(node: dict[str, Any]) -> bytes:
+def _encoded(node: JsonObject) -> bytes:
     return json.dumps(node, indent=1).encode()

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.store.format import compression
 from streamsvm.store.format import manifest as manifests
@@ -68,11 +68,11 @@ class ZarrMedium:
         """Use these codecs, by array."""
         self.packed = packed
 
-    def turn(self, values: dict[str, NDArray[Any]]) -> bool:
+    def turn(self, values: dict[str, Array]) -> bool:
         """Return False: there are no files that could be full."""
         return False
 
-    def write(self, values: dict[str, NDArray[Any]]) -> None:
+    def write(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array. Raises StorageError."""
         self._arrays.append(values)
 
@@ -91,7 +91,7 @@ class ZarrMedium:
             durable.write_file(self._directory / name, content)
         self.sync()
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Return the manifest's fields ``units``, ``stored`` and ``packed``."""
         return {"units": self._crcs, "stored": self._stored, "packed": self.packed}
 
@@ -130,7 +130,7 @@ class ZarrMedium:
         assert self._cutters is not None
         return self._cutters
 
-    def _write_unit(self, spec: ArraySpec, index: int, values: NDArray[Any], _: int) -> None:
+    def _write_unit(self, spec: ArraySpec, index: int, values: Array, _: int) -> None:
         payload: Any = values
         if spec.name in self.packed:
             payload = compression.pack(values)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib import format as npy_format
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, SecurityError, quote
 from streamsvm.rows import Float32
 
@@ -45,7 +45,7 @@ class ArrayStream:
     """What messages call it: the file and its place in the file."""
     shape: tuple[int, ...]
     """Its shape; rows come first."""
-    dtype: np.dtype[Any]
+    dtype: DType
     """The type of its items, as stored."""
     stream: ByteStream
     """The bytes after the header."""
@@ -55,7 +55,7 @@ class ArrayStream:
         """The number of rows."""
         return self.shape[0]
 
-    def slices(self, rows: int) -> Iterator[NDArray[Any]]:
+    def slices(self, rows: int) -> Iterator[Array]:
         """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED when the data are shorter or longer."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         for start in range(0, self.rows, rows):
@@ -99,9 +99,7 @@ def read_fully(stream: ByteStream, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def as_float32(
-    values: NDArray[Any], name: str, first_row: int, first_column: int = 0, *, missing: bool = False
-) -> Float32:
+def as_float32(values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False) -> Float32:
     """Return numbers (n, d) as float32; with ``missing``, NaN stands for a missing value and stays.
 
     Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
@@ -150,7 +148,7 @@ def is_idx(head: bytes) -> bool:
     return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in IDX_TYPES and 1 <= head[3] <= 4
 
 
-def _idx_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _idx_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, DType]:
     """Images (n, height, width) are rows of height * width columns."""
     kind, dimensions = read_fully(stream, 4)[2:]
     raw = read_fully(stream, 4 * dimensions)
@@ -161,7 +159,7 @@ def _idx_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype
     return shape, False, np.dtype(IDX_TYPES[kind])
 
 
-def _npy_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _npy_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, DType]:
     try:
         version = npy_format.read_magic(stream)
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
@@ -174,7 +172,7 @@ def _npy_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype
     return shape, by_column, dtype
 
 
-def _check_dtype(dtype: np.dtype[Any], name: str) -> None:
+def _check_dtype(dtype: DType, name: str) -> None:
     if dtype.hasobject:
         found = f"{name} holds pickled Python objects, which can run code when they are read"
         raise SecurityError(found, hint=HINT_DTYPE)
