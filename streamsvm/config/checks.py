@@ -52,6 +52,9 @@ def check_value(field: Field, value: Any, name: str) -> None:
     """Raise UsageError, which calls the field ``name``, for a value its declaration does not allow."""
     if isinstance(value, str):
         _check_choice(field, value, name)
+    elif isinstance(value, tuple) and all(isinstance(part, str) for part in value):
+        for part in value:
+            _check_choice(field, part, name)
     elif field.option.bounds is not None:
         for number in _numbers(value):
             _check_number(field, number, name)

@@ -6,6 +6,7 @@ directory that holds a single file we do not write is not ours as a whole, whate
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -21,7 +22,7 @@ REJECTS_HEADER = b"file\tline\tcode\treason\n"
 MAP, JOURNALS = "map.safetensors", ("ingest.journal", "journal.json")
 _PARTIAL = r"(?:.*/)?\.[^/]+\.partial(?:/.*)?"
 _STORE = re.compile(
-    r"manifest\.json|statistics\.safetensors|ingest\.journal|journal\.json|map\.safetensors|part-\d+\.h5"
+    r"manifest\.json|statistics\.safetensors|ingest\.journal|journal\.json|map\.safetensors|part-\d+\.h5|ids\.parquet"
     r"|(?:(?:X|y|weight)/(?:(?:data|indices|indptr)/)?)?(?:zarr\.json|c\.\d+(?:\.0)?)|" + _PARTIAL
 )
 _CHECKPOINT = re.compile(r"ckpt-[AB]|[a-z_]+(?:\.\d+)*|" + _PARTIAL)
@@ -76,6 +77,13 @@ def _head(path: Path, nbytes: int = HEAD) -> bytes:
         return b""
     with open(descriptor, "rb") as file:
         return file.read(nbytes) if path.is_file() else b""
+
+
+def _tail(path: Path, nbytes: int = HEAD) -> bytes:
+    """How a regular file ends."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - nbytes))
+        return file.read(nbytes)
 
 
 def _json(text: bytes | str) -> dict[str, Any]:
@@ -204,22 +212,32 @@ def _array_fault(path: Path) -> str:
 
 
 def _predictions_fault(path: Path) -> str:
-    if path.suffix == ".npy":
-        return _array_fault(path)
+    if path.suffix in (".npy", ".parquet"):
+        return _array_fault(path) if path.suffix == ".npy" else _parquet_fault(path)
     if not path.is_file():
         return "it is not a regular file"
     lines = _head(path).decode("utf-8", "replace").splitlines()
     if not lines:
         return "" if not path.stat().st_size else "it cannot be read"
     if path.suffix == ".csv":
-        return "" if lines[0] == "label" or _is_decisions(lines[0]) else "its first line is not a header of predictions"
+        return "" if _is_header(lines[0]) else "its first line is not a header of predictions"
     if path.suffix != ".txt":
         return "it has another name"
     return "" if _is_column(lines[:-1] or lines) else "it does not look like one prediction a line"
 
 
-def _is_decisions(header: str) -> bool:
-    return header.lstrip('"').startswith("decision_")
+def _parquet_fault(path: Path) -> str:
+    """Parquet files of ours say so in their metadata, which stand at the end."""
+    if not path.is_file():
+        return "it is not a regular file"
+    return "" if b"streamsvm.predictions" in _tail(path) else "it is a Parquet file of another program, or none"
+
+
+def _is_header(header: str) -> bool:
+    """Whether a line names what is predicted, after the column of the ids where rows have any."""
+    names = next(csv.reader([header]), [])
+    ours = [name == "predicted_label" or name.startswith("decision_") for name in names]
+    return header == "label" or (bool(ours) and all(ours[1:]) and (ours[0] or len(ours) > 1))
 
 
 def _is_column(lines: list[str]) -> bool:

@@ -27,6 +27,8 @@ class Batch(NamedTuple):
     """(n,) numbers as float64, or text."""
     weight: Float32 | None = None
     """(n,) factors of C, one a row; None: 1 for all."""
+    ids: NDArray[Any] | None = None
+    """(n,) what the rows are called by, integers or objects of text; None where they have no names."""
 
 
 @dataclass(frozen=True, slots=True)

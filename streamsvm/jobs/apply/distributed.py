@@ -108,7 +108,7 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
         nonlocal count
         for batch in rows:
             count += row_count(batch.X)
-            yield encoded(work.job, model, model.decision(batch.X))
+            yield encoded(work.job, model, model.decision(batch.X), batch.ids, rows.id_column)
 
     durable.write_stream(path, pieces())
     return Written(path, count, rows.notices)

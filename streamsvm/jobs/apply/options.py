@@ -12,7 +12,10 @@ from streamsvm.jobs.option_groups import ClusterOptions, MemoryOptions, OutputOp
 from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"
-SUFFIXES = (".csv", ".npy", ".txt")
+OUTPUTS = ("label", "decision")
+NAMED = (".csv", ".parquet")
+"""Endings of files whose rows can begin with their ids."""
+SUFFIXES = (*NAMED, ".npy", ".txt")
 
 
 @dataclass(frozen=True)
@@ -27,21 +30,41 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
             metavar="STORE|SOURCE",
         ),
     ]
-    out: Annotated[str, Option("NAME.csv, NAME.txt (without a header), NAME.npy, or - for CSV on standard output.")]
-    output: Annotated[
+    out: Annotated[
         str,
+        Option("NAME.csv, NAME.parquet, NAME.txt (without a header), NAME.npy, or - for CSV on standard output."),
+    ]
+    output: Annotated[
+        str | tuple[str, ...],
         Option(
-            "Write the label of a row, or the decision value of every problem: f > 0 for the positive class.",
+            "Write the label of a row, the decision value of every problem (f > 0 for the positive class), or both: "
+            "label,decision. Rows that have ids begin with theirs in CSV and Parquet.",
             "output",
-            choices=("label", "decision"),
+            choices=OUTPUTS,
         ),
     ] = "label"
 
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
         super().__post_init__()
+        if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
+            raise UsageError(
+                "an array holds labels or decision values, not both", hint="write NAME.csv or NAME.parquet"
+            )
+        if Path(self.out).suffix == ".parquet" and self.cluster is not None:
+            raise UsageError("workers write CSV, text and arrays, not Parquet", hint="write NAME.csv")
         if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
             raise UsageError(f"{self.out} has none of the endings {', '.join(SUFFIXES)}", hint="or - for CSV on stdout")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What is written of each row, in this order."""
+        return (self.output,) if isinstance(self.output, str) else self.output
+
+    @property
+    def named(self) -> bool:
+        """Whether ids are written, where rows have any."""
+        return self.out == STDOUT or Path(self.out).suffix in NAMED
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,15 +73,17 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     request = request_of(job, job.memory, unlabeled=True)
     rows = row_batches(model, job.data, request)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
-    needs = rows.check_memory(memory, BYTES_A_ROW * (1 if job.output == "label" else len(model.weights)))
+    needs = rows.check_memory(memory, BYTES_A_ROW * (len(model.weights) if "decision" in job.outputs else 1))
     counted = _Predictions(rows, model, report)
     if executor is None:
-        with closing(encoded(job, model, decision) for decision in counted) as pieces:  # a full disk ends its reader
-            write_predictions(job, model, pieces, counted)
+        with closing(counted.encoded(job)) as pieces:  # a full disk ends its reader
+            write_predictions(job, model, pieces, counted, rows.id_column)
     else:
         with scratch_beside(Path("predictions" if job.out == STDOUT else job.out)) as scratch:
             work, parts = work_of(job, request, scratch), slices_of(job.data)
-            write_predictions(job, model, counted.fetched(written(work, parts, executor, needs)), counted)
+            write_predictions(
+                job, model, counted.fetched(written(work, parts, executor, needs)), counted, rows.id_column
+            )
     counted.check()
     if rows.rejects.count:
         to_file = job.out != STDOUT
@@ -99,11 +101,12 @@ class _Predictions:
         self._batches, self._model, self._report = rows, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
-    def __iter__(self) -> Iterator[Any]:
+    def encoded(self, job: PredictJob) -> Generator[Any]:
+        """Yield what is written, block after block."""
         for batch in self._batches:
             decision = self._model.decision(batch.X)
             self.rows += row_count(batch.X)
-            yield decision
+            yield encoded(job, self._model, decision, batch.ids, self._batches.id_column)
             self._tell()
 
     def fetched(self, slices: Iterator[Written]) -> Iterator[bytes]:

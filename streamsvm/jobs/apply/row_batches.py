@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.labels import REST, label_text
+from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
@@ -38,6 +40,8 @@ class RowBatch(NamedTuple):
     """The rows."""
     truth: Int32 | None
     """Indices into ``RowBatches.truths`` (n,); None when the rows have no labels."""
+    ids: Any = None
+    """The ids of the rows (n,), integers or objects of text; None when they have none."""
 
 
 @dataclass(slots=True)
@@ -58,6 +62,10 @@ class RowBatches:
     """What a user should know, as lines of text."""
     chunks: tuple[int, ...] | None = None
     """The chunks of the store that are wanted; None for all."""
+    id_column: str | None = None
+    """The column that the ids of the rows come from; None when they have none."""
+    id_reader: Callable[[], IdReader] | None = None
+    """Opens the ids of a store; None where it has none."""
     rejects: Rejects = field(default_factory=Rejects)
     """The lines of the files that could not be read and were left out."""
 
@@ -83,16 +91,19 @@ class RowBatches:
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
         wanted = range(len(layout.chunks)) if self.chunks is None else self.chunks
         visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if v.chunk in wanted)
+        starts = np.append(0, np.cumsum(layout.chunks)).tolist()
+        ids = None if self.id_reader is None else self.id_reader()
         with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
-            for loaded in stream:
-                yield RowBatch(loaded.chunk.X, codes[loaded.chunk.codes])
+            for chunk, loaded in zip(sorted(wanted), stream, strict=True):
+                names = None if ids is None else ids.between(starts[chunk], starts[chunk + 1])
+                yield RowBatch(loaded.chunk.X, codes[loaded.chunk.codes], names)
 
     def _of_source(self, source: Source) -> Iterator[RowBatch]:
         rows = 0
         for batch in source.batches():
             rows += row_count(batch.X)
             self._check_width(batch.X)
-            yield RowBatch(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None)
+            yield RowBatch(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None, batch.ids)
         counted = sum(file.rows for file in source.sources)
         if rows != counted:
             raise DataError(f"{rows} rows were read of {counted}", code="E-ROWS", hint="run it again")
@@ -167,7 +178,9 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise _width_error(str(paths[0]), source.columns, model.columns)
     term = Term("source", SOURCE_BYTES, "text, parser and rows of one batch, at most")
-    return RowBatches(model, list(model.classes), None, [term], _source=source, rejects=options.rejects)
+    return RowBatches(
+        model, list(model.classes), None, [term], _source=source, rejects=options.rejects, id_column=source.id_column
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +219,8 @@ def _store_rows(model: Model, path: Path) -> RowBatches:
         raise _width_error(f"store '{path}'", layout.columns, model.columns)
     terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
     found = RowBatches(model, list(model.classes), layout.rows, terms, _store=store)
+    if ids := store.facts.get("ids"):
+        found.id_column, found.id_reader = str(ids.get("column")), partial(IdReader, path)
     if layout.columns < model.columns:
         found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
     return found

@@ -73,6 +73,7 @@ class DistributedSource:
         self._paths, self._executor = [Path(p).resolve() for p in paths], executor
         self._directory, self._options = directory.resolve(), options
         self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
+        self.id_column: str | None = None
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
 
@@ -152,6 +153,8 @@ def source_for(job: Any, options: SourceOptions, executor: Executor | None, dire
         return open_source(job.sources, options)
     if options.on_bad_line != "error":
         raise UsageError("lines are skipped only where they are read here", hint="ingest without --cluster")
+    if options.id_column is not None:
+        raise UsageError("ids are kept only where files are read here", hint="ingest without --cluster")
     return DistributedSource(job.sources, options, executor, directory)
 
 

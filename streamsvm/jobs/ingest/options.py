@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from streamsvm.config.fields import Bounds, Option, options_of
+from streamsvm.errors import UsageError
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     CHUNK,
@@ -84,6 +85,13 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
             "output",
         ),
     ] = False
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if self.shuffle and self.id_column is not None:
+            hint = "keep the order of the rows, or predict from the files, which have the ids"
+            raise UsageError("--shuffle does not move ids along with their rows", hint=hint)
 
     def options(self) -> SourceOptions:
         """The part that says how the files are read."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.errors import InterruptedRun, StorageError
 from streamsvm.jobs.ingest.shuffle import Shuffling
 from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.write.building import Opener
 from streamsvm.store.write.external_shuffle import hashes
@@ -32,29 +35,50 @@ class Stores:
         self.sparse = sparse
         self._seed, self._fraction = test_split
         opened = [opener(path, sparse, chunk_bytes) for path in paths]
+        self._ids: list[IdWriter | None] = [None] * len(opened)
+        self._folders = [writer.directory if writer.repairs is None else None for writer in opened]
         self.writers: list[Any] = [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int) -> int:
+    def append(
+        self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int, ids: NDArray[Any] | None = None
+    ) -> int:
         """Write rows, the first of which is row ``first_row`` of the sources, and return how many were held out. Raises
         StorageError.
         """
         if not self._fraction:
             self.writers[0].append(X, codes, weight)
+            self._append_ids(0, ids)
             return 0
         chosen = held_out(self._seed, first_row, len(codes), self._fraction)
-        for writer, mask in zip(self.writers, (~chosen, chosen), strict=True):
+        for k, mask in enumerate((~chosen, chosen)):
             if mask.any():
-                writer.append(take(X, mask), codes[mask], None if weight is None else weight[mask])
+                self.writers[k].append(take(X, mask), codes[mask], None if weight is None else weight[mask])
+                self._append_ids(k, None if ids is None else ids[mask])
         return int(np.count_nonzero(chosen))
+
+    def _append_ids(self, store: int, ids: NDArray[Any] | None) -> None:
+        """Write ids once the folder of the store is there; one that is repaired has its ids already."""
+        folder = self._folders[store]
+        if ids is None or folder is None:
+            return
+        writer = self._ids[store] = self._ids[store] or IdWriter(folder)
+        writer.append(ids)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:
         """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
+        for ids in self._ids:
+            if ids is not None:
+                ids.close()
         return [writer.commit(classes, columns, facts) for writer in reversed(self.writers)][-1]
 
     def on_exit(self, _: Any, error: BaseException | None, __: Any) -> None:
         """Leave unfinished stores for the next run where it can go on from them, else remove them; a callback of an
         exit stack.
         """
+        with suppress(StorageError):
+            for ids in self._ids:
+                if ids is not None:
+                    ids.close()
         if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
             safe = sum(writer.suspend() for writer in self.writers)
             if isinstance(error, InterruptedRun | StorageError):

@@ -172,6 +172,8 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         "shuffled": job.shuffle,
         "rejected": rejected,
     }
+    if source.id_column is not None:
+        facts["ids"] = {"column": source.id_column}
     manifest = stores.commit(counts.coder.table(), columns, facts)
     return [*notice_lines(source.notices), *drift_warning(manifest)]
 

@@ -57,6 +57,9 @@ HEADER = Option("CSV: the first line names the columns.", "reading")
 DELIMITER = Option("CSV: the character between values.", "reading", metavar="CHAR", default="by the first line")
 MULTILINE = Option("CSV: values in quotes may hold line feeds.", "reading")
 LABELS_FILE = Option("Npy and idx: the file that holds the labels.", "labels")
+ID_COLUMN = Option(
+    "Tables: the column that names the rows; predictions begin with it.", "columns", flag="id", metavar="COLUMN"
+)
 IGNORE_QID = Option("Svmlight: skip 'qid:' entries instead of refusing them.", "faults")
 FEATURES_KEY = Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading")
 LABELS_KEY = Option("HDF5 and Zarr: the name of the array of labels.", "reading")
@@ -109,6 +112,7 @@ class ReadOptions(TextEndOptions):
     ] = None
     labels: Annotated[Path | None, LABELS_FILE] = None
     weight: Annotated[str | None, Option("Tables: the column of row weights.", "columns")] = None
+    id_column: Annotated[str | None, ID_COLUMN] = None
     drop: Annotated[tuple[str, ...], Option("Tables: columns to leave out.", "columns")] = ()
     categorical: Annotated[
         tuple[str, ...],
@@ -189,6 +193,7 @@ class NewRowOptions(TextEndOptions):
     ignore_qid: Annotated[bool | None, _recorded(IGNORE_QID)] = None
     sort: Annotated[bool | None, _recorded(SORT)] = None
     on_duplicate: Annotated[str | None, _recorded(ON_DUPLICATE)] = None
+    id_column: Annotated[str | None, _recorded(ID_COLUMN)] = None
     features_key: Annotated[str | None, _recorded(FEATURES_KEY)] = None
     labels_key: Annotated[str | None, _recorded(LABELS_KEY)] = None
     allow_fill: Annotated[bool, ALLOW_FILL] = False
@@ -262,6 +267,8 @@ class Source(Protocol):
     """The number of features; None until the last batch where only the data say it (svmlight)."""
     names: tuple[str, ...] | None
     """The names of the features, where the format has names."""
+    id_column: str | None
+    """The column the ids of the rows are from; None where rows have no names."""
     sparse: bool
     """Whether batches are CSR."""
     sources: list[SourceFile]

@@ -28,6 +28,7 @@ class KeyedSource:
     """Arrays in HDF5 files or Zarr directories; see ``Source``."""
 
     names = None
+    id_column = None
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []

@@ -35,6 +35,7 @@ class NpySource:
 
     sparse = False
     names = None
+    id_column = None
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []

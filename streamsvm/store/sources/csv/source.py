@@ -76,6 +76,7 @@ class CSVSource:
             self._recorded = self._schema = self._schema.with_categories(self._census(paths))
         self.columns = self._schema.width
         self.names = self._schema.names
+        self.id_column = self._schema.id_column
         self.sparse = self._schema.sparse
 
     def batches(self) -> Iterator[Batch]:
@@ -130,11 +131,18 @@ class CSVSource:
             *options.categorical,
             *options.calendar,
             *options.drop,
+            options.id_column,
             label_of(list(types), options.label, str(path)),
         }
         if ALL_TEXT in others:
             return None
-        return self._fault(path, 0, Columns(frozenset(types) - others, frozenset(), None, multiline=options.multiline))
+        return self._fault(
+            path,
+            0,
+            Columns(
+                frozenset(name for name in types if name not in others), frozenset(), None, multiline=options.multiline
+            ),
+        )
 
     def _without_label(self, dialect: Dialect) -> Dialect:
         """Names for a file without header: those recorded, less the label when there is one column fewer."""
@@ -177,6 +185,8 @@ class CSVSource:
         if (label := self._schema.label) is not None:
             kind = inferred.get(label, pa.string())
             types[label] = self._label_type(path, label, kind)
+        if self._schema.id_column is not None:
+            types[self._schema.id_column] = pa.string()
         if self._schema.weight is not None:
             types[self._schema.weight] = pa.float32()
         return types

@@ -38,6 +38,7 @@ class SvmlightSource:
 
     sparse = True
     names = None
+    id_column = None
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         recorded = options.encoding or {}

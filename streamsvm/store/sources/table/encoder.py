@@ -48,14 +48,15 @@ class TableEncoder:
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
         weight = None if self.schema.weight is None else _weights(table.column(self.schema.weight), self.schema.weight)
+        ids = None if self.schema.id_column is None else _ids(table.column(self.schema.id_column))
         if label is None:
-            return Batch(X, np.empty(0), weight)
+            return Batch(X, np.empty(0), weight, ids)
         given = table.column(label)
         if self._skips_unlabeled and given.null_count:
             labeled = given.is_valid().to_numpy(zero_copy_only=False)
             X, given = take(X, labeled), given.drop_null()
-            weight = None if weight is None else weight[labeled]
-        return Batch(X, _labels(given, label), weight)
+            weight, ids = (None if part is None else part[labeled] for part in (weight, ids))
+        return Batch(X, _labels(given, label), weight, ids)
 
     def _dense(self, table: pa.RecordBatch) -> Rows:
         n = table.num_rows
@@ -235,6 +236,15 @@ def _labels(values: Any, name: str) -> NDArray[Any]:
         texts = np.array(as_text(encoded.dictionary).to_pylist(), dtype=np.str_)
         return texts[encoded.indices.to_numpy()]
     return as_labels(values.to_numpy(zero_copy_only=False), name)
+
+
+def _ids(values: Any) -> NDArray[Any]:
+    """A column as int64, or as objects of text; empty text where a row has no id."""
+    if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
+        return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    return pc.fill_null(as_text(values), "").to_numpy(zero_copy_only=False)
 
 
 def _is_number(kind: pa.DataType) -> bool:

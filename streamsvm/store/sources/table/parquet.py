@@ -50,6 +50,7 @@ class ParquetSource:
             self._schema = self._recorded = planned.with_categories(self._census(planned.categories))
         self.columns = self._schema.width
         self.names = self._schema.names
+        self.id_column = self._schema.id_column
         self.sparse = self._schema.sparse
 
     def batches(self) -> Iterator[Batch]:

@@ -61,6 +61,8 @@ class Schema:
     """The exponent of the number of feature columns that all hashed columns share, after the others; 0 for none."""
     dropped: tuple[str, ...] = ()
     """Columns a table may have beside those that are read."""
+    id_column: str | None = None
+    """The column of the ids of the rows; None where they have no names."""
     by_value: bool = True
     """Whether 1, 1.0 and '1.0' are one category; schemas that were recorded before that was so tell them apart."""
 
@@ -92,7 +94,7 @@ class Schema:
     @property
     def needed(self) -> list[str]:
         """The columns of the table that have to be read, each once."""
-        extra = [name for name in (self.label, self.weight) if name is not None]
+        extra = [name for name in (self.label, self.weight, self.id_column) if name is not None]
         return list(dict.fromkeys([*(c.name for c in self.columns), *extra]))
 
     def with_categories(self, values: Mapping[str, Sequence[str]]) -> Schema:
@@ -111,7 +113,10 @@ class Schema:
         recorded = self.label if self.label in names else None
         found = recorded if options.label is None else label_of(names, options.label, where)
         weight = self.weight if self.weight in names else None
-        return replace(self, label=None if options.unlabeled else found, weight=weight)
+        ids = self.id_column if self.id_column in names else None
+        if options.id_column is not None:
+            (ids,) = _named([options.id_column], names, "--id", where)
+        return replace(self, label=None if options.unlabeled else found, weight=weight, id_column=ids)
 
     def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
         """Count in ``notices`` the columns of a table that nobody asked for: the model was trained without them."""
@@ -122,15 +127,22 @@ class Schema:
         """Return the schema as plain JSON."""
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
         recorded = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
-        return recorded | {"dropped": list(self.dropped), "by_value": self.by_value}
+        return recorded | {"dropped": list(self.dropped), "id": self.id_column, "by_value": self.by_value}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
     """Return the schema that ``Schema.to_json`` wrote."""
     columns = tuple(Column(c["name"], c["kind"], tuple(c["values"])) for c in recorded["columns"])
     dropped = tuple(recorded.get("dropped", ()))
-    by_value = recorded.get("by_value", False)
-    return Schema(columns, recorded["label"], recorded["weight"], recorded.get("hash_bits", 0), dropped, by_value)
+    return Schema(
+        columns,
+        recorded["label"],
+        recorded["weight"],
+        recorded.get("hash_bits", 0),
+        dropped,
+        id_column=recorded.get("id"),
+        by_value=recorded.get("by_value", False),
+    )
 
 
 def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where: str, code: str) -> Schema:
@@ -144,12 +156,19 @@ def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where:
     label = label_of(names, options.label, where)
     columns: list[Column] = []
     for name in names:
-        if name not in (label, options.weight, *options.drop):
+        if name not in (label, options.weight, options.id_column, *options.drop):
             columns += _columns_of(name, types[name], options, where, code)
     if not columns:
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=_columns(names))
     hashing = any(column.kind == HASHED for column in columns)
-    return Schema(tuple(columns), label, options.weight, (options.hash_bits or 0) if hashing else 0, options.drop)
+    return Schema(
+        tuple(columns),
+        label,
+        options.weight,
+        (options.hash_bits or 0) if hashing else 0,
+        options.drop,
+        options.id_column,
+    )
 
 
 def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
@@ -166,10 +185,17 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
 def _check_named(names: Sequence[str], options: SourceOptions, where: str) -> None:
     weight = () if options.weight is None else (options.weight,)
     asked = {"--drop": options.drop, "--categorical": options.categorical, "--calendar": options.calendar}
-    for option, wanted in (asked | {"--weight": weight}).items():
-        if missing := [name for name in wanted if name not in names and name != ALL_TEXT]:
-            found = f"{where} has no column {_listed(missing)}, named by {option}"
-            raise DataError(found, code="E-SCHEMA", hint=_columns(names))
+    ids = () if options.id_column is None else (options.id_column,)
+    for option, wanted in (asked | {"--weight": weight, "--id": ids}).items():
+        _named(wanted, names, option, where)
+
+
+def _named(wanted: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
+    """Return the columns that an option names. Raises DataError E-SCHEMA for one that is not there."""
+    if missing := [name for name in wanted if name not in names and name != ALL_TEXT]:
+        found = f"{where} has no column {_listed(missing)}, named by {option}"
+        raise DataError(found, code="E-SCHEMA", hint=_columns(names))
+    return wanted
 
 
 def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
