@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from streamsvm.config.fields import options_of
 from streamsvm.engine.checkpoint.signals import current, deferred
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
@@ -94,8 +95,15 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
         source = source_for(job, options, executor, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
-        opener = journaled(job.targets(), _made_with(job), overwrite=job.overwrite, **form)
+        opener = journaled(job.targets(), _made_with(job), _defaults(), overwrite=job.overwrite, **form)
         return _ingest(job, report, opener, source, options.rejects)
+
+
+def _defaults() -> dict[str, Any]:
+    """The settings that need not be given, as plain JSON."""
+    found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(found, enc_hook=str))
+    return {name: value for name, value in plain.items() if name not in ELSEWHERE}
 
 
 def _made_with(job: IngestJob) -> dict[str, Any]:

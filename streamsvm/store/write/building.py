@@ -36,13 +36,17 @@ def all_locked(targets: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def journaled(targets: Sequence[Path], settings: JsonObject, *, overwrite: bool, **options: Any) -> Opener:
+def journaled(
+    targets: Sequence[Path], settings: JsonObject, defaults: JsonObject, *, overwrite: bool, **options: Any
+) -> Opener:
     """Return an opener of writers that go on where a run with the same settings was stopped.
 
+    A run of an earlier version, which had not all of the settings, is one that left the others at their ``defaults``.
     Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for what another run began.
     """
     begun = [_begun(target) for target in targets]
-    going_on = begun[0] == settings
+    recorded = begun[0]
+    going_on = recorded is not None and {**defaults, **recorded} == settings
     for target, other in zip(targets, begun, strict=True):
         if overwrite or going_on or _nothing(target):
             continue
@@ -52,7 +56,7 @@ def journaled(targets: Sequence[Path], settings: JsonObject, *, overwrite: bool,
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=True, **options)
-        writer.journal = Journal(settings)
+        writer.journal = Journal(recorded if recorded is not None and going_on else settings)
         return writer
 
     return opener
