@@ -12,12 +12,14 @@ ones (``compute/kernel_values/elementary.py``).
 from __future__ import annotations
 
 import math
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.registry import Registry
-from streamsvm.rows import Reach
 from streamsvm.tags import saved_as
+
+if TYPE_CHECKING:
+    from streamsvm.rows import Reach
 
 Gamma = Annotated[
     float, Option("Width of the kernel, instead of --gamma.", bounds=Bounds(above=0), default="as --gamma says")
