@@ -17,13 +17,16 @@ FORMS = "tcp://127.0.0.1:8786, tls://HOST:8786, local:4 or scheduler-file:PATH"
 
 
 class Address(NamedTuple):
-    """``workers`` to start here, or where a scheduler listens."""
+    """Workers to start here, or where a scheduler listens."""
 
     workers: int
+    """How many to start on this machine; 0: none, there is a scheduler at ``url``."""
     url: str
+    """tcp:// or tls://, with host and port; empty where workers are started here."""
 
     @property
     def encrypted(self) -> bool:
+        """Whether all that is sent is encrypted, and both sides show certificates."""
         return self.url.startswith("tls://")
 
 

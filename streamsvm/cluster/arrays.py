@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse
@@ -29,13 +29,49 @@ from streamsvm.store.write.building import all_locked, store_outputs
 KEY = "block"
 
 
+@runtime_checkable
+class DelayedArray(Protocol):
+    """What is asked of a ``dask.array``."""
+
+    ndim: int
+    """Its dimensions."""
+    numblocks: tuple[int, ...]
+    """Blocks along each of them."""
+    chunks: tuple[tuple[float, ...], ...]
+    """Lengths of the blocks along each of them; nan where nobody knows."""
+
+    def rechunk(self, chunks: dict[int, Any]) -> Any:
+        """Return the same array in other blocks."""
+        ...
+
+    def to_delayed(self) -> Any:
+        """Return the blocks as an array of delayed values."""
+        ...
+
+
+@runtime_checkable
+class DelayedFrame(Protocol):
+    """What is asked of a ``dask.dataframe``."""
+
+    columns: Any
+    """The names of the columns."""
+
+    def to_delayed(self) -> Any:
+        """Return the partitions as a list of delayed data frames."""
+        ...
+
+
 class BlockPart(NamedTuple):
     """What a worker made of a block."""
 
     number: int
+    """Of the block, from 0."""
     rows: int
+    """How many it has; a block may be empty."""
     labels: tuple[str, ...]
+    """The labels that occur in it, as text; codes in the part are indices into them."""
     kind: str
+    """``NUMBERS`` where labels are numbers, "U" where they are text."""
 
 
 def ingest_dask(
@@ -94,13 +130,13 @@ def _computed(tasks: Sequence[Any], client: Client | None, stack: ExitStack) -> 
 
 def _blocks(X: Any, y: Any, label: str | None) -> tuple[list[tuple[Any, ...]], list[str] | None]:
     """Delayed (rows, labels) blocks, and the names of the columns."""
-    if hasattr(X, "to_delayed") and hasattr(X, "columns"):
+    if isinstance(X, DelayedFrame):
         names = [str(name) for name in X.columns]
         if label is None or label not in names:
             raise UsageError(f"which of the columns {', '.join(names[:12])} is the label?", hint="pass label=NAME")
         names.remove(label)
         return [(part, None) for part in X.to_delayed()], names
-    if getattr(X, "ndim", 0) != 2 or getattr(y, "ndim", 0) != 1:
+    if not isinstance(X, DelayedArray) or not isinstance(y, DelayedArray) or (X.ndim, y.ndim) != (2, 1):
         raise UsageError("rows (n, d) and labels (n,) are needed, as dask arrays", hint="ingest_dask(X, y, store)")
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import dask
 from distributed import Client, Future, wait
+from distributed.scheduler import KilledWorker
 
 from streamsvm import __version__
 from streamsvm.cluster.remote import held, run
@@ -51,34 +52,41 @@ class DaskExecutor:
 
     @property
     def threads(self) -> int:
+        """Tasks that all workers together run at once, now; at least 1."""
         return max(1, sum(worker["nthreads"] for worker in self._workers().values()))
 
     def limit(self, stated: int | None) -> int | None:
+        """Return the least of what the user allows and MEMORY_SHARE of what a worker has for each of its threads."""
         bounds = [] if stated is None else [stated]
         limited = [worker for worker in self._workers().values() if worker.get("memory_limit")]
         bounds += [int(MEMORY_SHARE * worker["memory_limit"] / worker["nthreads"]) for worker in limited]
         return min(bounds, default=None)
 
     def share(self, value: Any) -> Future:
+        """Return a future of the value, which is a task like others: it can be computed again."""
         with dask.config.set(GRAPH):
             return self._client.submit(held, value, key=self._key("shared"), pure=False)
 
     def map(
-        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: OnProgress = ignore_progress
+        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), on_progress: OnProgress = ignore_progress
     ) -> Iterator[Any]:
-        return self.taken(self._submit(task, parts, shared), task, tell)
+        """Yield the results in the order of the parts, as they are done. Raises ClusterError and what tasks raise."""
+        return self.taken(self._submit(task, parts, shared), task, on_progress)
 
-    def taken(self, futures: list[Any], task: Task, tell: OnProgress = ignore_progress) -> Iterator[Any]:
+    def taken(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Iterator[Any]:
         """The results of futures, in their order; each is released when it was taken."""
         try:
             for index, future in enumerate(futures):
-                self._wait(future, task, lambda: sum(f is None or f.done() for f in futures), tell)
+                self._wait(future, task, lambda: sum(f is None or f.done() for f in futures), on_progress)
                 yield self._result(future, task)
                 futures[index] = None
         finally:
             self._forget(futures)
 
-    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: OnProgress) -> Any:
+    def reduce(
+        self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], on_progress: OnProgress
+    ) -> Any:
+        """Return the results joined on the workers, and closed there. Raises ClusterError and what tasks raise."""
         name = self._key("join")
         held: list[Future] = self._submit(task, parts, shared)
         keys = [future.key for future in held]
@@ -92,7 +100,7 @@ class DaskExecutor:
         if joins.close is not None:
             last = submit(joins.close, last, *shared)
         try:
-            self._wait(last, task, lambda: self._done(keys, held), tell)
+            self._wait(last, task, lambda: self._done(keys, held), on_progress)
             return self._result(last, task)
         finally:
             self._forget([*held, last])
@@ -148,18 +156,18 @@ class DaskExecutor:
         workers = self._workers()
         return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
-    def _wait(self, future: Future, task: Task, done: Callable[[], int], tell: OnProgress) -> None:
-        """Until a future is done or lost; tells how many parts are done meanwhile."""
+    def _wait(self, future: Future, task: Task, done: Callable[[], int], on_progress: OnProgress) -> None:
+        """Until a future is done or lost; reports how many parts are done meanwhile."""
         watch = WorkerWatch(self._client, self._patience)
         while not future.done():
             try:
                 with self._client.as_current():
                     wait(future, timeout=POLL_SECONDS)
             except TimeoutError:
-                watch.look()
+                watch.check()
             except Exception as error:
                 raise explained(error, task, None, {}, self._client) from error
-            tell(done())
+            on_progress(done())
 
     def _result(self, future: Future, task: Task) -> Any:
         """Fetch a result; a worker that is lost with it is no reason to give up. Raises what the task raised."""
@@ -171,8 +179,8 @@ class DaskExecutor:
                 if time.monotonic() > deadline:
                     raise ClusterError("a result could not be fetched", hint="run the same command again") from error
             except BaseException as error:
-                index = getattr(error, "task", (None, None))
-                number = index[1] if isinstance(index, tuple) else None
+                index = error.task if isinstance(error, KilledWorker) else None
+                number = index[1] if isinstance(index, tuple) and isinstance(index[1], int) else None
                 raise explained(error, task, number, self._known_workers(), self._client) from error
 
     def _known_workers(self) -> Any:

@@ -39,7 +39,7 @@ class WorkerWatch:
         self._client, self._patience = client, patience
         self._answered = self._manned = self._looked = time.monotonic()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise ClusterError when there is nothing left to wait for."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
@@ -69,7 +69,7 @@ class WorkerWatch:
 
 def lost(client: Client) -> ClusterError:
     """The scheduler is gone, and with it all it knew."""
-    where = getattr(client.scheduler, "address", "the scheduler") if client.scheduler else "the scheduler"
+    where = client.scheduler.address if client.scheduler else "the scheduler"
     return ClusterError(f"the scheduler at {where} is gone", hint="start it and run the same command again")
 
 

@@ -23,6 +23,7 @@ class ActiveProblem(NamedTuple):
     number: int
     """Its place among the problems of the fit, which is its place in per-row state as well."""
     problem: Problem
+    """What is being solved."""
     state: Any
     """The state of its solver, changed in place by every visit."""
 
@@ -32,7 +33,9 @@ class BlockVisitor:
     """Shows chunks to one solver through one feature map."""
 
     solver: Solver[Any]
+    """What visits blocks and closes passes."""
     features: FeatureMap
+    """From stored rows to what the solver sees."""
     cached: bool = False
     """Whether all blocks stay in memory, so that solvers may come back to one at no cost."""
 

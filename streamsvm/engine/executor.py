@@ -29,6 +29,7 @@ class Task(NamedTuple):
     phase: str
     """What people call it: fit, embed, ..."""
     function: Callable[..., Any]
+    """What is called, with a part and the shared values; it is sent by name."""
     needs: int = 0
     """Bytes it is expected to hold, to be said where a worker did not have them."""
 
@@ -37,6 +38,7 @@ class Joins(NamedTuple):
     """How results become one: ``join(one, other)``, which must leave both as they are, then ``close(all, *shared)``."""
 
     join: Callable[[Any, Any], Any]
+    """Makes one result of two neighboring ones."""
     close: Callable[..., Any] | None = None
     """A function of a module; it runs where the last join has run."""
 
@@ -46,7 +48,7 @@ OnProgress = Callable[[int], None]
 
 
 def ignore_progress(done: int) -> None:
-    """Nobody is told."""
+    """Report nothing."""
 
 
 class Executor(Protocol):
@@ -66,12 +68,14 @@ class Executor(Protocol):
         ...
 
     def map(
-        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: OnProgress = ignore_progress
+        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), on_progress: OnProgress = ignore_progress
     ) -> Iterator[Any]:
         """The results in the order of the parts."""
         ...
 
-    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: OnProgress) -> Any:
+    def reduce(
+        self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], on_progress: OnProgress
+    ) -> Any:
         """The results joined two by two along ``partition.tree_reduce``, and closed."""
         ...
 
@@ -80,22 +84,29 @@ class SerialExecutor:
     """In this process: one part after the other. What a cluster returns is what this returns, to the last bit."""
 
     threads = 1
+    """One task at a time."""
 
     def limit(self, stated: int | None) -> int | None:
+        """Return what the user allows: there is nobody else to ask."""
         return stated
 
     def share(self, value: Any) -> Any:
+        """Return the value itself."""
         return value
 
     def map(
-        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), tell: OnProgress = ignore_progress
+        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), on_progress: OnProgress = ignore_progress
     ) -> Iterator[Any]:
+        """Yield what the task makes of each part, one after the other."""
         for done, part in enumerate(parts, 1):
             yield task.function(part, *shared)
-            tell(done)
+            on_progress(done)
 
-    def reduce(self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], tell: OnProgress) -> Any:
-        found = tree_reduce(self.map(task, parts, shared, tell), len(parts), joins.join)
+    def reduce(
+        self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], on_progress: OnProgress
+    ) -> Any:
+        """Return the results joined along ``partition.tree_reduce`` as they come, and closed."""
+        found = tree_reduce(self.map(task, parts, shared, on_progress), len(parts), joins.join)
         return found if joins.close is None else joins.close(found, *shared)
 
 

@@ -17,12 +17,16 @@ T = TypeVar("T")
 
 
 class Group(NamedTuple):
-    """Some chunks, in rising order; ``starts``: the number of the first row of each."""
+    """Some chunks that one task works on."""
 
     number: int
+    """Among all groups of a job, from 0."""
     chunks: tuple[int, ...]
+    """The numbers of the chunks, rising."""
     starts: tuple[int, ...]
+    """The number of the first row of each chunk in the store."""
     rows: int
+    """Rows in all of them."""
 
 
 def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
@@ -43,7 +47,7 @@ def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
 
 
 def round_robin(layout: Layout, count: int) -> list[Group]:
-    """Chunks round_robin to ``count`` groups in turn, so that each has some of every region of the data."""
+    """Chunks dealt to ``count`` groups in turn, so that each has some of every region of the data."""
     count = max(1, min(count, len(layout.chunks)))
     return [_group(layout, number, range(number, len(layout.chunks), count)) for number in range(count)]
 

@@ -20,7 +20,9 @@ class Zeros(NamedTuple):
     """Stands for an array of zeros."""
 
     shape: tuple[int, ...]
+    """Of the array."""
     dtype: str
+    """As numpy writes it: "<f8"."""
 
 
 def serialize(state: Any) -> Any:
@@ -38,7 +40,7 @@ def bytes_of(state: Any) -> int:
     sizes: list[int] = []
 
     def count(array: Any) -> Any:
-        sizes.append(getattr(array, "nbytes", 0))
+        sizes.append(array.nbytes if isinstance(array, np.ndarray) else 0)
         return array
 
     _mapped(state, _once(count))
@@ -80,7 +82,7 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return {key: _mapped(item, change) for key, item in value.items()}
     if isinstance(value, tuple):
         items = [_mapped(item, change) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return tuple(items) if type(value) is tuple else type(value)(*items)
     return value
 
 

@@ -18,7 +18,7 @@ MIB = 1 << 20
 COMPILER = 72 * MIB
 """What LLVM and the loaded passes add to a process that has not compiled or loaded one yet (measured: 64-71 MiB)."""
 MARGIN = 8 * MIB
-KEPT_MOST = 256 * MIB
+CACHED_MOST = 256 * MIB
 """Above this a copy of one's own gains nothing over the page cache: a pass takes longer than its reading."""
 VIEWS = 16
 """Bytes a row of a block while its signs and weights are made."""
@@ -28,11 +28,14 @@ SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """``terms`` are what the job holds, ``limit`` what it may; ``resident``: per-row state lives in memory."""
+    """What a job will hold in memory, and what it may."""
 
     terms: tuple[Term, ...]
+    """All that it holds at its peak."""
     limit: int
+    """Bytes of anonymous memory the process may use."""
     resident: bool
+    """Whether per-row state lives in memory (False: in a file)."""
     cached: bool
     """Whether the blocks themselves stay in memory once they are read."""
     retain: bool
@@ -40,6 +43,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
+        """Bytes of all terms."""
         return sum(term.nbytes for term in self.terms)
 
     def check(self, remedy: str) -> None:
@@ -134,12 +138,12 @@ def base_terms() -> list[Term]:
     return [*terms, Term("margin", MARGIN, "allocator, small objects")]
 
 
-def keep_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
+def cache_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
     """Keeping all blocks in memory; None for a store so large that the page cache serves it as well.
 
     They are one block then: its orders and views, and the solver's ``scratch`` bytes a row of it, are of all rows.
     """
-    if layout.bytes_per_pass > KEPT_MOST:
+    if layout.bytes_per_pass > CACHED_MOST:
         return None
     per_row = VIEWS + 4 * (depth + 2) + scratch
     why = f"kept in memory, twice while they are put together; orders, views, scratch: {per_row} bytes a row"

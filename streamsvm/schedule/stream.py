@@ -37,8 +37,11 @@ class Loaded(NamedTuple):
     """
 
     visit: Visit
+    """Which chunk it is, and in which epoch."""
     chunk: Chunk
+    """Its rows, in the buffers of a slot."""
     order: Int32
+    """(n,) the order in which the rows are to be visited."""
 
 
 @dataclass(slots=True)

@@ -194,7 +194,7 @@ for form, varied in itertools.product(("dense", "csr"), (False, True)):
     weight = np.ones(300, np.float32) if varied else None
     writer.append(Dense(values) if form == "dense" else csr_of(values), codes, weight)
     writer.commit(("-1", "1"), 5, {})
-    budget.KEPT_MOST = 0 if varied else 256 << 20  # blocks are read in every pass, or kept in memory
+    budget.CACHED_MOST = 0 if varied else 256 << 20  # blocks are read in every pass, or kept in memory
     settings = {"C": 1, "bias": 1, "standardize": True, "class_weight": "balanced", "prefetch": 0} if varied else {}
     for loss in LOSSES:
         fit(FitJob(store, str(place / "m"), solver="dcd", loss=loss, max_passes=3, overwrite=True, **settings))

@@ -124,7 +124,7 @@ def test_one_group_is_the_run_without_a_cluster_to_the_last_bit(
     store: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several are the same run up to rounding: sums are taken group by group."""
-    monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
+    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
     alone = fit(job_of(store, tmp_path / "alone", **KINDS[kind])).model
     for groups in (1, 5):
         spread = fit(
@@ -197,7 +197,7 @@ def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: 
 def test_one_group_judges_as_the_run_without_a_cluster(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
+    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
     job = replace(job_of(store, tmp_path / "a", "newton", groups=1), **HELD)
     alone = fit(job)
     spread = fit(replace(job, model=str(tmp_path / "b")), executor=SerialExecutor())
@@ -359,7 +359,7 @@ def test_a_resumed_run_has_the_groups_of_the_first_one(store: Path, tmp_path: Pa
 
 
 def test_reads_that_are_repeated_are_counted(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
+    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
     monkeypatch.setattr(retry, "PAUSES", [0.0, 0.0, 0.0])
     preadv, failures = os.preadv, [errno.EIO, errno.EIO]
 

@@ -63,7 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=[False, True], ids=["read in every pass", "kept in memory"])
 def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr(budget, "KEPT_MOST", 0)
+        monkeypatch.setattr(budget, "CACHED_MOST", 0)
     return bool(request.param)
 
 
@@ -272,7 +272,7 @@ def test_where_row_state_lives_changes_no_bit(
     store: str, standardize: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In memory or, because the memory allowed is what the rest needs, in a file; read ahead or not."""
-    monkeypatch.setattr(budget, "KEPT_MOST", 0)
+    monkeypatch.setattr(budget, "CACHED_MOST", 0)
     terms = budget.base_terms()
     monkeypatch.setattr(budget, "base_terms", lambda: terms)
     opened, found = open_store(place / store), []

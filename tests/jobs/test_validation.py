@@ -131,7 +131,7 @@ def test_a_resumed_run_chooses_the_same(
     store: Path, tmp_path: Path, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"solver": solver, "validation": 0.25, "patience": 3, "tolerance": 1e-9, "prefetch": 0}
-    monkeypatch.setattr("streamsvm.schedule.budget.KEPT_MOST", 0)
+    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
     whole = fitted(store, tmp_path / "whole", **settings)
     visit, count = Trainer._visit, [0]
 

@@ -19,12 +19,12 @@ from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.schedule.budget import KEPT_MOST
+from streamsvm.schedule.budget import CACHED_MOST
 from streamsvm.types import Layout, Mergeable, Partitioned, SplitState, Store
 
 LEAST_GROUPS = 2
 """Groups of a row-wise solver: with one there would be nothing to share out."""
-WHOLE_GROUP_BYTES = KEPT_MOST
+WHOLE_GROUP_BYTES = CACHED_MOST
 """Bytes of a group up to which its rows are visited as one block."""
 
 

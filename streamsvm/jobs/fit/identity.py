@@ -87,7 +87,7 @@ def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | 
 
 def _cached_as_then(plan: Plan, store: Store, *, cached: bool) -> Plan:
     """The plan with blocks in memory if they were in the first run, and only then."""
-    memory, term = plan.memory, budget.keep_term(store.layout)
+    memory, term = plan.memory, budget.cache_term(store.layout)
     if term is None or cached == memory.cached:
         return plan
     terms = tuple(other for other in memory.terms if other.name != term.name)

@@ -38,11 +38,11 @@ def plan_memory(
     beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
     fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
     terms.append(resident if fits else beside)
-    keep = budget.keep_term(layout, job.prefetch, scratch) if request is None else None
-    kept = keep is not None and sum(t.nbytes for t in terms) + keep.nbytes <= limit
-    terms += [keep] if keep and kept else []
+    cache = budget.cache_term(layout, job.prefetch, scratch) if request is None else None
+    cached = cache is not None and sum(t.nbytes for t in terms) + cache.nbytes <= limit
+    terms += [cache] if cache and cached else []
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
-    return MemoryPlan(tuple(terms), limit, fits, kept, retain)
+    return MemoryPlan(tuple(terms), limit, fits, cached, retain)
 
 
 def fitted(

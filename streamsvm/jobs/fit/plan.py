@@ -38,18 +38,27 @@ class Plan:
     """Everything decided before the first read."""
 
     problems: list[Problem]
+    """What is solved, by C and then by class."""
     class_names: tuple[str, ...]
     """What the model's outcomes are called: two for one problem, else one a problem."""
     solver_name: str
+    """Its name in the registry."""
     solver: Solver[Any]
+    """With all its settings."""
     why: str
+    """Why this solver, in words."""
     features: FeatureMap
+    """From stored rows to what the solver sees; where there is a ``request``, only once its map is made."""
     memory: MemoryPlan
+    """What will be held in memory."""
     layout: Layout
+    """Of the store that is trained on."""
     remedy: str
+    """What would help where the memory is not enough, beside more of it; the end of a sentence."""
     request: NystromRequest | None = None
     """The kernel features to be made before training; the problems have at most so many columns."""
     embedding: Choice | None = None
+    """Where kernel features are kept, and why; None without such features."""
 
     @property
     def costs(self) -> list[float]:

@@ -145,16 +145,16 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
     """Make the features, train, and write what the run leaves."""
     job, store = this.job, this.store
     with ExitStack() as stack:
-        tell = stack.enter_context(_recorded(report, this.run / "events.jsonl"))
-        tell({"event": "plan", **this.plan.facts()})
+        record = stack.enter_context(_recorder(report, this.run / "events.jsonl"))
+        record({"event": "plan", **this.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
-        seen, plan = with_features(job, store, this.plan, this.run, tell, this.executor)
-        plan, training = stack.enter_context(_trained(this, seen, plan, tell))
+        seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
+        plan, training = stack.enter_context(_trained(this, seen, plan, record))
         models = models_of(job, store, plan, training)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
         write_outputs(job, plan, training, models, best_cost(plan.costs, training))
-        tell(_done(job, plan, training))
+        record(_done(job, plan, training))
     return this.result(plan, training, models)
 
 
@@ -210,13 +210,13 @@ def local_trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report
 
 
 @contextmanager
-def _recorded(report: Report, path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _recorder(report: Report, path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Sends every event to the caller and, progress apart, to the run's log."""
     with durable.open_log(path) as log:
 
-        def tell(event: dict[str, Any]) -> None:
+        def record(event: dict[str, Any]) -> None:
             if event["event"] != "progress":
                 log.write(json.dumps(event) + "\n")
             report(event)
 
-        yield tell
+        yield record
