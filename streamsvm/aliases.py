@@ -28,5 +28,17 @@ comes from a file is checked where it is read.
 JsonMapping: TypeAlias = Mapping[str, Any]
 """A JSON object that is only read."""
 
+RowRecord: TypeAlias = Any
+"""Rows as compiled passes take them: ``Dense``, ``CSR`` or the factored pair of ``compute.blocks.operators``.
+
+A pass is compiled once for each record it meets, and has no type that a checker could know before.
+"""
+
+Handle: TypeAlias = Any
+"""An object that only its maker looks into: everybody else keeps it and hands it back to the same maker.
+
+The buffers of a store, what a store's writer notes of its progress: each implementation has a type of its own.
+"""
+
 ByName: TypeAlias = dict[str, Any]
 """Values of different types by the name of the field, option or argument they are for; that field's type is theirs."""

@@ -8,7 +8,17 @@ from typing import ClassVar
 from streamsvm.rows import Float64
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
 
 
 @saved_as("evaluation.state")
@@ -22,7 +32,7 @@ class WeightEvaluationState:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightEvaluation:
+class WeightEvaluation(WarmStart):
     """Evaluates ``Problem.warm``; the dual is that of the loss's slopes there."""
 
     row_state: ClassVar[tuple[RowState, ...]] = ()

@@ -17,12 +17,14 @@ from streamsvm.types.capabilities import (
     SharedRows,
     ShrinkableMemory,
     SplitState,
+    WarmStart,
 )
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles
 from streamsvm.types.problem import Block, Certificate, Kernel, Loss, LossRequirement, Problem
 from streamsvm.types.run import Report, Status, Stop, Term, Visit, silent
 from streamsvm.types.solver import (
     DUAL,
+    AnySolver,
     Cost,
     FeatureMap,
     FeaturePart,
@@ -31,11 +33,13 @@ from streamsvm.types.solver import (
     RowState,
     S,
     Solver,
+    State,
     SupportSolution,
 )
 
 __all__ = [
     "DUAL",
+    "AnySolver",
     "Batch",
     "Block",
     "Buffers",
@@ -66,6 +70,7 @@ __all__ = [
     "ShrinkableMemory",
     "Solver",
     "SplitState",
+    "State",
     "Statistics",
     "Status",
     "Stop",
@@ -74,5 +79,6 @@ __all__ = [
     "SupportSolution",
     "Term",
     "Visit",
+    "WarmStart",
     "silent",
 ]

@@ -7,17 +7,25 @@ protocols it satisfies: having the members is what declares it, and ``tests/cont
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Protocol, Self, runtime_checkable
+from dataclasses import replace
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
+from streamsvm.aliases import RowRecord
 from streamsvm.rows import Float64
 from streamsvm.types.problem import Block, Problem
 
+S = TypeVar("S")
+"""The state of a solver, as ``Solver`` has it."""
+S_contra = TypeVar("S_contra", contravariant=True)
+B = TypeVar("B")
+"""What a solver says of the rows it has not seen: made and read by that solver alone."""
+
 
 @runtime_checkable
-class Mergeable(Protocol):
+class Mergeable(Protocol[S]):
     """A solver whose pass can be shared out: copies of one state, each on its own chunks, joined again."""
 
-    def merge(self, states: list[Any]) -> Any:
+    def merge(self, states: list[S]) -> S:
         """Join what several workers did with copies of one state, each on its own chunks, in one pass.
 
         The state that is returned is closed with ``finish``. A list of one comes back as it is. May change the states.
@@ -35,35 +43,35 @@ class Partitioned(Protocol):
 
 
 @runtime_checkable
-class SharedRows(Protocol):
+class SharedRows(Protocol[S]):
     """A solver for which several problems at the same rows have work in common."""
 
-    def prepare_shared(self, states: list[Any], X: Any) -> None:
+    def prepare_shared(self, states: list[S], X: RowRecord) -> None:
         """Take in rows before the problems visit them one after the other. Changes the states."""
         ...
 
 
 @runtime_checkable
-class Prunable(Protocol):
+class Prunable(Protocol[S_contra, B]):
     """A solver that keeps a choice of the rows of a pass: rows of one group show that some of another cannot be in it.
 
     What is known of other groups saves work and never changes what the joined pass comes to.
     """
 
-    def sample_bound(self, state: Any) -> Any:
+    def sample_bound(self, state: S_contra) -> B:
         """Return what the rows visited so far say about all others of this pass."""
         ...
 
-    def set_bound(self, state: Any, bound: Any) -> None:
+    def set_bound(self, state: S_contra, bound: B) -> None:
         """Begin a pass over some rows knowing the ``bound`` of others. Changes the state."""
         ...
 
 
 @runtime_checkable
-class Deadline(Protocol):
+class Deadline(Protocol[S_contra]):
     """A solver whose ``finish`` may take long, and can come to its end before its time."""
 
-    def set_deadline(self, state: Any, moment: float) -> None:
+    def set_deadline(self, state: S_contra, moment: float) -> None:
         """Say before ``finish`` that it is not to go on after ``moment``, by ``time.perf_counter``. Changes the state."""
         ...
 
@@ -79,23 +87,38 @@ class SplitState(Protocol):
 
 
 @runtime_checkable
-class CandidateWeights(Protocol):
+class CandidateWeights(Protocol[S_contra]):
     """A linear solver whose weights can be tried on held-out rows after any pass."""
 
-    def candidate(self, state: Any) -> Float64:
+    def candidate(self, state: S_contra) -> Float64:
         """Return a copy of the weights (columns + 1,) it would go with now; they need not be certified."""
         ...
 
 
 @runtime_checkable
-class DualWitness(Protocol):
+class WarmStart(Protocol):
+    """A linear solver that starts at ``Problem.warm``: its first pass evaluates those weights, or goes on from them.
+
+    A solver says so by inheriting from this class, which has all there is to do; its ``start`` keeps the promise. A fit that
+    is to start from a model is refused with any other solver, which would ignore the model.
+    """
+
+    __slots__ = ()
+
+    def starting_at(self, problem: Problem, weights: Float64) -> Problem:
+        """Return the problem with the weights (columns + 1,) to start from, as the solver sees them."""
+        return replace(problem, warm=weights)
+
+
+@runtime_checkable
+class DualWitness(Protocol[S_contra]):
     """A solver without dual variables as row state that can still say what those behind its bound are."""
 
     def keeping_dual_point(self) -> Self:
         """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
         ...
 
-    def dual_values(self, state: Any, block: Block) -> Float64:
+    def dual_values(self, state: S_contra, block: Block) -> Float64:
         """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate."""
         ...
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
-
+from streamsvm.aliases import Array, Handle, JsonMapping
 from streamsvm.rows import Float32, Float64, Int32, Rows
 
 if TYPE_CHECKING:
@@ -23,11 +22,11 @@ class Batch(NamedTuple):
 
     X: Rows
     """The features, (n, columns)."""
-    labels: NDArray[Any]
+    labels: Array
     """(n,) numbers as float64, or text."""
     weight: Float32 | None = None
     """(n,) factors of C, one a row; None: 1 for all."""
-    ids: NDArray[Any] | None = None
+    ids: Array | None = None
     """(n,) what the rows are called by, integers or objects of text; None where they have no names."""
 
 
@@ -118,7 +117,7 @@ class Store(Protocol):
         ...
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> JsonMapping:
         """What is recorded of where the data came from, as plain JSON; empty where nothing is.
 
         Keys in use: ``names`` (of the columns), ``labels``, ``encoding`` (of the columns, for predict), ``notice`` (to be
@@ -131,15 +130,15 @@ class Store(Protocol):
         """The numbers these chunks have in the store called ``name``; None: the chunks are all of it, as they are there."""
         ...
 
-    def buffers(self) -> Any:
+    def buffers(self) -> Handle:
         """Return new memory for one chunk of any size: ``Buffers`` of the store's own kind."""
         ...
 
-    def fetch(self, chunk: int, into: Any) -> None:
+    def fetch(self, chunk: int, into: Handle) -> None:
         """Move the bytes of a chunk into buffers. Raises DataError, StorageError."""
         ...
 
-    def check(self, chunk: int, into: Any) -> Chunk:
+    def check(self, chunk: int, into: Handle) -> Chunk:
         """Verify what was fetched, once, and view it as rows; any thread may do it.
 
         Raises DataError naming the chunk when it is not what was written.

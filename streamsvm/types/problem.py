@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject, RowRecord
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach
 from streamsvm.tags import saved_as
@@ -182,7 +182,7 @@ class Problem:
 class Block:
     """A chunk in memory as one problem sees it, with the order its rows are to be visited in."""
 
-    X: Any
+    X: RowRecord
     """Dense, CSR, or what a feature map made of them."""
     y: Float32
     """(n,) +1 or -1."""
@@ -198,7 +198,7 @@ class Block:
     """For further draws within this visit; a function of the plan alone."""
     cached: bool = False
     """Whether all blocks stay in memory, so that coming back costs no reading."""
-    rows: dict[str, NDArray[Any]] = field(default_factory=dict)
+    rows: dict[str, Array] = field(default_factory=dict)
     """Per-row state of the solver, by the names it declared; changed in place."""
 
     @property
@@ -224,7 +224,7 @@ class Certificate:
     """False: the primal was summed while w was moving, an estimate that must not end a run."""
     final: bool = False
     """The solver has met a criterion of its own: the run ends, whatever the gap."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: JsonObject = field(default_factory=dict)
     """What else there is to say of the pass, as plain JSON; it goes into the events of the run."""
     rounding: float = 0.0
     """How far rounding can have moved primal and dual: dual - rounding <= optimum <= primal + rounding."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
+
+from streamsvm.aliases import JsonObject
 
 
 class Term(NamedTuple):
@@ -45,9 +47,9 @@ class Status(StrEnum):
     """The error on held-out rows had not fallen for long."""
 
 
-Report: TypeAlias = Callable[[dict[str, Any]], None]
+Report: TypeAlias = Callable[[JsonObject], None]
 """Takes the events of a job; a progress bar is one, a log file another."""
 
 
-def silent(event: dict[str, Any]) -> None:
+def silent(event: JsonObject) -> None:
     """The report nobody reads."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from streamsvm.aliases import RowRecord
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
 from streamsvm.types.problem import Block, Certificate, LossRequirement, Problem
@@ -73,7 +74,7 @@ class FeaturePart(NamedTuple):
     """The first row, counted from the first one of the block."""
     stop: int
     """One beyond the last row."""
-    X: Any
+    X: RowRecord
     """The features: ``Dense``, ``CSR``, or a factored pair (``compute.blocks.operators.Factored``)."""
 
 
@@ -153,3 +154,10 @@ class Solver(Protocol[S]):
     def solution(self, state: S) -> LinearSolution | SupportSolution:
         """Return the function the last exact certificate is of; its arrays are copies. Raises StreamSVMError if none is."""
         ...
+
+
+AnySolver: TypeAlias = Solver[Any]
+"""A solver to those who hand its states on and never look into them."""
+
+State: TypeAlias = Any
+"""A solver's state to those who hand it on: its type is the solver's own (the S of ``Solver``)."""

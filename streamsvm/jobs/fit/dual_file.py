@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.types import DUAL, Block, DualWitness, FeatureMap, Store
+from streamsvm.types import DUAL, Block, DualWitness, FeatureMap, State, Store
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
@@ -41,7 +41,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
     return _of_witness(store, plan.features, training.runs[k], plan.solver)
 
 
-def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness) -> Iterator[Float64]:
+def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness[State]) -> Iterator[Float64]:
     """The dual variables of every row, by another reading; 0 for held-out rows."""
     layout, problem = store.layout, run.problem
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:

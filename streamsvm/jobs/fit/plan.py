@@ -30,6 +30,7 @@ from streamsvm.types import (
     Problem,
     Solver,
     Store,
+    WarmStart,
 )
 
 
@@ -108,9 +109,9 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, job.bias)
     kernel = kernel_machine.kernel_of(job, solver, store, features)
-    if job.warm_start is not None and (kernel is not None or request is not None):
-        raise UsageError("a fit with a kernel does not start from a model", hint="leave out --warm-start")
-    problems = warm_started(job.warm_start, store, features, problems, names)
+    if job.warm_start is not None:
+        starting = _able_to_start(solver, solver_name, request)
+        problems = warm_started(job.warm_start, starting, store, features, problems, names)
     if kernel is not None:
         features = centered(features, store) if kernel.translation_invariant() else features
         reach = typical_reach(features, store)
@@ -156,6 +157,17 @@ def proving(solver: Solver[Any], name: str) -> Solver[Any]:
     if isinstance(solver, DualWitness):
         return solver.keeping_dual_point()
     raise UsageError(f"solver '{name}' has no dual variables to write", hint="--dual goes with --solver dcd or newton")
+
+
+def _able_to_start(solver: Solver[Any], name: str, request: NystromRequest | None) -> WarmStart:
+    """The solver as one that can start from the weights of a model. Raises UsageError where it, or the fit, cannot."""
+    if request is not None:  # its weights are of landmarks that this fit has yet to choose
+        raise UsageError("a fit of kernel features does not start from a model", hint="leave out --warm-start")
+    if not isinstance(solver, WarmStart):
+        able = [other for other, kind in SOLVERS.items() if isinstance(kind(), WarmStart)]
+        hint = f"leave out --warm-start; solvers that start from a linear model: {', '.join(able)}"
+        raise UsageError(f"solver '{name}' does not start from a model", hint=hint)
+    return solver
 
 
 def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:

@@ -152,8 +152,9 @@ class HeldOutValidation:
         if all(known["final"] for known in held.values()):
             return plan, training
         weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, held[repr(C)]["weights"], strict=True)}
-        problems = [replace(problem, warm=weights[k]) for k, problem in enumerate(plan.problems)]
-        again = loop.again(WeightEvaluation(), problems, training)
+        evaluation = WeightEvaluation()
+        problems = [evaluation.starting_at(problem, weights[k]) for k, problem in enumerate(plan.problems)]
+        again = loop.again(evaluation, problems, training)
         status, evaluated = training.status, again.train(Stop(training.passes + 1))
         for run, before in zip(evaluated.runs, training.runs, strict=True):
             assert run.certificate is not None
@@ -161,7 +162,7 @@ class HeldOutValidation:
             run.certificate = Certificate(run.certificate.primal, max(run.certificate.dual, known))
         evaluated.reads_repeated += training.reads_repeated
         evaluated.status, evaluated.held, evaluated.row_states = status, held, training.row_states
-        return replace(plan, solver=WeightEvaluation()), evaluated
+        return replace(plan, solver=evaluation), evaluated
 
 
 def evaluator_for(

@@ -7,7 +7,6 @@ one in any scaling of them, and what it is worth here the first pass finds out.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +16,27 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.row_batches import check_names
 from streamsvm.model import LINEAR, Model, load
 from streamsvm.rows import Float64
-from streamsvm.types import Problem, Store, Term
+from streamsvm.types import Problem, Store, Term, WarmStart
 
 
-def warm_started(
-    path: str | None, store: Store, features: Raw | Standardized, problems: list[Problem], names: tuple[str, ...]
+def warm_started(  # noqa: PLR0917 (what a plan has at hand)
+    path: str,
+    solver: WarmStart,
+    store: Store,
+    features: Raw | Standardized,
+    problems: list[Problem],
+    names: tuple[str, ...],
 ) -> list[Problem]:
-    """The problems, each with the weights it starts from. Raises MissingError, DataError, UsageError."""
-    if path is None:
-        return problems
+    """Return the problems, each with the weights of the model at ``path`` to start from.
+
+    Raises MissingError, DataError, UsageError.
+    """
     model = load(Path(path))
     check(model, path, store, names)
     positives = list(dict.fromkeys(problem.positive for problem in problems))
     order = [0] if len(model.weights) == 1 else [model.classes.index(name) for name in names]
     weights = {p: unfolded(model.weights[k], features, path) for p, k in zip(positives, order, strict=True)}
-    return [replace(problem, warm=weights[problem.positive]) for problem in problems]
+    return [solver.starting_at(problem, weights[problem.positive]) for problem in problems]
 
 
 def check(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:

@@ -35,7 +35,17 @@ from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
 
 ROWS_PER_SAMPLE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""
@@ -82,7 +92,7 @@ class DCDState:
 
 
 @dataclass(frozen=True, slots=True)
-class DCD:
+class DCD(WarmStart):
     """Settings of dual coordinate descent."""
 
     sweeps: Annotated[

@@ -36,7 +36,17 @@ from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.newton.trust_region import TrustRegion, first_damping, first_mu
 from streamsvm.solvers.point_evaluation import DualPoint, PointEvaluation, PointSums, slopes_at
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
 
 CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
@@ -76,7 +86,7 @@ class NewtonState:
 
 
 @dataclass(frozen=True, slots=True)
-class Newton:
+class Newton(WarmStart):
     """Settings of Newton's method in passes."""
 
     sample: Annotated[

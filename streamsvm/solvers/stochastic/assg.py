@@ -50,7 +50,17 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
 )
 from streamsvm.solvers.stochastic.pegasos import sampling
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
 
 SAMPLE_SWEEPS = 5
 """Over the rows of the sample."""
@@ -91,7 +101,7 @@ class ASSGState:
 
 
 @dataclass(frozen=True, slots=True)
-class ASSG:
+class ASSG(WarmStart):
     """Settings of accelerated stochastic subgradient descent."""
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1

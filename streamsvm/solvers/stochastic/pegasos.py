@@ -42,7 +42,18 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     take_pass,
 )
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Loss, LossRequirement, Problem, RowState
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    Loss,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
 
 ADDITIONS_PER_ROW = 16
 """A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
@@ -83,7 +94,7 @@ class PegasosState:
 
 
 @dataclass(frozen=True, slots=True)
-class Pegasos:
+class Pegasos(WarmStart):
     """Settings of Pegasos."""
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1

@@ -46,7 +46,17 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     take_slopes,
 )
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
 
 ROWS_PER_SAMPLE = 512
 """Rows between two samples of w for the mean."""
@@ -83,7 +93,7 @@ class SGDState:
 
 
 @dataclass(frozen=True, slots=True)
-class SGD:
+class SGD(WarmStart):
     """Settings of stochastic gradient descent with growing margins."""
 
     variant: Annotated[
