@@ -135,6 +135,9 @@ class Lines:
         if event["event"] == "plan":
             self._stream.write(plan_line(event) + "\n")
             self._stream.flush()
+        if event["event"] == "columns":
+            self._stream.write("".join(f"{line}\n" for line in event["decided"]))
+            self._stream.flush()
         if self._progress.take(event) and time.monotonic() - self._told >= self._interval:
             self._told = time.monotonic()
             share = self._progress.done / self._progress.total if self._progress.total else None
@@ -165,6 +168,9 @@ def _onto(bars: Bars) -> Report:
     def report(event: dict[str, Any]) -> None:
         if event["event"] == "plan":
             bars.console.print(plan_line(event), highlight=False)
+        if event["event"] == "columns":
+            for line in event["decided"]:
+                bars.console.print(line, highlight=False, markup=False)
         if progress.take(event):
             total = progress.total or None
             bars.update(

@@ -74,6 +74,7 @@ class DistributedSource:
         self._directory, self._options = directory.resolve(), options
         self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
         self.id_column: str | None = None
+        self.proposals = self._whole.proposals
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
 

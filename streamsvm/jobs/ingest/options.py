@@ -86,6 +86,15 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         ),
     ] = False
 
+    recognize: Annotated[
+        bool,
+        Option(
+            "Decide by their values what becomes of columns of text: amounts, dates, yes and no become numbers, other "
+            "text one-hot or hashed columns.",
+            "columns",
+        ),
+    ] = True
+
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
         super().__post_init__()
@@ -96,7 +105,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
     def options(self) -> SourceOptions:
         """The part that says how the files are read."""
         stated = {option.name: getattr(self, option.name) for option in options_of(ReadOptions)}
-        return SourceOptions(**stated, memory=self.memory)
+        return SourceOptions(**stated, memory=self.memory, recognize=self.recognize)
 
     def test_path(self) -> Path:
         """Where the test store goes."""

@@ -121,6 +121,8 @@ def _made_with(job: IngestJob) -> dict[str, Any]:
 
 def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
     counts, total = IngestCounts(label_coder(job.positive, job.label_threshold)), sum(map(size_of, job.sources))
+    if source.proposals:
+        report({"event": "columns", "decided": source.proposals})
     columns = source.columns  # asked before the thread begins, which may learn more at any time
     with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
         first = next(batches, None)

@@ -71,6 +71,7 @@ class Filled:
         self._source, self._filling = source, filling
         self.sparse, self.notices, self.sources = source.sparse, source.notices, source.sources
         self.columns: int | None = len(filling.values) + len(filling.indicators)
+        self.proposals = source.proposals
         names, self.id_column = source.names, source.id_column
         more = () if names is None else tuple(f"{names[j]} missing" for j in filling.indicators)
         self.names = None if names is None else names + more

@@ -133,6 +133,24 @@ class ReadOptions(TextEndOptions):
             flag="hash",
         ),
     ] = None
+    columns_as: Annotated[
+        tuple[str, ...],
+        Option(
+            "Tables: what columns hold, NAME=KIND,... with the kinds number, amount (money, percent, thousands), boolean, "
+            "date, epoch (seconds since 1970), category, hash and drop.",
+            "columns",
+            flag="column",
+            metavar="NAME=KIND,...",
+        ),
+    ] = ()
+    min_count: Annotated[
+        int,
+        Option(
+            "Tables: values of a category that fewer rows have share a column, with those that are new later.",
+            "columns",
+            bounds=Bounds(least=1),
+        ),
+    ] = 1
     header: Annotated[bool, HEADER] = True
     delimiter: Annotated[str | None, DELIMITER] = None
     multiline: Annotated[bool, MULTILINE] = False
@@ -220,6 +238,8 @@ class SourceOptions(ReadOptions):
     encoding: Mapping[str, Any] | None = None
     """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
     without it."""
+    recognize: bool = False
+    """Tables: what becomes of columns that hold text is decided by their values."""
     unlabeled: bool = False
     """Labels are not asked for: a column of labels is passed over, whatever it holds."""
 
@@ -267,6 +287,8 @@ class Source(Protocol):
     """The number of features; None until the last batch where only the data say it (svmlight)."""
     names: tuple[str, ...] | None
     """The names of the features, where the format has names."""
+    proposals: list[str]
+    """What was decided of columns without being asked, as lines of text."""
     id_column: str | None
     """The column the ids of the rows are from; None where rows have no names."""
     sparse: bool

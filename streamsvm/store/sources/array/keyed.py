@@ -32,6 +32,7 @@ class KeyedSource:
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
+        self.proposals: list[str] = []
         self.notices: dict[str, int] = Counter()
         self._paths, self._options = paths, options
         recorded = options.encoding or {}

@@ -39,6 +39,7 @@ class NpySource:
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
+        self.proposals: list[str] = []
         self.notices: dict[str, int] = Counter()
         self._paths = paths
         self._options = options

@@ -27,12 +27,15 @@ from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import NO_NEWLINE, UTF16_MARKS, note_form
 from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share, check_width
 from streamsvm.store.sources.table.cells import BadCell
-from streamsvm.store.sources.table.encoder import TableEncoder, distinct
+from streamsvm.store.sources.table.encoder import TableEncoder, count_values
 from streamsvm.store.sources.table.schema import (
     ALL_TEXT,
+    AMOUNT,
+    BOOLEAN,
     CATEGORY,
     HASHED,
     NUMBER,
+    Census,
     Schema,
     label_of,
     plan_schema,
@@ -45,6 +48,8 @@ HEAD = 1 << 20
 BLOCK = 1 << 20
 """Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads of
 its own cost half as much time again."""
+SAMPLE_ROWS = 5000
+"""Rows by which it is told what a column holds."""
 LONGEST_BLOCK = 64 << 20
 """The largest block, in bytes. A block must hold a whole line, so that wide tables get larger blocks."""
 
@@ -58,6 +63,7 @@ class CSVSource:
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
+        self.proposals: list[str] = []
         self._paths = paths
         self._options = options
         self._heads = {path: _head(path) for path in paths}
@@ -73,7 +79,10 @@ class CSVSource:
             same_columns(*names, (str(paths[0]), str(other)))
         self._types = self._column_types(paths[0])
         if options.encoding is None:
-            self._recorded = self._schema = self._schema.with_categories(self._census(paths))
+            found = self._census(paths)
+            self._recorded = self._schema = self._schema.with_categories(found, options)
+            self.proposals = self._schema.proposals(found)
+            self._types = self._column_types(paths[0])
         self.columns = self._schema.width
         self.names = self._schema.names
         self.id_column = self._schema.id_column
@@ -116,7 +125,8 @@ class CSVSource:
         path = paths[0]
         types = self._inferred(path)
         try:
-            return plan_schema(types, self._options, str(path), "E-PARSE")
+            samples = self._samples(path) if self._options.recognize else None
+            return plan_schema(types, self._options, str(path), "E-PARSE", samples)
         except DataError as error:
             if error.code != "E-PARSE":
                 raise
@@ -131,6 +141,7 @@ class CSVSource:
             *options.categorical,
             *options.calendar,
             *options.drop,
+            *(said.rpartition("=")[0] for said in options.columns_as),
             options.id_column,
             label_of(list(types), options.label, str(path)),
         }
@@ -179,9 +190,8 @@ class CSVSource:
         types = {}
         for column in self._schema.columns:
             text = pa.dictionary(pa.int32(), pa.string())
-            types[column.name] = {NUMBER: pa.float32(), CATEGORY: text, HASHED: text}.get(
-                column.kind, pa.timestamp("us")
-            )
+            native = {NUMBER: pa.float32(), CATEGORY: text, HASHED: text, AMOUNT: text, BOOLEAN: text}
+            types[column.name] = text if column.form else native.get(column.kind, pa.timestamp("us"))
         if (label := self._schema.label) is not None:
             kind = inferred.get(label, pa.string())
             types[label] = self._label_type(path, label, kind)
@@ -209,16 +219,23 @@ class CSVSource:
         values = pacsv.read_csv(whole_lines, convert_options=converting, **options).column(0).drop_null()
         return float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
 
-    def _census(self, paths: tuple[Path, ...]) -> dict[str, list[str]]:
-        """The distinct values of categorical columns over all files, sorted."""
-        names = self._schema.categories
-        found: dict[str, set[str]] = {name: set() for name in names}
-        for path in paths if names else ():
+    def _census(self, paths: tuple[Path, ...]) -> dict[str, Census]:
+        """The distinct values of categorical columns over all files."""
+        found = self._schema.censuses()
+        for path in paths if found else ():
             with Input(path) as stream:
-                tables = self._tables(stream, list(names), SourceFile(str(path)))
-                for name, values in distinct(tables, names, str(path)).items():
-                    found[name] |= values
-        return {name: sorted(values) for name, values in found.items()}
+                count_values(self._tables(stream, list(found), SourceFile(str(path))), found, str(path))
+        return found
+
+    def _samples(self, path: Path) -> dict[str, Any]:
+        """The values of each column in the head of the file, numbers and dates as pyarrow takes them for."""
+        head = self._heads[path]
+        options = self._reading(self._dialects[path], max(BLOCK, len(head)))
+        options["parse_options"].invalid_row_handler = lambda row: "skip"
+        converting = pacsv.ConvertOptions(null_values=NULLS, strings_can_be_null=True)
+        table = pacsv.read_csv(io.BytesIO(head[: head.rfind(b"\n") + 1]), convert_options=converting, **options)
+        columns = zip(table.column_names, table.columns, strict=True)
+        return {name: column.slice(0, SAMPLE_ROWS).combine_chunks() for name, column in columns}
 
     def _tables(self, stream: Input, needed: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
         """Batches of the needed columns; ``file.position`` must count those that were taken."""
@@ -269,7 +286,9 @@ class CSVSource:
     @property
     def _expected(self) -> Columns:
         numbers = frozenset(name for name, kind in self._types.items() if pa.types.is_floating(kind))
-        text = frozenset(c.name for c in self._schema.columns if c.kind in (CATEGORY, HASHED))
+        text = frozenset(
+            c.name for c in self._schema.columns if c.kind in (CATEGORY, HASHED, AMOUNT, BOOLEAN) or c.form
+        )
         return Columns(
             numbers,
             text,

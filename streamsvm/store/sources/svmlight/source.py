@@ -44,6 +44,7 @@ class SvmlightSource:
         recorded = options.encoding or {}
         self.columns: int | None = recorded.get("columns", options.features)
         self.sources: list[SourceFile] = []
+        self.proposals: list[str] = []
         self.notices: dict[str, int] = Counter()
         self._paths = paths
         self._options = options

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,3 +47,119 @@ def first_failing(values: Any, read: Any) -> tuple[int, Any]:
         except (ValueError, TypeError):
             return row, value
     return 0, values[0].as_py()
+
+
+CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
+AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
+"""An amount of money, a share in percent, or a number whose thousands are apart; in parentheses it is negative."""
+TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
+ISO, EPOCH = "iso", "epoch"
+DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
+"""The forms of dates that are recognized as text. %y is 1969 to 2068."""
+YEAR_SECONDS = 365.2425 * 86400
+YEAR_2000 = 946_684_800
+"""Seconds from 1970 to 2000."""
+WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
+
+
+def _texts(values: Any) -> tuple[Any, Any]:
+    """The distinct texts of a column, trimmed, and which of them each row has."""
+    if not pa.types.is_dictionary(values.type):
+        values = (values if pa.types.is_string(values.type) else values.cast(pa.string())).dictionary_encode()
+    return pc.utf8_trim_whitespace(values.dictionary.cast(pa.string())), values.indices
+
+
+def _spread(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
+    """What each row has of what its text means. Raises BadCell for a text that means nothing."""
+    if distinct.null_count > texts.null_count:
+        bad = pc.and_(distinct.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False)
+        which = int(np.argmax(bad))
+        row = int(np.argmax(pc.fill_null(rows, -1).to_numpy(zero_copy_only=False) == which))
+        raise BadCell(row, name, "E-PARSE", f"expected {expected}, found {quote(texts[which].as_py())}", WRITTEN_HINT)
+    return distinct.take(rows)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column holds text."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def amounts(values: Any, name: str) -> Any:
+    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12 and '5 %' is 0.05. Raises BadCell."""
+    if not is_text(values.type):
+        return numbers(values, name)
+    texts, rows = _texts(values)
+    return _spread(amounts_of(texts), rows, texts, name, "an amount")
+
+
+def amounts_of(texts: Any) -> Any:
+    """Return texts as float64, null where one is no amount."""
+    good = pc.and_(pc.match_substring_regex(texts, AMOUNT), pc.match_substring_regex(texts, r"\d"))
+    negative = pc.starts_with(texts, "(")
+    balanced = pc.equal(negative, pc.ends_with(texts, ")"))
+    plain = pc.replace_substring_regex(texts, rf"[\s(),%+]|{CURRENCIES}", "")
+    plain = pc.if_else(pc.and_(good, balanced), plain, pa.scalar(None, pa.string()))
+    found = pc.cast(plain, pa.float64())
+    found = pc.if_else(pc.match_substring(texts, "%"), pc.divide(found, 100.0), found)
+    return pc.if_else(negative, pc.negate(found), found)
+
+
+def booleans(values: Any, name: str) -> Any:
+    """Return yes and no, in any of the usual ways to write them, as float64 of 1 and 0. Raises BadCell."""
+    if not is_text(values.type):
+        return numbers(values, name)
+    texts, rows = _texts(values)
+    return _spread(booleans_of(texts), rows, texts, name, "yes or no")
+
+
+def booleans_of(texts: Any) -> Any:
+    """Return texts as float64 of 1 and 0, null where one is neither."""
+    lower = pc.utf8_lower(texts)
+    yes, no = (pc.is_in(lower, value_set=pa.array(words)) for words in (TRUE, FALSE))
+    return pc.if_else(yes, 1.0, pc.if_else(no, 0.0, pa.scalar(None, pa.float64())))
+
+
+def dates(values: Any, name: str, form: str) -> Any:
+    """Return points in time as timestamps in seconds, read by one of ``DATES`` or as seconds since 1970 (``EPOCH``).
+
+    Raises BadCell.
+    """
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return values.cast(pa.timestamp("s"), safe=False)
+    if form == EPOCH:
+        return pc.floor(numbers(values, name)).cast(pa.int64()).cast(pa.timestamp("s"))
+    texts, rows = _texts(values)
+    return _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+
+
+EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).strftime(form) for form in DATES} | {
+    ISO: "1997-02-28"
+}
+
+
+def dates_of(texts: Any, form: str) -> Any:
+    """Return texts as timestamps in seconds, null where one is not a date of this form."""
+    if form != ISO:
+        found = pc.strptime(texts, format=form, unit="s", error_is_null=True)
+        same = pc.equal(_comparable(pc.strftime(found, format=form)), _comparable(texts))
+        return pc.if_else(same, found, pa.scalar(None, pa.timestamp("s")))
+    pattern = r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:\.\d+)?Z?)?$"
+    looks = pc.match_substring_regex(texts, pattern)
+    plain = pc.replace_substring_regex(texts, r"(?:\.\d+)?Z?$", "")
+    try:
+        return pc.if_else(looks, plain, pa.scalar(None, pa.string())).cast(pa.timestamp("s"))
+    except pa.ArrowInvalid:  # such as February 30
+        day = pc.strptime(pc.utf8_slice_codeunits(texts, 0, 10), format="%Y-%m-%d", unit="s", error_is_null=True)
+        return pc.if_else(looks, day, pa.scalar(None, pa.timestamp("s")))
+
+
+def _comparable(texts: Any) -> Any:
+    """Dates as text without what people leave out; strptime takes February 31 for March 3, which is then seen."""
+    return pc.replace_substring_regex(pc.utf8_lower(texts), r"\b0", "")
+
+
+def years(moments: Any) -> Any:
+    """Return points in time as years since 2000, float64."""
+    seconds = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
+    return pc.divide(pc.subtract(seconds, float(YEAR_2000)), YEAR_SECONDS)

@@ -16,11 +16,26 @@ from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.table.cells import BadCell, numbers
-from streamsvm.store.sources.table.schema import CATEGORY, HASHED, NUMBER, Column, Schema
+from streamsvm.store.sources.table.cells import BadCell, amounts, booleans, dates, numbers, years
+from streamsvm.store.sources.table.schema import (
+    AMOUNT,
+    CATEGORY,
+    HASHED,
+    NUMBER,
+    OTHER,
+    SINGLE,
+    YEARS,
+    Census,
+    Column,
+    Schema,
+)
 from streamsvm.types import Batch
 
 MOST_CATEGORIES = 10_000
+ALMOST_UNIQUE = 0.9
+"""The share of distinct values among rows beyond which a column names rows instead of describing them."""
+LEAST_ROWS = 100
+"""Fewer rows than this say nothing about how many values there are."""
 BATCH_BYTES = 2 << 20
 """Bytes of the rows made of one batch."""
 WHOLE = 1 << 24
@@ -64,6 +79,8 @@ class TableEncoder:
         for column in self.schema.columns:
             if column.kind == NUMBER:
                 columns[start] = _float32(table.column(column.name), column.name)
+            elif column.kind in SINGLE:
+                columns[start] = self._written(table, column)
             else:
                 codes = self._codes(table, column)
                 known = np.flatnonzero(codes >= 0)
@@ -79,6 +96,8 @@ class TableEncoder:
         for j, column in enumerate(self.schema.columns):
             if column.kind == NUMBER:
                 indices[:, j], data[:, j] = start, _float32(table.column(column.name), column.name)
+            elif column.kind in SINGLE:
+                indices[:, j], data[:, j] = start, self._written(table, column)
             elif column.kind == HASHED:
                 indices[:, j], data[:, j] = self._hashes(table.column(column.name), column.name)
             else:
@@ -113,6 +132,21 @@ class TableEncoder:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
                     self._notices[what] = self._notices.get(what, 0) + lossy
 
+    def _written(self, table: pa.RecordBatch, column: Column) -> Float32:
+        """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
+        values = table.column(column.name)
+        if not self._missing:
+            _check_missing(values, column.name)
+        if column.kind == YEARS:
+            read = years(dates(values, column.name, column.form))
+        else:
+            read = (amounts if column.kind == AMOUNT else booleans)(values, column.name)
+        found = _float32(read, column.name)
+        if np.isinf(found).any():
+            row = int(np.argmax(np.isinf(found)))
+            raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
+        return found
+
     def _codes(self, table: pa.RecordBatch, column: Column) -> NDArray[np.int64]:
         """Which of ``column.values`` each row has; -1 for one that is not among them."""
         values = table.column(column.name)
@@ -120,13 +154,18 @@ class TableEncoder:
         if not self._missing:
             _check_missing(values, column.name)
         if column.kind != CATEGORY:
-            return _calendar_codes(values, column.kind)
+            read = dates(values, column.name, column.form) if column.form else values
+            return _calendar_codes(read, column.kind)
         encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
         known = pc.index_in(self._as_text(encoded.dictionary), value_set=self._values[column.name])
         known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
         codes: NDArray[np.int64] = known[_indices(encoded)]
         if unknown := int(np.count_nonzero(codes < 0)) - absent:
-            self._notices[f"unknown categories of {column.name}"] += unknown
+            if column.values[-1:] == (OTHER,):
+                given = _indices(encoded) >= 0
+                codes[given & (codes < 0)] = len(column.values) - 1
+            else:
+                self._notices[f"unknown categories of {column.name}"] += unknown
         if absent:
             self._notices["missing categories"] = self._notices.get("missing categories", 0) + absent
         return codes
@@ -175,18 +214,33 @@ def by_value(values: Any) -> Any:
     return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
 
 
-def distinct(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], where: str) -> dict[str, set[str]]:
-    """Return the distinct values of the columns ``names`` as text. Raises DataError E-LIMIT when there are too many."""
-    found: dict[str, set[str]] = {name: set() for name in names}
+def count_values(batches: Iterable[pa.RecordBatch], found: dict[str, Census], where: str) -> None:
+    """Count the distinct values of the columns that ``found`` names, as text, into their census.
+
+    Raises DataError E-LIMIT when a column that was asked for has too many.
+    """
     for batch in batches:
-        for name in names:
-            values = batch.column(name)
-            unique = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
-            found[name].update(text for text in by_value(unique).to_pylist() if text is not None)
-            if len(found[name]) > MOST_CATEGORIES:
+        for name, census in found.items():
+            counted = batch.column(name).value_counts()
+            texts = by_value(counted.field("values")).to_pylist()
+            for text, count in zip(texts, counted.field("counts").to_pylist(), strict=True):
+                if text is not None:
+                    _count(census, text, count)
+            if census.full and not census.unasked:
                 many = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
-                raise DataError(many, code="E-LIMIT", hint="leave it out with --drop")
-    return found
+                raise DataError(many, code="E-LIMIT", hint="hash it with --hash, or leave it out with --drop")
+    for census in found.values():
+        if not census.full:
+            census.unique = census.rows >= LEAST_ROWS and len(census.counts) > ALMOST_UNIQUE * census.rows
+
+
+def _count(census: Census, text: str, count: int) -> None:
+    if text not in census.counts and len(census.counts) == MOST_CATEGORIES:
+        census.unique = census.unique or (not census.full and MOST_CATEGORIES > ALMOST_UNIQUE * census.rows)
+        census.full = True
+    if text in census.counts or not census.full:
+        census.counts[text] = census.counts.get(text, 0) + count
+    census.rows += count
 
 
 def batch_rows(schema: Schema) -> int:

@@ -16,13 +16,15 @@ from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions, check_width
 from streamsvm.store.sources.table.cells import BadCell
-from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, distinct
-from streamsvm.store.sources.table.schema import plan_schema, same_columns, schema_from
+from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, count_values
+from streamsvm.store.sources.table.schema import Census, plan_schema, same_columns, schema_from
 from streamsvm.types import Batch
 
 BUFFERS, LARGEST_BUFFER, LEAST_BUFFER = 16 << 20, 1 << 20, 16 << 10
 """Pages are read through a buffer a column instead of a whole column chunk at a time: of all columns, of one."""
 CENSUS_ROWS = 65_536
+SAMPLE_ROWS = 5000
+"""Rows by which it is told what a column holds."""
 FOOTER_FACTOR = 13
 """Bytes that pyarrow makes of a byte of a footer (measured: 12)."""
 
@@ -33,6 +35,7 @@ class ParquetSource:
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
+        self.proposals: list[str] = []
         self._paths = paths
         self._options = options
         for path in paths:
@@ -46,8 +49,11 @@ class ParquetSource:
             self._schema = self._recorded.found_in(list(types), options, str(paths[0]))
             self._recorded.note_extra(list(types), options.label, self.notices)
         else:
-            planned = plan_schema(types, options, str(paths[0]), "E-DTYPE")
-            self._schema = self._recorded = planned.with_categories(self._census(planned.categories))
+            samples = self._samples(paths[0]) if options.recognize else None
+            planned = plan_schema(types, options, str(paths[0]), "E-DTYPE", samples)
+            found = self._census(planned.censuses())
+            self._schema = self._recorded = planned.with_categories(found, options)
+            self.proposals = self._schema.proposals(found)
         self.columns = self._schema.width
         self.names = self._schema.names
         self.id_column = self._schema.id_column
@@ -76,13 +82,16 @@ class ParquetSource:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {"format": "parquet", "schema": self._recorded.to_json()}
 
-    def _census(self, names: tuple[str, ...]) -> dict[str, list[str]]:
-        """The distinct values of categorical columns over all files, sorted."""
-        found: dict[str, set[str]] = {name: set() for name in names}
-        for path in self._paths if names else ():
-            for name, values in distinct(self._read(path, CENSUS_ROWS, list(names)), names, str(path)).items():
-                found[name] |= values
-        return {name: sorted(values) for name, values in found.items()}
+    def _census(self, found: dict[str, Census]) -> dict[str, Census]:
+        """The distinct values of categorical columns over all files."""
+        for path in self._paths if found else ():
+            count_values(self._read(path, CENSUS_ROWS, list(found)), found, str(path))
+        return found
+
+    def _samples(self, path: Path) -> dict[str, Any]:
+        """The values of each column in the first rows of a file."""
+        first = next(self._read(path, SAMPLE_ROWS, list(_types(path))), None)
+        return {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
 
     def _read(self, path: Path, rows: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _explained(path), _open(path) as file:

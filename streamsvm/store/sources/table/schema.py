@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.errors import DataError, UsageError, quote
@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBER, CATEGORY, HASHED = "number", "category", "hashed"
+AMOUNT, BOOLEAN, YEARS = "amount", "boolean", "years"
+SINGLE = (NUMBER, AMOUNT, BOOLEAN, YEARS)
+"""The kinds of columns that are one number."""
+HASH, DROP = "hash", "drop"
+KINDS = (NUMBER, AMOUNT, BOOLEAN, "date", "epoch", CATEGORY, HASH, DROP)
+"""What --column can say of a column."""
+OTHER = "(other)"
+"""The name of what stands for all rare values of a category, and for those that are new."""
+FEW_VALUES = 200
+"""Up to so many values text is one-hot without being asked; more are hashed."""
+HASH_BITS = 14
+"""The exponent of the number of columns that text is hashed into where nobody says it."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CALENDAR = {"month": tuple(map(str, range(1, 13))), "weekday": WEEKDAYS, "hour": tuple(map(str, range(24)))}
 ALL_TEXT = "*"
@@ -29,22 +41,59 @@ class Column:
     name: str
     """Its name in the table."""
     kind: str
-    """'number', 'category', 'hashed', or a part of a point in time: 'month', 'weekday', 'hour'."""
+    """'number', 'amount', 'boolean', 'category', 'hashed', or a part of a point in time: 'years', 'month', 'weekday',
+    'hour'."""
     values: tuple[str, ...] = ()
     """What each feature column stands for; empty for a number."""
+    form: str = ""
+    """How points in time are written, one of ``cells.DATES``; empty where the files say it."""
+    unasked: bool = False
+    """Whether it is taken for a category because it holds text, and may be hashed or left out instead."""
 
     @property
     def width(self) -> int:
         """The number of feature columns."""
-        return 1 if self.kind == NUMBER else len(self.values)
+        return 1 if self.kind in SINGLE else len(self.values)
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the feature columns."""
-        if self.kind == NUMBER:
-            return (self.name,)
+        if self.kind in SINGLE:
+            return (f"{self.name}.years" if self.kind == YEARS else self.name,)
         name = self.name if self.kind == CATEGORY else f"{self.name}.{self.kind}"
         return tuple(f"{name}={value}" for value in self.values)
+
+
+DECIDED = {
+    CATEGORY: "one-hot; --column NAME=hash hashes it",
+    HASHED: "hashed; --column NAME=category makes a column of each value",
+    DROP: "left out, because almost every row has another; --column NAME=hash keeps it",
+}
+
+
+@dataclass(slots=True)
+class Census:
+    """The values of a column of text, counted until they are too many."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Rows of each value that was met; no more are added once they are too many."""
+    rows: int = 0
+    """Rows that have a value."""
+    full: bool = False
+    """Whether values are left out of ``counts``."""
+    unasked: bool = False
+    """Whether nobody said that it is a category."""
+    unique: bool = False
+    """Whether almost every row has another value: no row says anything about others."""
+
+    def values(self, min_count: int) -> tuple[str, ...]:
+        """Return the values that at least ``min_count`` rows have, sorted, and ``OTHER`` where there are rarer ones."""
+        frequent = sorted(text for text, count in self.counts.items() if count >= min_count)
+        return (*frequent, OTHER) if len(frequent) < len(self.counts) else tuple(frequent)
+
+    def described(self) -> str:
+        """Return how many values there are, in words."""
+        return f"{'more than ' if self.full else ''}{len(self.counts)} values in {self.rows} rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +140,45 @@ class Schema:
         """The names of the categorical columns."""
         return tuple(c.name for c in self.columns if c.kind == CATEGORY)
 
+    def censuses(self) -> dict[str, Census]:
+        """Return an empty census for each categorical column, by name."""
+        return {c.name: Census(unasked=c.unasked) for c in self.columns if c.kind == CATEGORY}
+
     @property
     def needed(self) -> list[str]:
         """The columns of the table that have to be read, each once."""
         extra = [name for name in (self.label, self.weight, self.id_column) if name is not None]
         return list(dict.fromkeys([*(c.name for c in self.columns), *extra]))
 
-    def with_categories(self, values: Mapping[str, Sequence[str]]) -> Schema:
-        """Return the schema with the distinct values of the categorical columns filled in."""
-        known = (replace(c, values=tuple(values[c.name])) if c.kind == CATEGORY else c for c in self.columns)
-        return replace(self, columns=tuple(known))
+    def with_categories(self, found: Mapping[str, Census], options: SourceOptions) -> Schema:
+        """Return the schema with the distinct values of the categorical columns filled in.
+
+        Text that nobody asked for becomes hashed columns where it has many values, and is left out where almost every
+        row has another.
+        """
+        columns: list[Column] = []
+        dropped = list(self.dropped)
+        for column in self.columns:
+            census = found[column.name] if column.kind == CATEGORY else None
+            if census is None:
+                columns.append(column)
+            elif column.unasked and census.unique:
+                dropped.append(column.name)
+            elif column.unasked and len(census.counts) > FEW_VALUES:
+                columns.append(Column(column.name, HASHED))
+            else:
+                columns.append(replace(column, values=census.values(options.min_count)))
+        bits = (options.hash_bits or HASH_BITS) if any(c.kind == HASHED for c in columns) else 0
+        return replace(self, columns=tuple(columns), dropped=tuple(dropped), hash_bits=bits)
+
+    def proposals(self, found: Mapping[str, Census]) -> list[str]:
+        """Return what was decided of text without being asked, a line of text for each column."""
+        kinds = {c.name: c.kind for c in self.columns}
+        return [
+            f"column {quote(name)}: text, {census.described()}: {DECIDED[kinds.get(name, DROP)]}"
+            for name, census in found.items()
+            if census.unasked
+        ]
 
     def found_in(self, names: Sequence[str], options: SourceOptions, where: str) -> Schema:
         """Return the schema for files with these columns, in any order, in which label and weight may be missing.
@@ -125,14 +203,14 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as plain JSON."""
-        columns = [{"name": c.name, "kind": c.kind, "values": list(c.values)} for c in self.columns]
+        columns = [{"name": c.name, "kind": c.kind, "values": list(c.values), "form": c.form} for c in self.columns]
         recorded = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
         return recorded | {"dropped": list(self.dropped), "id": self.id_column, "by_value": self.by_value}
 
 
 def schema_from(recorded: Mapping[str, Any]) -> Schema:
     """Return the schema that ``Schema.to_json`` wrote."""
-    columns = tuple(Column(c["name"], c["kind"], tuple(c["values"])) for c in recorded["columns"])
+    columns = tuple(Column(c["name"], c["kind"], tuple(c["values"]), c.get("form", "")) for c in recorded["columns"])
     dropped = tuple(recorded.get("dropped", ()))
     return Schema(
         columns,
@@ -145,19 +223,28 @@ def schema_from(recorded: Mapping[str, Any]) -> Schema:
     )
 
 
-def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where: str, code: str) -> Schema:
+def plan_schema(
+    types: Mapping[str, pa.DataType],
+    options: SourceOptions,
+    where: str,
+    code: str,
+    samples: Mapping[str, Any] | None = None,
+) -> Schema:
     """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
     number.
 
     Categorical columns have no values yet. Raises UsageError, DataError.
     """
     names = list(types)
-    _check_named(names, options, where)
+    said = stated_columns(options)
+    _check_named(names, options, where, said)
     label = label_of(names, options.label, where)
     columns: list[Column] = []
     for name in names:
         if name not in (label, options.weight, options.id_column, *options.drop):
-            columns += _columns_of(name, types[name], options, where, code)
+            sample = (samples or {}).get(name)
+            stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
+            columns += _columns_of(name, types[name], options, where, code) if not stated else _made(name, *stated)
     if not columns:
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=_columns(names))
     hashing = any(column.kind == HASHED for column in columns)
@@ -165,8 +252,8 @@ def plan_schema(types: Mapping[str, pa.DataType], options: SourceOptions, where:
         tuple(columns),
         label,
         options.weight,
-        (options.hash_bits or 0) if hashing else 0,
-        options.drop,
+        (options.hash_bits or HASH_BITS) if hashing else 0,
+        (*options.drop, *(name for name, (kind, _) in said.items() if kind == DROP)),
         options.id_column,
     )
 
@@ -182,10 +269,11 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
     raise DataError(f"{where} has no column {quote(label)} for the label", code="E-LABEL", hint=_columns(names))
 
 
-def _check_named(names: Sequence[str], options: SourceOptions, where: str) -> None:
+def _check_named(names: Sequence[str], options: SourceOptions, where: str, said: Iterable[str]) -> None:
     weight = () if options.weight is None else (options.weight,)
     asked = {"--drop": options.drop, "--categorical": options.categorical, "--calendar": options.calendar}
     ids = () if options.id_column is None else (options.id_column,)
+    asked["--column"] = tuple(said)
     for option, wanted in (asked | {"--weight": weight, "--id": ids}).items():
         _named(wanted, names, option, where)
 
@@ -196,6 +284,49 @@ def _named(wanted: Sequence[str], names: Sequence[str], option: str, where: str)
         found = f"{where} has no column {_listed(missing)}, named by {option}"
         raise DataError(found, code="E-SCHEMA", hint=_columns(names))
     return wanted
+
+
+def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
+    """Return what --column says of columns, by name: the kind, and the form of dates. Raises UsageError."""
+    from streamsvm.store.sources.table.cells import DATES
+
+    found = {}
+    for said in options.columns_as:
+        column, equals, kind = said.rpartition("=")
+        kind, _, form = kind.partition(":")
+        if not equals or kind not in KINDS or (form and (kind != "date" or form not in DATES)):
+            known = f"{', '.join(KINDS)}; a date as date:FORM with one of {' '.join(DATES)}"
+            raise UsageError(f"--column {quote(said)} is not NAME=KIND", hint=f"kinds are {known}")
+        found[column] = (kind, form or "iso") if kind == "date" else (kind, "")
+    return found
+
+
+def _recognized(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
+    """What a column holds by its values; empty where its type or an option decides."""
+    from streamsvm.store.sources.table.cells import is_text
+    from streamsvm.store.sources.table.recognize import recognized
+
+    if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
+        return ()
+    if str(sample.type) == "bool":
+        return BOOLEAN, ""
+    if str(sample.type).startswith(("timestamp", "date")):
+        return "date", "iso"
+    found = recognized(sample) if is_text(sample.type) else ("", "")
+    if found[0] == CATEGORY and options.hash_bits is not None:
+        return HASH, ""
+    return (*found, "unasked") if found[0] else ()
+
+
+def _made(name: str, kind: str, form: str, unasked: str = "") -> list[Column]:
+    """The columns that are made of one of a kind."""
+    if kind in ("date", "epoch"):
+        form = "epoch" if kind == "epoch" else form
+        parts = [Column(name, part, CALENDAR[part], form) for part in ("month", "weekday")]
+        return [Column(name, YEARS, (), form), *parts]
+    if kind == DROP:
+        return []
+    return [Column(name, HASHED if kind == HASH else kind, unasked=bool(unasked) and kind == CATEGORY)]
 
 
 def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
