@@ -200,4 +200,4 @@ def model_lines(facts: dict[str, Any]) -> Iterator[str]:
     settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
     yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
     if facts["store"]:
-        yield f"store    {facts['store']['name']}, {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"
+        yield f"store    {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"

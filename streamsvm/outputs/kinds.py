@@ -153,7 +153,7 @@ def _run_fault(path: Path) -> str:
     fault = _no_directory(path)
     if fault or not any(path.iterdir()):
         return fault
-    ours = [name for name in ("plan.json", "certificate.json", "events.jsonl") if (path / name).exists()]
+    ours = [name for name in ("plan.json", "certificate.json", "job.json", "events.jsonl") if (path / name).exists()]
     for name in ours:
         if not _of_run(path / name):
             return f"its {name} is not that of a run"

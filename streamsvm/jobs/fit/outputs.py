@@ -6,6 +6,7 @@ the run is over. A run that was killed in between finds some of its own models t
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,12 +28,18 @@ from streamsvm.jobs.fit.validation import fold, verdict
 from streamsvm.model import Model, load
 from streamsvm.outputs import Output
 from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
+from streamsvm.regular import open_regular
 from streamsvm.rows import Float64
+from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
 from streamsvm.types import Certificate, LinearSolution, Problem, Status, Store, SupportSolution
 
-PLAN, CERTIFICATE, COPY = "plan.json", "certificate.json", "model.ssvm"
-"""Files of the run's folder: the plan, how the run ended, and a copy of the model."""
+PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "job.json"
+"""Files of the run's folder: the plan, how the run ended, a copy of the model, and what was asked for."""
+PLACES = ("store", "model", "dual", "cluster", "memory")
+"""Settings that name outputs, machines and what they offer, and the store, whose digest is known: not in a model."""
+FILES = ("landmark_file", "warm_start", "validation")
+"""Settings that may name a file or a store: a model knows it by its content."""
 STOPPING = ("max_passes", "time_limit")
 """Settings that do not shape a converged result; another value of one asks for more than an earlier run has left."""
 
@@ -111,7 +118,7 @@ def _function(plan: Plan, training: Training) -> tuple[Float64, Expansion | None
 
 def _provenance(job: FitJob, store: Store, training: Training) -> dict[str, Any]:
     return {
-        "store": {"name": store.name, "digest": store.digest, "rows": store.layout.rows},
+        "store": {"digest": store.digest, "rows": store.layout.rows},
         "settings": _settings_of(job),
         "certificates": certificates_of(training),
         "validation": verdict([run.problem.C for run in training.runs], training),
@@ -123,9 +130,27 @@ def _provenance(job: FitJob, store: Store, training: Training) -> dict[str, Any]
 
 
 def _settings_of(job: FitJob) -> dict[str, Any]:
-    """All settings but those that say how the run was managed, as plain JSON."""
-    plain: dict[str, Any] = msgspec.to_builtins(job)
-    return {name: value for name, value in plain.items() if name not in MANAGEMENT}
+    """All settings but those that say how the run was managed, as plain JSON; files by their content.
+
+    What things are called is in the folder of the run: the same fit under other names gives the same file.
+    """
+    left_out = {*MANAGEMENT, *PLACES}
+    plain = {name: value for name, value in _plain(job).items() if name not in left_out}
+    return plain | {name: _content(plain[name]) for name in FILES if isinstance(plain[name], str)}
+
+
+def _plain(job: FitJob) -> dict[str, Any]:
+    settings: dict[str, Any] = msgspec.to_builtins(job)
+    return settings
+
+
+def _content(name: str) -> str:
+    """The digest of a store or of a file that a fit reads. Raises what opening a store raises, StorageError."""
+    path = Path(name)
+    if not path.is_file():
+        return str(open_store(path).digest)
+    with open(open_regular(path, follow=True), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def certificates_of(training: Training) -> list[dict[str, Any]]:
@@ -165,6 +190,7 @@ def write_outputs(
     """Write record and models; returns where the models are. Raises StorageError."""
     target, costs = Path(job.model), plan.costs
     run = run_folder(target)
+    durable.write_file(run / JOB, json.dumps(_plain(job), indent=1).encode())
     durable.write_file(run / PLAN, json.dumps(plan.facts(), indent=1).encode())
     certificate = {**summary(training, plan), "problems": certificates_of(training)}
     durable.write_file(run / CERTIFICATE, json.dumps(certificate, indent=1).encode())
