@@ -19,6 +19,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import StreamSVMError, quote
+from streamsvm.regular import open_regular
 
 LARGEST_TABLE = 100 << 20
 """Bytes. What says of itself that its table is longer is refused before anything is read."""
@@ -80,7 +81,7 @@ def opened(path: Path, refuse: Callable[[str], StreamSVMError]) -> Iterator[Cont
     from safetensors import safe_open
 
     try:
-        with open(path, "rb") as start:
+        with open(open_regular(path, follow=True), "rb") as start:
             too_large = int.from_bytes(start.read(8), "little") > LARGEST_TABLE
         if too_large:
             raise refuse("its header is too large")  # noqa: TRY301 (what is raised inside is kept as it is)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from streamsvm.errors import DataError, MissingError, SecurityError, UsageError, quote
+from streamsvm.regular import read_whole
 
 LARGEST_FILE = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"
@@ -77,7 +78,7 @@ def _from_file(path: Path) -> str:
         hint = "start it with: dask scheduler --scheduler-file PATH"
         raise MissingError(f"there is no scheduler file at {path}", hint=hint)
     try:
-        content: Any = json.loads(path.read_bytes()[:LARGEST_FILE])
+        content: Any = json.loads(read_whole(path, LARGEST_FILE, follow=True))
         return str(content["address"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(f"{path} is no scheduler file", hint="one is written by dask scheduler") from error

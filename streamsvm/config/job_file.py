@@ -14,6 +14,7 @@ from streamsvm.config.fields import Field, options_of
 from streamsvm.config.parsing import from_toml, parse
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.registry import did_you_mean, load
+from streamsvm.regular import open_regular
 
 LARGEST = 1 << 20
 """Bytes of a job file."""
@@ -77,7 +78,7 @@ def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
     import tomllib
 
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, follow=True), "rb") as file:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise ConfigError(f"{path} has more than {LARGEST >> 20} MiB", hint="is it a job file? see configs/")

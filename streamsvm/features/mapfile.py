@@ -19,9 +19,12 @@ from streamsvm.features.expansion import expansion_of
 from streamsvm.features.nystrom import Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
+from streamsvm.regular import read_whole
 from streamsvm.rows import Dense
 
 FILE = "map.safetensors"
+LARGEST_MAP = 1 << 40
+"""Bytes; what it needs is part of the plan of whoever reads it."""
 
 
 def write_map(directory: Path, projection: Projection) -> str:
@@ -43,7 +46,10 @@ def _hashed(tensors: Mapping[str, NDArray[Any]], header: dict[str, Any], digest:
 def read_map(directory: Path, sha256: str) -> Projection:
     """Read and verify the file. Raises DataError."""
     path = directory / FILE
-    raw = path.read_bytes() if path.is_file() else b""
+    try:
+        raw = read_whole(path, LARGEST_MAP)
+    except OSError:
+        raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise _unusable(path, "is missing or damaged")
     with opened(path, lambda why: _unusable(path, f"is no map: {why}")) as file:

@@ -39,7 +39,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_other_names_the_same_file(settings: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, found = SETTINGS[settings], []
+    found: list[list[bytes]] = []
+    asked = SETTINGS[settings]
     for name in ("here", "elsewhere/with a long name"):
         folder = tmp_path / name
         shutil.copytree(place, folder)

@@ -23,7 +23,7 @@ from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import ExistsError, StorageError
+from streamsvm.errors import DataError, ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, projection_of
@@ -36,6 +36,7 @@ from streamsvm.jobs.embed.placement import DTYPES
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim
 from streamsvm.outputs.kinds import EMBEDDING, PARTS
+from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, row_count, row_slice
 from streamsvm.schedule import budget
 from streamsvm.schedule.plan import epoch_visits
@@ -44,6 +45,7 @@ from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.column_encoding import Encoding
 from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
+from streamsvm.store.write.journal import LARGEST_JOURNAL
 from streamsvm.types import Report, Store
 
 
@@ -231,8 +233,8 @@ def _ours(target: Path) -> bool:
 def read_journal(directory: Path, key: str) -> dict[str, Any] | None:
     """Return the journal of an interrupted build of the same embedding; None when there is none that can be used."""
     try:
-        saved = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        saved = json.loads(read_whole(directory / JOURNAL, LARGEST_JOURNAL))
+    except (OSError, ValueError, DataError):
         return None
     return saved if isinstance(saved, dict) and saved.get("key") == key else None
 

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
 from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
-from streamsvm.errors import ExistsError
+from streamsvm.errors import DataError, ExistsError
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
@@ -28,8 +28,10 @@ from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim, output_path, refuse_foreign
 from streamsvm.outputs.kinds import SEARCH
+from streamsvm.regular import read_whole
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
+from streamsvm.store.write.journal import LARGEST_JOURNAL
 from streamsvm.types import Report, silent
 
 JOURNAL = "journal.json"
@@ -120,10 +122,10 @@ def key_of(job: TuneJob, store: Any) -> str:
 def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
     """Return the cells an interrupted run of the same settings has done. Raises ExistsError for what another run made."""
     try:
-        saved = json.loads((out / JOURNAL).read_text(encoding="utf-8"))
+        saved = json.loads(read_whole(out / JOURNAL, LARGEST_JOURNAL))
         if saved["key"] == key:
             return msgspec.convert(saved["cells"], list[list[Score]])
-    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
+    except (OSError, ValueError, KeyError, TypeError, DataError, msgspec.ValidationError):
         saved = None
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ExistsError(f"{out} exists already", hint="choose another name, or pass --overwrite")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamsvm.errors import DataError, StorageError, UsageError
+from streamsvm.regular import open_regular
 from streamsvm.store.foreign.row_arrays import Foreign, Keys
 
 __all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
@@ -26,7 +27,7 @@ def foreign_format(path: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, follow=True), "rb") as file:
             return "hdf5" if file.read(len(HDF5_MAGIC)) == HDF5_MAGIC else None
     except OSError as error:
         raise StorageError(

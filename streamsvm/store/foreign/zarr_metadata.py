@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.errors import DataError, SecurityError, quote
+from streamsvm.regular import read_whole
 from streamsvm.store.foreign.row_arrays import unreadable
 
 LARGEST_METADATA = 16 << 20
@@ -151,7 +152,7 @@ def _dtype(name: Any) -> np.dtype[Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        node = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_METADATA else None
+        node = json.loads(read_whole(path, LARGEST_METADATA, follow=True))
     except (OSError, ValueError, RecursionError) as error:
         raise unreadable(error, f"{path} cannot be read", "E-META", HINT) from error
     if not isinstance(node, dict):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streamsvm import durable
-from streamsvm.errors import DataError, MissingError, quote
+from streamsvm.errors import DataError, MissingError, StorageError, quote
+from streamsvm.regular import read_whole
 from streamsvm.store.format.column_encoding import KINDS
+from streamsvm.store.format.labels import MOST_CLASSES
 from streamsvm.types import Layout
 
 FILE = "manifest.json"
 FORMAT = 1
-LARGEST_MANIFEST = 1 << 30
-"""The largest manifest that is read, in bytes."""
+LARGEST_MANIFEST = 256 << 20
+"""The largest manifest that is read, in bytes: some two million chunks."""
+MOST_COLUMNS = 2**31 - 1
+"""The most columns a store can have: their numbers are int32."""
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +114,12 @@ def _sealed(body: bytes) -> bytes:
     return b'{"sha256":"' + seal + b'","manifest":' + body + b"}\n"
 
 
+class _Versioned(msgspec.Struct):
+    """The part of a manifest that decides how the rest is read."""
+
+    format: Any = None
+
+
 class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
     manifest: msgspec.Raw
@@ -126,20 +135,22 @@ def read(root: Path) -> Manifest:
             f"there is no store at {root}", hint="create one with 'streamsvm ingest' or 'streamsvm synth'"
         )
     try:
-        raw = (root / FILE).read_bytes()
+        raw = read_whole(root / FILE, LARGEST_MANIFEST)
     except FileNotFoundError as error:
         raise DataError(
             f"{root} has no manifest: its ingest never finished",
             code="E-INCOMPLETE",
             hint="run the same 'streamsvm ingest' again: it goes on where it was stopped",
         ) from error
+    except OSError as error:
+        raise StorageError(
+            f"reading the manifest of {root} failed: {error.strerror}", hint="check the disk and its permissions"
+        ) from error
     return _parse(raw, root)
 
 
 def _parse(raw: bytes, root: Path) -> Manifest:
     hint = "restore manifest.json, or ingest again"
-    if len(raw) > LARGEST_MANIFEST:
-        raise DataError(f"the manifest of {root} has {len(raw)} bytes", code="E-META", hint=hint)
     try:
         sealed = msgspec.json.decode(raw, type=_Sealed)
         body = bytes(sealed.manifest)
@@ -160,6 +171,8 @@ def _parse(raw: bytes, root: Path) -> Manifest:
 
 def _adds_up(m: Manifest) -> bool:
     """Whether a manifest, sealed by whomever, can be that of a store: what else is made of it relies on this."""
+    if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
+        return False
     if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
         return False
     counted = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
@@ -169,8 +182,7 @@ def _adds_up(m: Manifest) -> bool:
 
 
 def _check_version(body: bytes, root: Path) -> None:
-    table = json.loads(body)
-    version = table.get("format") if isinstance(table, dict) else None
+    version = msgspec.json.decode(body, type=_Versioned).format
     if version != FORMAT:
         made = "a newer" if isinstance(version, int) and version > FORMAT else "another"
         raise DataError(

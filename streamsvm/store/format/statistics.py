@@ -10,10 +10,13 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import DataError
+from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows
 from streamsvm.types import Statistics
 
 FILE = "statistics.safetensors"
+STATISTICS_HEADER = 4096
+"""Bytes, at most, of the file beside its arrays."""
 
 
 def _zeros() -> Float64:
@@ -108,12 +111,15 @@ def write(root: Path, statistics: Statistics) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def read(root: Path, sha256: str) -> Statistics:
-    """Read and verify the file. Raises DataError E-CRC."""
+def read(root: Path, sha256: str, columns: int) -> Statistics:
+    """Read and verify the file, four float64 a column. Raises DataError E-CRC, E-FILE, E-LIMIT."""
     from safetensors.numpy import load
 
     path = root / FILE
-    raw = path.read_bytes() if path.is_file() else b""
+    try:
+        raw = read_whole(path, STATISTICS_HEADER + 4 * 8 * columns)
+    except OSError:
+        raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise DataError(f"{path} is missing or damaged", code="E-CRC", hint="restore the file, or ingest again")
     return Statistics(**load(raw))

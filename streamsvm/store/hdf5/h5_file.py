@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.errors import DataError, MissingError, SecurityError, StorageError, quote
+from streamsvm.regular import open_regular
 from streamsvm.store.read.retry import of_disk
 
 BUILT_IN_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 6: "scale-offset", 32000: "lzf"}
@@ -40,6 +41,7 @@ def opened(path: Path) -> Iterator[Any]:
     import h5py
 
     try:
+        os.close(open_regular(path, follow=True))  # the library waits for ever for the writer of a pipe
         file = h5py.File(path, "r", rdcc_nbytes=0, locking=False)
     except FileNotFoundError as error:
         raise MissingError(f"{path} does not exist", hint="check the name and the directory") from error

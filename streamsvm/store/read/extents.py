@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.errors import DataError, StorageError
+from streamsvm.regular import open_regular
 from streamsvm.store.format.arrays import ArraySpec
 from streamsvm.store.read.retry import PASSING, TRIES, opened, preadv
 
@@ -150,8 +151,8 @@ def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
     for segment in segments(array.spec, start, stop):
         place = array.place(segment.unit)
         try:
-            descriptor = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:
+            descriptor = open_regular(place.path)
+        except (OSError, DataError):
             return  # the read itself will say what is wrong
         try:
             os.posix_fadvise(descriptor, place.offset + segment.offset, segment.nbytes, advice)

@@ -13,6 +13,7 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm.errors import DataError
+from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, page_aligned
@@ -56,6 +57,14 @@ class ItemRange(NamedTuple):
     def real_bytes(self) -> int:
         """Bytes of the items without padding."""
         return (self.stop - self.start) * self.array.spec.item_bytes
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether a regular file has just this content."""
+    try:
+        return read_whole(path, len(content)) == content
+    except (OSError, DataError):
+        return False
 
 
 class DiskStore:
@@ -108,13 +117,13 @@ class DiskStore:
 
     def statistics(self) -> Statistics:
         """Return the column statistics over all rows; see ``types.Store.statistics``."""
-        return statistics.read(self.root, self.manifest.statistics)
+        return statistics.read(self.root, self.manifest.statistics, self.manifest.columns)
 
     def faults(self) -> Iterator[DataError]:
         """Yield all that is wrong beside the chunks, without raising it."""
         for name, content in self._beside.items():
             path = self.root / name
-            if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
+            if not _holds(path, content):
                 hint = "run the 'streamsvm ingest' it was made by again, with --repair"
                 yield DataError(f"{path} is missing or not what was written", code="E-META", hint=hint)
         try:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamsvm.regular import open_regular
+
 PAUSES = [0.1, 1.0, 5.0]
 """Seconds before the second, third and last try."""
 TRIES = len(PAUSES) + 1
@@ -33,7 +35,7 @@ def opened(path: Path | str, read: Callable[[int], None]) -> None:
     """
 
     def once() -> int:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = open_regular(path)
         try:
             read(descriptor)
         finally:

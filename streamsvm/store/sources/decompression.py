@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from streamsvm.errors import DataError, MissingError, StorageError, quote
+from streamsvm.regular import open_regular
 
 PIECE = 1 << 18
 """Bytes read from disk at a time, and the most one step of decompression makes of them."""
@@ -259,7 +260,7 @@ class Input:
 
 def _open(path: Path) -> Any:
     try:
-        return open(path, "rb", buffering=0)
+        return open(open_regular(path, follow=True), "rb", buffering=0)
     except FileNotFoundError as error:
         raise MissingError(f"{path} does not exist", hint="check the name and the directory") from error
     except OSError as error:

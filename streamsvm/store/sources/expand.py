@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm.errors import MissingError, UsageError, quote
+from streamsvm.regular import what_is
 from streamsvm.store.format.manifest import FILE
 
 PATTERN = frozenset("*?[")
@@ -17,12 +19,21 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.exists():
-            found += _in_directory(path) if path.is_dir() else [path]
+            found += _in_directory(path) if path.is_dir() else [_regular(path)]
         elif PATTERN & set(str(path)):
             found += _matching(str(path))
         else:
             raise MissingError(f"{path} does not exist", hint="name the files to read")
     return tuple(found)
+
+
+def _regular(path: Path) -> Path:
+    """The path of a file that can be read more than once. Raises UsageError for pipes, before anything is taken out."""
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode):
+        return path
+    hint = "a source is read more than once: write it to a file first, as in 'zcat FILE > rows.csv'"
+    raise UsageError(f"{path} is {what_is(mode)}, not a regular file", hint=hint)
 
 
 def _in_directory(path: Path) -> list[Path]:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
+from streamsvm.errors import DataError
+from streamsvm.regular import read_whole
 from streamsvm.scratch import sweep
 
 FILE = "ingest.journal"
+LARGEST_JOURNAL = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,8 @@ def made_with(directory: Path) -> dict[str, Any] | None:
 def _lines(path: Path) -> list[Any]:
     """The lines of a journal up to the first that is not whole."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_whole(path, LARGEST_JOURNAL).decode()
+    except (OSError, UnicodeDecodeError, DataError):
         return []
     found = []
     for line in text.splitlines(keepends=True):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
+from streamsvm.regular import open_regular
 from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions, check_width
 from streamsvm.store.sources.table.cells import BadCell
@@ -114,7 +115,7 @@ def _types(path: Path) -> dict[str, pa.DataType]:
 
 def _check_footer(path: Path, memory_limit: int | None) -> None:
     """Raise BudgetError when there is no memory for the footer, which describes each column of each row group."""
-    with open(path, "rb") as file:
+    with open(open_regular(path, follow=True), "rb") as file:
         file.seek(-min(8, path.stat().st_size), os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
     needed = FOOTER_FACTOR * min(size, path.stat().st_size)

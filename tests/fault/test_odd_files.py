@@ -1,0 +1,160 @@
+"""Pipes, devices and files of gigabytes where a small regular file should be: refused at once, and nothing is read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streamsvm.config.job_file import read_file
+from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.inspect.info import info, verify
+from streamsvm.store import open_store
+from streamsvm.store.format import manifest as manifests
+from tests.fault.golden import fit_job, ingest_job, ingested
+
+SECONDS = 20
+"""Far more than any of it takes: an answer comes, or it never does."""
+
+
+def pipe(path: Path) -> None:
+    """Opening it waits for somebody who writes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    """A link to a device that has no end."""
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def sparse(path: Path) -> None:
+    """Six GiB that take no room on the disk."""
+    with open(path, "r+b") as file:
+        file.truncate(6 << 30)
+
+
+ODD: dict[str, Callable[[Path], None]] = {"pipe": pipe, "endless": endless, "sparse": sparse}
+USES: dict[str, Callable[[Path, Path], Any]] = {
+    "info": lambda store, _: info(store, columns=True),
+    "verify": lambda store, _: verify(store)["bad"],
+    "fit": lambda store, place: fit(fit_job(store, place / "m", standardize=True)),
+}
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    def too_late(*_: object) -> None:
+        raise AssertionError("waited for ever")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("odd")
+    store = ingested(directory)
+    ingested(directory, store=directory / "s.h5")
+    fit(fit_job(store, directory / "m", standardize=True))
+    return directory
+
+
+FILES = {"s.zarr": ("manifest.json", "statistics.safetensors", "X/c.0.0", "y/c.0"), "s.h5": ("part-00000.h5",)}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(("store", "file"), [(store, file) for store, files in FILES.items() for file in files])
+def test_no_file_of_a_store_is_waited_for(store: str, file: str, odd: str, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / store, tmp_path / store)
+    ODD[odd](tmp_path / store / file)
+    for name, use in USES.items():
+        if name == "info" and file.startswith(("X", "y")):
+            continue  # which looks at no chunk
+        try:
+            found = use(tmp_path / store, tmp_path)
+        except StreamSVMError as error:
+            assert error.exit_code in (65, 74), (name, error)
+        else:
+            assert name == "verify", name
+            assert found
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_nor_metadata_for_other_programs(odd: str, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
+    ODD[odd](tmp_path / "s.zarr" / "X" / "zarr.json")
+    assert [bad["code"] for bad in verify(tmp_path / "s.zarr")["bad"]] == ["E-META"]
+    (tmp_path / "s.zarr" / "manifest.json").unlink()
+    shutil.copy(tmp_path / "s.zarr" / "zarr.json", tmp_path / "s.zarr" / "X" / "zarr.json.whole")
+    ODD[odd](tmp_path / "s.zarr" / "zarr.json")
+    with pytest.raises(StreamSVMError):
+        open_store(tmp_path / "s.zarr")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_nor_a_model_or_a_job_file(odd: str, place: Path, tmp_path: Path) -> None:
+    shutil.copy(place / "m", tmp_path / "m")
+    ODD[odd](tmp_path / "m")
+    with pytest.raises(StreamSVMError) as refused:
+        predict(PredictJob(str(tmp_path / "m"), (str(place / "s.zarr"),), str(tmp_path / "p.csv")))
+    assert refused.value.exit_code in (65, 66)
+    (tmp_path / "job.toml").write_text("[fit]\n")
+    ODD[odd](tmp_path / "job.toml")
+    with pytest.raises(StreamSVMError):
+        read_file(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5", "gz"])
+def test_a_pipe_as_a_source_is_refused_before_a_byte_is_taken(form: str, tmp_path: Path) -> None:
+    source = tmp_path / f"t.{form}"
+    os.mkfifo(source)
+    reader = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(source, os.O_WRONLY)
+    os.write(writer, b"y,a\n1,2\n0,3\n")
+    with pytest.raises(UsageError, match="is a pipe") as refused:
+        ingest(replace(ingest_job(tmp_path), sources=(source,)))
+    assert "write it to a file first" in refused.value.hint
+    assert os.read(reader, 100) == b"y,a\n1,2\n0,3\n"
+    assert not list(tmp_path.glob("*s.zarr*"))
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_pipe_to_predict_from_is_refused(place: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(UsageError, match="is a pipe"):
+        predict(PredictJob(str(place / "m"), (str(tmp_path / "t.csv"),), str(tmp_path / "p.csv")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"columns": 2**40}, {"columns": 2**31}, {"classes": [str(k) for k in range(10**6)]}, {"chunk_rows": 2**62}],
+    ids=["2^40 columns", "2^31 columns", "10^6 classes", "2^62 rows a chunk"],
+)
+def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], place: Path, tmp_path: Path) -> None:
+    """Its seal is right; what it says cannot be."""
+    shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
+    body = msgspec.json.encode(msgspec.structs.replace(manifests.read(place / "s.zarr"), **change))
+    seal = hashlib.sha256(body).hexdigest()
+    (tmp_path / "s.zarr" / "manifest.json").write_bytes(b'{"sha256":"%s","manifest":%s}\n' % (seal.encode(), body))
+    for use in USES.values():
+        with pytest.raises(StreamSVMError) as refused:
+            use(tmp_path / "s.zarr", tmp_path)
+        assert refused.value.exit_code in (65, 78)
