@@ -1,5 +1,50 @@
-"""``python -m streamsvm``."""
+"""The program: ``streamsvm``, ``python -m streamsvm``.
 
-from streamsvm.cli import main
+Signals and standard streams are seen to before anything else is imported: a signal that comes while packages are loaded
+must not look like a crash, and a file must not be opened in the place of a standard stream that was closed - what
+libraries write to "standard error" would go into it.
+"""
 
-main()
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+STREAMS = 3
+"""Standard input, output and error."""
+STOPPED, INTERRUPTED = 75, 130
+ENDING = {signal.SIGTERM: STOPPED, signal.SIGHUP: STOPPED, signal.SIGUSR1: STOPPED, signal.SIGINT: INTERRUPTED}
+"""The exit code after each signal that comes outside of any job."""
+
+
+def _end(number: int, _: object) -> None:
+    name = signal.Signals(number).name
+    os.write(2, f"error[E-INTERRUPTED]: {name}: no job was running; what was finished stays\n".encode())
+    os._exit(ENDING[signal.Signals(number)])
+
+
+def prepare() -> None:
+    """Answer signals from now on, and give every standard stream that is closed the null device."""
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _end)
+    for descriptor in range(STREAMS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives
+
+
+def main() -> None:
+    """Run the command line."""
+    prepare()
+    from streamsvm.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

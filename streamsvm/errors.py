@@ -6,6 +6,11 @@ reliability program. Anything that is not a ``StreamSVMError`` is a bug of ours 
 
 from __future__ import annotations
 
+import re
+
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, what turns the direction of writing, and bytes of names that are not UTF-8."""
+
 
 class StreamSVMError(Exception):
     """The root of all errors a user can meet.
@@ -24,6 +29,12 @@ class StreamSVMError(Exception):
 
     def __str__(self) -> str:
         return f"error[{self.code}]: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")
+
+    def shown(self) -> str:
+        """Return the text for a terminal: names and labels in it cannot move its cursor or look like another line."""
+        return f"error[{self.code}]: {printable(self.message)}" + (
+            f"\nhint: {printable(self.hint)}" if self.hint else ""
+        )
 
 
 class UsageError(StreamSVMError):
@@ -93,6 +104,21 @@ class BudgetError(ConfigError):
     """The job does not fit the memory it was given; said before the first read."""
 
     default_code = "E-BUDGET"
+
+
+def printable(text: str) -> str:
+    r"""Text that may hold names, labels and cells of files, safe for a terminal: what is no character is escaped.
+
+    Every line that is printed goes through it (``cli.show.say``). A byte that is not UTF-8 is shown as it is: ``\xff``.
+    """
+    return _UNSAFE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no character: PEP 383
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def quote(text: object, limit: int = 80) -> str:

@@ -14,7 +14,7 @@ import click
 
 from streamsvm import __version__
 from streamsvm.cli.commands import COMMANDS
-from streamsvm.errors import SecurityError, StorageError, StreamSVMError, UsageError
+from streamsvm.errors import SecurityError, StorageError, StreamSVMError, UsageError, printable
 from streamsvm.registry import did_you_mean
 
 BROKEN_PIPE = 141
@@ -100,14 +100,15 @@ def explain(error: BaseException, *, debug: bool) -> int:
         click.echo("interrupted: what was being written is removed, what was finished stays", err=True)
         return INTERRUPTED
     if debug:
-        traceback.print_exception(error)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            click.echo(printable(line), err=True)
     known = _known(error)
     if known is not None:
-        click.echo(str(known), err=True)
+        click.echo(known.shown(), err=True)
         if "standard output" in known.message:
             _abandon_stdout()
         return known.exit_code
-    click.echo(f"error[E-INTERNAL]: {type(error).__name__}: {error}", err=True)
+    click.echo(f"error[E-INTERNAL]: {type(error).__name__}: {printable(str(error))}", err=True)
     click.echo("hint: this is a bug; please report it with the output of the same command with --debug", err=True)
     return 1
 
@@ -149,15 +150,23 @@ def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
     ctx.obj = {"debug": debug, "quiet": quiet}
 
 
+def _show(error: click.ClickException) -> None:
+    """Say what click found wrong: the usage in lines, then, in one line, the message with what the user has written."""
+    text = io.StringIO()
+    error.show(file=text)
+    usage, mark, message = text.getvalue().rstrip().partition("Error: ")
+    click.echo(usage + mark + printable(message), err=True)
+
+
 def main() -> None:
     """The program."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):  # not where a program has put something else in its place
+            stream.reconfigure(errors="replace")
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:
         sys.exit(explain(KeyboardInterrupt(), debug=False))
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(error.exit_code)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamsvm.cli import commands
-from streamsvm.cli.show import model_lines, store_lines, write_json
+from streamsvm.cli.show import model_lines, say, store_lines, write_json
 from streamsvm.config.units import seconds_text, size_text
 from streamsvm.errors import DataError
 from streamsvm.report.terminal import reporting
@@ -31,7 +31,7 @@ def info(path: Path, columns: bool, as_json: bool) -> None:
         write_json(facts)
         return
     for line in store_lines(facts) if facts["kind"] == "store" else model_lines(facts):
-        click.echo(line)
+        say(line)
 
 
 @click.command(help=commands.COMMANDS["verify"].summary)
@@ -48,7 +48,7 @@ def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
         write_json(facts)
     elif not facts["bad"]:
         amount = f"{facts['chunks']} chunks, {size_text(facts['bytes'])}, " if facts["kind"] == "store" else ""
-        click.echo(f"{path} is what was written: {amount}all checksums match")
+        say(f"{path} is what was written: {amount}all checksums match")
     if facts["bad"]:
         _report_damage(path, facts, as_json)
 
@@ -58,7 +58,7 @@ def _report_damage(path: Path, facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         raise click.exceptions.Exit(DataError.exit_code)
     for bad in facts["bad"]:
-        click.echo(f"{bad['code']}: {bad['message']}", err=True)
+        say(f"{bad['code']}: {bad['message']}", err=True)
     damaged = f"{len(facts['bad'])} part(s) of {path} are damaged"
     raise DataError(damaged, code=facts["bad"][0]["code"], hint="restore the files, or ingest again")
 
@@ -74,7 +74,7 @@ def doctor(as_json: bool) -> None:
         write_json(facts)
         return
     for line in _doctor_lines(facts):
-        click.echo(line)
+        say(line)
 
 
 def _doctor_lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import click
 
 from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
-from streamsvm.cli.show import facts_of, lines_of, plan_lines, write_json
+from streamsvm.cli.show import facts_of, lines_of, plan_lines, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import load
@@ -27,14 +27,14 @@ def execute(name: str, job: Any, *, as_json: bool, quiet: bool, alone: bool = Tr
         result = action(job, report)
     if not as_json:
         for line in lines_of(name, job, result):
-            click.echo(line)
+            say(line)
     elif one_object:
         write_json(facts_of(name, result))
     elif name != "fit":  # whose last event says it already
         write_json({"event": "done", "step": name, **facts_of(name, result)}, indent=None)
     notices = getattr(result, "notices", ())
     for notice in notices.items() if isinstance(notices, dict) else notices:
-        click.echo("notice: " + (f"{notice[1]} {notice[0]}" if isinstance(notice, tuple) else notice), err=True)
+        say("notice: " + (f"{notice[1]} {notice[0]}" if isinstance(notice, tuple) else notice), err=True)
 
 
 def _callback(name: str) -> Any:
@@ -92,7 +92,7 @@ def show_plan(job: Any, *, as_json: bool) -> None:
             raise click.exceptions.Exit(BudgetError.exit_code)
         return
     for line in plan_lines(facts):
-        click.echo(line)
+        say(line)
     plan.memory.check(plan.remedy)
 
 
@@ -104,7 +104,7 @@ def run_file(ctx: click.Context, path: Path, settings: Sequence[str], as_json: b
     jobs = check(steps, str(path))
     for (name, _), job in zip(steps, jobs, strict=True):
         if not as_json:
-            click.echo(f"[{name}]")
+            say(f"[{name}]")
         execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], alone=False)
 
 

@@ -11,11 +11,17 @@ from typing import Any
 import click
 
 from streamsvm.config.units import seconds_text, size_text
+from streamsvm.errors import printable
 from streamsvm.report.terminal import count_text, finite, fit_line, percent
 
 MIB = 1 << 20
 MOST_CLASSES = 20
 """Wider confusion tables are left to --json."""
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """One line for people, on standard output or standard error: the only way text of users gets onto a terminal."""
+    click.echo(printable(line), err=err)
 
 
 def write_json(value: Any, *, indent: int | None = 1) -> None:

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 from streamsvm.errors import SecurityError
@@ -26,7 +27,7 @@ _INLINED = ("rows.py", "types/*.py", "losses.py", "kernels.py", "compute/**/*.py
 
 def _root() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "streamsvm"
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "streamsvm"
 
 
 def source_hash() -> str:
@@ -47,14 +48,21 @@ def cache_directory() -> Path:
 
 
 def _own(directory: Path) -> None:
-    """Make a directory that nobody else can write to: what numba loads from it is code. Raises SecurityError."""
+    """Make a directory that nobody else can write to: what numba loads from it is code.
+
+    Raises SecurityError for one that others can write to, OSError for one that this user cannot.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = directory.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if found.st_uid not in (os.getuid(), 0):
+        raise PermissionError(f"{directory} belongs to another user")
+    if found.st_mode & 0o022:
         raise SecurityError(
             f"{directory} can be written to by others; compiled code would be loaded from it",
             hint=f"chmod 700 {directory}, or set NUMBA_CACHE_DIR to a directory of your own",
         )
+    with tempfile.TemporaryFile(dir=directory):  # what is mounted read-only says so only now
+        pass
 
 
 def _sweep(root: Path, keep: Path) -> None:
@@ -73,15 +81,20 @@ def _temporary() -> Path:
 
 
 def use_cache() -> Path:
-    """Tell numba where the cache of compiled passes is, and return the directory. Raises SecurityError."""
+    """Tell numba where to keep compiled passes and return the directory.
+
+    Raises SecurityError for a directory that others can write to. Where the directory belongs to somebody else or
+    cannot be written to, a private one takes its place for this process, and a warning says so.
+    """
     directory = cache_directory()
-    if directory.is_relative_to(_root()):
-        try:
-            _own(directory)
+    try:
+        _own(directory)
+        if directory.is_relative_to(_root()):
             os.utime(directory)
             _sweep(directory.parent, directory)
-        except OSError:
-            directory = _temporary()
+    except OSError as error:
+        warnings.warn(f"compiled passes are not kept: {directory}: {error.strerror or error}", stacklevel=2)
+        directory = _temporary()
     os.environ["NUMBA_CACHE_DIR"] = str(directory)
     if numba := sys.modules.get("numba"):  # imported by somebody else before us: it has read the environment already
         numba.config.CACHE_DIR = str(directory)
@@ -95,3 +108,7 @@ def passes_loaded() -> bool:
 
 
 use_cache()
+
+from streamsvm.compute import cache_files  # noqa: E402  imports numba, which must know its directory
+
+cache_files.install()

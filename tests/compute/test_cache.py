@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamsvm import compute
 from streamsvm.errors import SecurityError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -29,8 +37,8 @@ def test_directory_is_named_by_the_sources_and_private(home: Path) -> None:
 
 
 def test_choice_of_the_user_is_respected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "/somewhere/else")
-    assert compute.use_cache() == Path("/somewhere/else")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "elsewhere"))
+    assert compute.use_cache() == home / "elsewhere"
 
 
 def test_directory_inherited_from_other_sources_is_not_a_choice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +57,93 @@ def test_month_old_caches_are_swept(home: Path) -> None:
     assert recent.exists()
 
 
-def test_directory_others_can_write_to_is_refused(home: Path) -> None:
+@pytest.mark.parametrize("named", [False, True], ids=["ours", "named by the user"])
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_directory_others_can_write_to_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch, named: bool, mode: int
+) -> None:
+    if named:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "named"))
     compute.cache_directory().mkdir(parents=True)
-    compute.cache_directory().chmod(0o777)
+    compute.cache_directory().chmod(mode)
     with pytest.raises(SecurityError, match="written to by others"):
         compute.use_cache()
+
+
+def _of_another_user(directory: Path, _: pytest.MonkeyPatch) -> None:
+    directory.mkdir(parents=True, mode=0o700)
+    os.chown(directory, 12345, 12345)
+
+
+def _a_file(directory: Path, _: pytest.MonkeyPatch) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.write_text("not a directory")
+
+
+def _read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    directory.mkdir(parents=True, mode=0o700)
+    monkeypatch.setattr(compute.tempfile, "TemporaryFile", refused)
+
+
+@pytest.mark.parametrize("unusable", [_of_another_user, _a_file, _read_only])
+@pytest.mark.parametrize("named", [False, True], ids=["ours", "named by the user"])
+def test_a_directory_that_cannot_be_used_is_replaced_for_this_process(
+    home: Path, monkeypatch: pytest.MonkeyPatch, named: bool, unusable: Any
+) -> None:
+    """As with the HOME of another user (sudo, containers): a notice, and every command works."""
+    if named:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "named"))
+    if unusable is _of_another_user and os.getuid():
+        pytest.skip("only root gives files away")
+    unusable(compute.cache_directory(), monkeypatch)
+    with pytest.warns(UserWarning, match="compiled passes are not kept"):
+        found = compute.use_cache()
+    assert found.stat().st_mode & 0o777 == 0o700
+    assert found.stat().st_uid == os.getuid()
+    assert not found.is_relative_to(home)
+
+
+DAMAGE: dict[str, Any] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "text": lambda path: path.write_text("from another program"),
+    "a pickle": lambda path: path.write_bytes(pickle.dumps(7) + pickle.dumps((1, 2, 3))),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+PROGRAM = "import numpy as np; from streamsvm.compute.random import permutation; a = np.zeros(5, np.int32); permutation(a, 1); print(a)"
+
+
+def _run(cache: Path) -> str:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "NUMBA_CACHE_DIR": ""}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A cache with a pass in it, and what the pass says."""
+    cache = tmp_path_factory.mktemp("compiled")
+    return cache, _run(cache)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_damaged_machine_code_is_compiled_again(
+    damage: str, ending: str, compiled: tuple[Path, str], tmp_path: Path
+) -> None:
+    shutil.copytree(compiled[0], tmp_path / "cache")
+    found = list((tmp_path / "cache").rglob(f"*.{ending}"))
+    assert found
+    for path in found:
+        DAMAGE[damage](path)
+    assert _run(tmp_path / "cache") == compiled[1]
 
 
 @pytest.mark.parametrize("name", ["rows.py", "types/data.py", "compute/__init__.py"])

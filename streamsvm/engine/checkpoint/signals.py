@@ -70,7 +70,8 @@ def listening() -> Iterator[None]:
     current.__init__()  # type: ignore[misc]
     heard, current.wakeup_socket = socket.socketpair()
     current.wakeup_socket.setblocking(False)
-    before = {number: signal.signal(number, _handle) for number in SIGNALS}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # under nohup: not all
+    before = {number: signal.signal(number, _handle) for number in heeded}
     wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
     try:

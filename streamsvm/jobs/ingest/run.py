@@ -108,7 +108,7 @@ def _defaults() -> dict[str, Any]:
 
 def _made_with(job: IngestJob) -> dict[str, Any]:
     """All that decides the bytes of the store, as plain JSON."""
-    plain: dict[str, Any] = json.loads(msgspec.json.encode(job, enc_hook=str))
+    plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
     settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
     settings["sources"] = [
         [path.name, found.st_size, found.st_mtime_ns]

@@ -105,7 +105,17 @@ def content_digest(kind: str, columns: int, classes: list[str], chunks: list[Chu
 
 def write(root: Path, manifest: Manifest) -> None:
     """Write the manifest, which commits the store. Raises StorageError."""
-    durable.write_file(root / FILE, _sealed(msgspec.json.encode(manifest)))
+    plain = msgspec.structs.replace(manifest, facts=_text(manifest.facts))
+    durable.write_file(root / FILE, _sealed(msgspec.json.encode(plain)))
+
+
+def _text(value: Any) -> Any:
+    """The same with names of files that are not UTF-8 as people would write them: JSON has no other bytes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {_text(key): _text(item) for key, item in value.items()}
+    return [_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _sealed(body: bytes) -> bytes:
