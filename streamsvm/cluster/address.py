@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,8 @@ from streamsvm.regular import read_whole
 LARGEST_FILE = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"
 FORMS = "tcp://127.0.0.1:8786, tls://HOST:8786, local:4 or scheduler-file:PATH"
+FEW_WORKERS, PER_PROCESSOR = 16, 4
+"""As many workers may be started here whatever the machine is like; more only for so many on each processor."""
 
 
 class Address(NamedTuple):
@@ -47,9 +51,15 @@ def check_url(url: str, *, insecure: bool) -> None:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        host, port = None, None
+        host, port, parts = None, None, urlsplit("")
+    if parts.username is not None or parts.password is not None:
+        hint = f"who may use a cluster is decided by certificates; write it as {FORMS}"
+        raise UsageError("the address of a cluster has no user and no password", hint=hint)
     if host is None or port is None or parts.scheme not in ("tcp", "tls"):
         raise UsageError(f"{quote(url)} is no cluster", hint=f"write it as {FORMS}")
+    if parts.path or parts.query or parts.fragment:
+        hint = f"leave it out: --cluster {shlex.quote(f'{parts.scheme}://{parts.netloc}')}"
+        raise UsageError(f"{quote(url)} has something after its port", hint=hint)
     if parts.scheme == "tls" or is_loopback(host):
         return
     danger = f"{url} is neither encrypted nor on this machine: whoever can reach it can run programs as you"
@@ -69,6 +79,11 @@ def is_loopback(host: str) -> bool:
 def _workers(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UsageError(f"'local:{text}' does not say how many workers", hint="write it as local:2")
+    processors = len(os.sched_getaffinity(0))
+    most = max(FEW_WORKERS, PER_PROCESSOR * processors)
+    if len(text) > 9 or int(text) > most:
+        hint = f"a worker computes with one thread: write it as local:{processors}"
+        raise UsageError(f"'local:{text}' asks for more than {most} workers of {processors} processors", hint=hint)
     return int(text)
 
 

@@ -13,6 +13,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from streamsvm.aliases import ByName
+from streamsvm.cluster import certificate
 from streamsvm.cluster.address import Address, parse
 from streamsvm.cluster.executor import DaskExecutor
 from streamsvm.cluster.watch import PATIENCE
@@ -46,11 +47,17 @@ def using(client: Client, *, patience: float = PATIENCE) -> Iterator[DaskExecuto
 
 @contextmanager
 def _started(workers: int) -> Iterator[Client]:
-    """Workers on this machine, one thread each; nothing listens but on the loopback address, no dashboards."""
+    """Workers on this machine, one thread each, for nobody else.
+
+    Nothing listens but on the loopback address, and what listens talks only to who shows the certificate of this run:
+    the other users of the machine can reach the ports. There are no dashboards and no pages about the workers.
+    """
     settings: ByName = {
         "distributed.scheduler.worker-ttl": SILENT_SECONDS,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.target": False,
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
     }
     with (
         dask.config.set(settings),
@@ -58,12 +65,21 @@ def _started(workers: int) -> Iterator[Client]:
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
+            protocol="tls://",
+            security=certificate.security(),
             dashboard_address=None,
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
+        cluster.scheduler.http_server.stop()
+        client.run(_without_pages)
         yield client
+
+
+def _without_pages(dask_worker: Any) -> None:
+    """Close the port on which a worker shows pages about itself; the name of the argument is Dask's."""
+    dask_worker.http_server.stop()
 
 
 @contextmanager

@@ -61,8 +61,8 @@ def _own(directory: Path) -> None:
             f"{directory} can be written to by others; compiled code would be loaded from it",
             hint=f"chmod 700 {directory}, or set NUMBA_CACHE_DIR to a directory of your own",
         )
-    with tempfile.TemporaryFile(dir=directory):  # what is mounted read-only says so only now
-        pass
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(f"{directory} cannot be written to")
 
 
 def _sweep(root: Path, keep: Path) -> None:

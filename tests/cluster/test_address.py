@@ -55,6 +55,28 @@ def test_what_is_no_cluster_is_said_so(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize("end", ["/", "/status", "?x=1", "#x"])
+def test_nothing_stands_after_the_port(end: str) -> None:
+    with pytest.raises(UsageError, match="after its port") as refused:
+        parse(f"tcp://127.0.0.1:8786{end}")
+    hinted = refused.value.hint.split("--cluster ")[1]
+    assert parse(hinted).url == hinted
+
+
+@pytest.mark.parametrize("text", ["tcp://me:secret@127.0.0.1:8786", "tls://me@host:8786", "http://me:secret@host/"])
+def test_a_password_is_no_part_of_it_and_is_not_repeated(text: str) -> None:
+    with pytest.raises(UsageError, match="no password") as refused:
+        parse(text)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["local:1000000", f"local:{10**30}"])
+def test_more_workers_than_the_machine_can_have(text: str) -> None:
+    with pytest.raises(UsageError, match="asks for more than") as refused:
+        parse(text)
+    assert parse(refused.value.hint.split()[-1]).workers
+
+
 def test_a_scheduler_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.json"
     path.write_text(json.dumps({"address": "tcp://127.0.0.1:8786"}))

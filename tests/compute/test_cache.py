@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 import shutil
@@ -81,11 +80,8 @@ def _a_file(directory: Path, _: pytest.MonkeyPatch) -> None:
 
 
 def _read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(**_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
     directory.mkdir(parents=True, mode=0o700)
-    monkeypatch.setattr(compute.tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(compute.os, "access", lambda *_: False)
 
 
 @pytest.mark.parametrize("unusable", [_of_another_user, _a_file, _read_only])
