@@ -60,6 +60,7 @@ def read(path: Path, **options: Any) -> tuple[dict[str, list[float]], Any]:
     settings: dict[str, Any] = {"label": "y", "recognize": True} | options
     source = open_source([path], options_from(**settings) if "encoding" in settings else SourceOptions(**settings))
     batches = [batch.X for batch in source.batches()]
+    assert source.columns is not None
     X = np.concatenate([(to_dense(X, source.columns) if isinstance(X, CSR) else X).values for X in batches])
     assert source.names is not None
     return {name: X[:, j].tolist() for j, name in enumerate(source.names)}, source

@@ -14,6 +14,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
+from streamsvm.config.command_line import command_of
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
@@ -185,7 +186,7 @@ def _checkpointer(this: _Fit, plan: Plan, report: Report) -> RunCheckpointer:
         StoreGuard(this.store),
         interruption,
         job.checkpoint_every,
-        f"streamsvm fit {job.store} {job.model} ... --resume",
+        command_of("fit", job, resume=True),
         report,
         time.monotonic() + job.time_limit if job.at_limit == STOP else float("inf"),
         this.saved,

@@ -1,0 +1,140 @@
+"""Hints that work: what an error tells people to do is done here, and the command then ends well."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from streamsvm import cli
+from streamsvm.cli.jobs import COMMANDS
+from streamsvm.cli.options import job_of
+from streamsvm.config.command_line import command_of
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.tune.options import TuneJob
+
+JOBS = [
+    ("fit", FitJob("a b.zarr", "it's.ssvm")),
+    ("fit", FitJob("-s", "m", C=(0.1, 3.0), memory=123456789, time_limit=90.5, standardize=True, bias=0.0)),
+    ("fit", FitJob("s", "m", lambda_=1e-7, class_weight={"1": 2.5, "0": 1.0}, options={"sweeps": 3}, solver="dcd")),
+    (
+        "fit",
+        FitJob("s", "m", kernel="rbf", gamma=0.25, landmarks=30, validation=0.2, patience=4, seed=7, tolerance=0.1),
+    ),
+    ("fit", FitJob("s", "m", class_weight="balanced", loss="huber", loss_options={"mu": 0.5}, dual="$HOME/d.npy")),
+    ("tune", TuneJob("s", "out", C=(1.0, 2.0), gamma=("scale", 0.5), landmarks=(10, 20), kernel="rbf", folds=3)),
+    ("ingest", IngestJob(sources=(Path("a.csv"), Path("b c.csv")), store=Path("s"), label="y", drop=("p", "q"))),
+]
+
+
+def parsed(line: str) -> Any:
+    """The job of a command line."""
+    words = shlex.split(line)
+    assert words[0] == "streamsvm"
+    found: dict[str, Any] = {}
+    command = COMMANDS[words[1]]
+    with command.make_context(words[1], words[2:]) as context:
+        found = dict(context.params)
+    settings = found.pop("settings", ())
+    for more in ("as_json", "config", "dry_run", "grid"):
+        found.pop(more, None)
+    return job_of(words[1], found, None, settings)
+
+
+@pytest.mark.parametrize(("name", "job"), JOBS)
+def test_the_command_of_a_job_is_that_job(name: str, job: Any) -> None:
+    assert parsed(command_of(name, job)) == job
+
+
+def called(line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """A command in this process: its exit code and what it said."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, "utf-8", write_through=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", shlex.split(line))
+        patch.setattr(sys, "stdout", stream)
+        patch.setattr(sys, "stderr", stream)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+    return code if isinstance(code, int) else 0, raw.getvalue().decode()
+
+
+def text_rows(cells: Callable[[int], str], header: str) -> str:
+    return header + "\n" + "".join(cells(k) + "\n" for k in range(60))
+
+
+PLAIN = text_rows(lambda k: f"{k % 2},{k},{k * k % 7}", "y,a,b")
+REFUSED: dict[str, tuple[str, str]] = {
+    "no format of labels": (PLAIN, "streamsvm ingest t.csv s.zarr --label z"),
+    "exists": (PLAIN, "streamsvm ingest t.csv there.zarr --label y"),
+    "model exists": (PLAIN, "streamsvm fit there.zarr there.ssvm"),
+    "memory": (PLAIN, "streamsvm fit there.zarr m.ssvm --memory 20MiB"),
+    "memory in bytes": (PLAIN, "streamsvm fit there.zarr m.ssvm --memory 512"),
+    "missing": (
+        text_rows(lambda k: f"{k % 2},{k if k % 5 else ''},{k}", "y,a,b"),
+        "streamsvm ingest t.csv s.zarr --label y",
+    ),
+    "no last line feed": (PLAIN[:-1], "streamsvm ingest t.csv s.zarr --label y"),
+    "command": (PLAIN, "streamsvm ingst t.csv s.zarr --label y"),
+}
+
+
+def followed(line: str, said: str) -> list[str]:
+    """The commands that do what the hint says: an option added or replaced, another name, a word corrected."""
+    if meant := re.search(r"did you mean '(\w+)'", said):
+        return [line.replace(line.split()[1], meant[1], 1)]
+    hint, found = said.partition("hint: ")[2] or said, []
+    for option, value in re.findall(r"(--[a-z-]+)(?: ([\w.]+(?:MiB|GiB)?|[a-z]+))?", hint):
+        takes = next(p for p in COMMANDS[line.split()[1]].params if option in p.opts)  # the command has it
+        plain = re.sub(rf" {option}( [^-]\S*)?", "", line)
+        flag = isinstance(takes, click.Option) and takes.is_flag
+        found.append(f"{plain} {option}" + ("" if flag else f" {value or _value(option)}"))
+    if named := re.search(r"its columns are (.*)", hint):
+        found.append(re.sub(r"--label \S+", "--label " + named[1].split(",")[0].strip("' "), line))
+    return found
+
+
+def _value(option: str) -> str:
+    """For options whose hint leaves the value to the reader."""
+    return {"--categorical": "a", "--drop": "a", "--hash": "8", "--missing": "mean"}[option]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_hint_says_works(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, line = REFUSED[case]
+    (tmp_path / "t.csv").write_text(PLAIN)
+    assert called("streamsvm -q ingest t.csv there.zarr --label y", monkeypatch)[0] == 0
+    assert called("streamsvm -q fit there.zarr there.ssvm", monkeypatch)[0] == 0
+    (tmp_path / "t.csv").write_text(text)
+    code, said = called(line, monkeypatch)
+    assert code in (2, 65, 73, 78), said
+    commands = followed(line, said)
+    assert commands, said
+    for command in commands:
+        code, said = called(command + ("" if "--overwrite" in command else " --overwrite"), monkeypatch)
+        if "--memory" in command and code == 78:  # what the process holds grows a little between two plans
+            code, said = called(followed(line, said)[0] + " --overwrite", monkeypatch)
+        assert code == 0, (command, said)
+
+
+def test_a_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert called("streamsvm -q synth susy 'a store.zarr' --rows 20000", monkeypatch)[0] == 0
+    fit = "streamsvm fit 'a store.zarr' \"it's.ssvm\" --solver dcd --C 3 --tolerance 1e-9 --max-passes 100000"
+    code, said = called(fit + " --time-limit 1s --at-limit stop --standardize --set solver.sweeps=2", monkeypatch)
+    assert code == 75, said
+    command = said.split("Resume: ")[1].splitlines()[0]
+    assert "..." not in command
+    code, said = called(command + " --time-limit 2s --at-limit certify --tolerance 1e-9", monkeypatch)
+    assert code == 0, said
+    assert (tmp_path / "it's.ssvm").exists()
