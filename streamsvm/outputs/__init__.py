@@ -35,7 +35,9 @@ class Output(NamedTuple):
     """A path a job is going to write."""
 
     path: Path
+    """Where the output goes."""
     kind: Kind
+    """What it is, and what it may replace."""
     continues: bool = False
     """Whether an earlier output of the same kind is gone on with or added to, and so may be there without --overwrite."""
 

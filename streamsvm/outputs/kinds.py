@@ -39,7 +39,9 @@ class Kind(NamedTuple):
     """A kind of output: what people call it, and what speaks against an existing path being one ('' if nothing does)."""
 
     name: str
+    """What messages call it."""
     fault: Callable[[Path], str]
+    """Returns why a path is nothing of this kind; empty where it is one."""
 
 
 def _no_directory(path: Path) -> str:

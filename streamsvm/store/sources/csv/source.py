@@ -35,8 +35,8 @@ from streamsvm.store.sources.table.schema import (
     CATEGORY,
     HASHED,
     NUMBER,
-    Census,
     Schema,
+    ValueCensus,
     label_of,
     plan_schema,
     same_columns,
@@ -219,7 +219,7 @@ class CSVSource:
         values = pacsv.read_csv(whole_lines, convert_options=converting, **options).column(0).drop_null()
         return float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
 
-    def _census(self, paths: tuple[Path, ...]) -> dict[str, Census]:
+    def _census(self, paths: tuple[Path, ...]) -> dict[str, ValueCensus]:
         """The distinct values of categorical columns over all files."""
         found = self._schema.censuses()
         for path in paths if found else ():

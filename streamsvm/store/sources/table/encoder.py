@@ -25,9 +25,9 @@ from streamsvm.store.sources.table.schema import (
     OTHER,
     SINGLE,
     YEARS,
-    Census,
     Column,
     Schema,
+    ValueCensus,
 )
 from streamsvm.types import Batch
 
@@ -214,7 +214,7 @@ def by_value(values: Any) -> Any:
     return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
 
 
-def count_values(batches: Iterable[pa.RecordBatch], found: dict[str, Census], where: str) -> None:
+def count_values(batches: Iterable[pa.RecordBatch], found: dict[str, ValueCensus], where: str) -> None:
     """Count the distinct values of the columns that ``found`` names, as text, into their census.
 
     Raises DataError E-LIMIT when a column that was asked for has too many.
@@ -234,7 +234,7 @@ def count_values(batches: Iterable[pa.RecordBatch], found: dict[str, Census], wh
             census.unique = census.rows >= LEAST_ROWS and len(census.counts) > ALMOST_UNIQUE * census.rows
 
 
-def _count(census: Census, text: str, count: int) -> None:
+def _count(census: ValueCensus, text: str, count: int) -> None:
     if text not in census.counts and len(census.counts) == MOST_CATEGORIES:
         census.unique = census.unique or (not census.full and MOST_CATEGORIES > ALMOST_UNIQUE * census.rows)
         census.full = True

@@ -18,7 +18,7 @@ from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceFile, SourceOptions, check_width
 from streamsvm.store.sources.table.cells import BadCell
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, count_values
-from streamsvm.store.sources.table.schema import Census, plan_schema, same_columns, schema_from
+from streamsvm.store.sources.table.schema import ValueCensus, plan_schema, same_columns, schema_from
 from streamsvm.types import Batch
 
 BUFFERS, LARGEST_BUFFER, LEAST_BUFFER = 16 << 20, 1 << 20, 16 << 10
@@ -83,7 +83,7 @@ class ParquetSource:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {"format": "parquet", "schema": self._recorded.to_json()}
 
-    def _census(self, found: dict[str, Census]) -> dict[str, Census]:
+    def _census(self, found: dict[str, ValueCensus]) -> dict[str, ValueCensus]:
         """The distinct values of categorical columns over all files."""
         for path in self._paths if found else ():
             count_values(self._read(path, CENSUS_ROWS, list(found)), found, str(path))

@@ -72,7 +72,7 @@ DECIDED = {
 
 
 @dataclass(slots=True)
-class Census:
+class ValueCensus:
     """The values of a column of text, counted until they are too many."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -140,9 +140,9 @@ class Schema:
         """The names of the categorical columns."""
         return tuple(c.name for c in self.columns if c.kind == CATEGORY)
 
-    def censuses(self) -> dict[str, Census]:
+    def censuses(self) -> dict[str, ValueCensus]:
         """Return an empty census for each categorical column, by name."""
-        return {c.name: Census(unasked=c.unasked) for c in self.columns if c.kind == CATEGORY}
+        return {c.name: ValueCensus(unasked=c.unasked) for c in self.columns if c.kind == CATEGORY}
 
     @property
     def needed(self) -> list[str]:
@@ -150,7 +150,7 @@ class Schema:
         extra = [name for name in (self.label, self.weight, self.id_column) if name is not None]
         return list(dict.fromkeys([*(c.name for c in self.columns), *extra]))
 
-    def with_categories(self, found: Mapping[str, Census], options: SourceOptions) -> Schema:
+    def with_categories(self, found: Mapping[str, ValueCensus], options: SourceOptions) -> Schema:
         """Return the schema with the distinct values of the categorical columns filled in.
 
         Text that nobody asked for becomes hashed columns where it has many values, and is left out where almost every
@@ -171,7 +171,7 @@ class Schema:
         bits = (options.hash_bits or HASH_BITS) if any(c.kind == HASHED for c in columns) else 0
         return replace(self, columns=tuple(columns), dropped=tuple(dropped), hash_bits=bits)
 
-    def proposals(self, found: Mapping[str, Census]) -> list[str]:
+    def proposals(self, found: Mapping[str, ValueCensus]) -> list[str]:
         """Return what was decided of text without being asked, a line of text for each column."""
         kinds = {c.name: c.kind for c in self.columns}
         return [
