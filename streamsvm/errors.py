@@ -37,6 +37,12 @@ class StreamSVMError(Exception):
         )
 
 
+class DefectError(StreamSVMError):
+    """Something that cannot be right came out: nothing is written, and it is ours to mend."""
+
+    exit_code = 70
+
+
 class UsageError(StreamSVMError):
     """The request itself is wrong: an option, a name, a combination."""
 
@@ -84,6 +90,13 @@ class InterruptedRun(StreamSVMError):
 
     exit_code = 75
     default_code = "E-INTERRUPTED"
+
+
+class UncertifiedError(StreamSVMError):
+    """A fit ended without the certificate that was asked for, and ``strict`` was; the model is written all the same."""
+
+    exit_code = 76
+    default_code = "E-UNCERTIFIED"
 
 
 class SecurityError(StreamSVMError):

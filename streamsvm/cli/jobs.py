@@ -12,7 +12,7 @@ from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
 from streamsvm.cli.show import facts_of, lines_of, plan_lines, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
-from streamsvm.errors import BudgetError, UsageError
+from streamsvm.errors import BudgetError, UncertifiedError, UsageError
 from streamsvm.registry import load
 from streamsvm.report.terminal import reporting
 
@@ -32,9 +32,13 @@ def execute(name: str, job: Any, *, as_json: bool, quiet: bool, alone: bool = Tr
         write_json(facts_of(name, result))
     elif name != "fit":  # whose last event says it already
         write_json({"event": "done", "step": name, **facts_of(name, result)}, indent=None)
+    for warning in getattr(result, "warnings", ()):
+        say(f"warning: {warning}", err=True)
     notices = getattr(result, "notices", ())
     for notice in notices.items() if isinstance(notices, dict) else notices:
         say("notice: " + (f"{notice[1]} {notice[0]}" if isinstance(notice, tuple) else notice), err=True)
+    if name == "fit" and job.strict and result.warnings:
+        raise UncertifiedError(result.warnings[0], hint="the model was written; without --strict this is a warning")
 
 
 def _callback(name: str) -> Any:

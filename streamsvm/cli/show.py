@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from streamsvm.config.units import seconds_text, size_text
+from streamsvm.config.units import percent, seconds_text, size_text
 from streamsvm.errors import printable
-from streamsvm.report.terminal import count_text, finite, fit_line, percent
+from streamsvm.report.terminal import count_text, finite, fit_line
 
 MIB = 1 << 20
 MOST_CLASSES = 20

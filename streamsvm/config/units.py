@@ -104,3 +104,11 @@ def number_text(number: float) -> str:
 def mib(nbytes: int, *, up: bool = False) -> str:
     """Bytes as whole mebibytes, the way ``--memory`` takes them."""
     return f"{-(-nbytes // BINARY['MiB']) if up else round(nbytes / BINARY['MiB'])}MiB"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share in percent, without an exponent from 0.0001 to a million: '0.081 %', '100 %', '54,300 %'."""
+    value = 100 * share
+    if not 1.0 <= abs(value) < 1e6 or len(f"{abs(value):.0f}") <= digits:
+        return f"{value:.{digits}g} %"
+    return f"{value:,.0f} %"

@@ -50,6 +50,7 @@ class ProgressReporter:
         found = run.certificate
         assert found is not None
         values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
+        values["rounding"] = found.rounding
         self._event("pass", {"pass": self._training.passes, "problem": k, **values, "facts": found.facts})
 
     def _event(self, event: str, facts: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, arithmetic_for, dtype_of
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized, filled
 from streamsvm.kernels import KERNELS
@@ -20,7 +21,7 @@ TILE_ROWS = 256
 TILE_POINTS = 2048
 DENSE_BYTES = 32 << 20
 """How much of the points is made dense at a time."""
-WORKING_BYTES = 2 * DENSE_BYTES + 4 * TILE_ROWS * TILE_POINTS
+WORKING_BYTES = 3 * DENSE_BYTES + 8 * TILE_ROWS * TILE_POINTS
 """What applying an expansion holds beside its arguments and its own copy of a tile of rows, at most."""
 
 
@@ -39,7 +40,7 @@ class Expansion:
     @property
     def _width(self) -> int:
         """Points that are made dense at a time."""
-        return min(row_count(self.points), max(1, min(TILE_POINTS, DENSE_BYTES // (4 * self.columns))))
+        return min(row_count(self.points), max(1, min(TILE_POINTS, DENSE_BYTES // (8 * self.columns))))
 
     def decision(self, X: Rows, weights: Float64, out: Float64) -> None:
         """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are."""
@@ -47,19 +48,25 @@ class Expansion:
         out[:] = weights[:, -1]
         kernel = KERNELS[self.kernel](**self.parameters)
         width = self._width
+        weight = float(np.abs(weights[:, :-1]).sum(axis=1).max(initial=0.0))
+        arithmetic = arithmetic_for(kernel, self.points, weight, self.columns)
         for first in range(0, row_count(self.points), width):
             last = min(first + width, row_count(self.points))
             chosen = dense_rows(row_slice(self.points, first, last), np.arange(last - first), self.columns)
             part = np.column_stack([weights[:, first:last], np.zeros(len(weights))])
-            self._add(X, points_of(chosen), kernel, np.ascontiguousarray(part), out)
+            points = points_of(chosen, dtype_of(arithmetic))
+            self._add(X, points, kernel, np.ascontiguousarray(part), out, by_differences=arithmetic == DIFFERENCES)
 
-    def _add(self, X: Rows, points: Points, kernel: Any, weights: Float64, out: Float64) -> None:
-        values = np.empty((TILE_ROWS, points.size), np.float32)
+    def _add(
+        self, X: Rows, points: Points, kernel: Any, weights: Float64, out: Float64, *, by_differences: bool
+    ) -> None:
+        values = np.empty((TILE_ROWS, points.size), points.columns.dtype)
         sums = np.empty((TILE_ROWS, len(weights)))
         for start in range(0, len(out), TILE_ROWS):
             stop = min(start + TILE_ROWS, len(out))
             tile, total = values[: stop - start], sums[: stop - start]
-            kernel_block(self._seen(row_slice(X, start, stop)), points, kernel, tile)
+            rows = self._seen(row_slice(X, start, stop))
+            kernel_block(rows, points, kernel, tile, by_differences=by_differences)
             decision_values(Dense(tile), weights, total)
             out[start:stop] += total
 

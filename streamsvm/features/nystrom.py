@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.operators import TILE, Factored
-from streamsvm.compute.kernel_values.gram import Points, kernel_block, symmetric_gram
+from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, arithmetic_for, dtype_of
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
 from streamsvm.features.scaling import Raw, Standardized
@@ -96,17 +98,26 @@ class Nystrom:
     projection: Projection
     bias: float
     factored: bool = False
-    _values: Float32 = field(init=False)
+    exact: bool = False
+    """Whether kernel values are evaluated as certificates are: in float64."""
+    _values: NDArray[Any] = field(init=False)
     _features: Float32 = field(init=False)
+    _points: Points = field(init=False)
+    _by_differences: bool = field(init=False)
 
     def __post_init__(self) -> None:
         m, r = self.projection.W.shape
-        self._values = np.empty((part_rows(m), m), np.float32)
+        p = self.projection
+        columns, weight = len(p.points.columns), float("inf") if self.exact else 0.0
+        arithmetic = arithmetic_for(p.kernel, Dense(np.ascontiguousarray(p.points.columns.T)), weight, columns)
+        dtype, self._by_differences = dtype_of(arithmetic), arithmetic == DIFFERENCES
+        self._points = p.points if arithmetic == SINGLE else points_of(p.points.columns.T, dtype)
+        self._values = np.empty((part_rows(m), m), dtype)
         self._features = np.empty((0 if self.factored else part_rows(m), r), np.float32)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, here or on another machine, has buffers of its own."""
-        return Nystrom, (self.projection, self.bias, self.factored)
+        return Nystrom, (self.projection, self.bias, self.factored, self.exact)
 
     @property
     def columns(self) -> int:
@@ -128,11 +139,11 @@ class Nystrom:
     def _map(self, X: Rows) -> Dense | Factored:
         values = self._values[: row_count(X)]
         p = self.projection
-        kernel_block(X, p.points, p.kernel, values)
+        kernel_block(X, self._points, p.kernel, values, by_differences=self._by_differences)
         if self.factored:
             return Factored(values, p.W, self.bias)
         features = self._features[: len(values)]
-        np.matmul(values, p.W, out=features)
+        np.matmul(values, p.W, out=features, casting="same_kind")
         return Dense(features, self.bias)
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
@@ -145,8 +156,9 @@ class Nystrom:
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
             values = self._values[: stop - start]
-            kernel_block(row_slice(X, start, stop), p.points, p.kernel, values)
-            np.matmul(values, p.W, out=out[start:stop])
+            rows = row_slice(X, start, stop)
+            kernel_block(rows, self._points, p.kernel, values, by_differences=self._by_differences)
+            np.matmul(values, p.W, out=out[start:stop], casting="same_kind")
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class ModelOptions(ScalingOptions):
         Option(
             "Value of the constant feature, whose weight is regularized like the others.",
             "model",
-            bounds=Bounds(),
+            bounds=Bounds(least=0, most=1e9),
             off="Have no constant feature.",
         ),
     ] = 1.0

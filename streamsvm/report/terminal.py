@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from streamsvm.config.units import seconds_text, size_text
+from streamsvm.config.units import percent, seconds_text, size_text
 
 if TYPE_CHECKING:
     from streamsvm.types import Report
@@ -180,9 +180,12 @@ def _onto(bars: Bars) -> Report:
     return report
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """Return a share in percent: '0.081 %'."""
-    return f"{100 * share:.{digits}g} %"
+FELT = 0.01
+"""Of the tolerance: less rounding is not worth a word on the last line; it is in certificate.json."""
+
+
+def _felt(end: dict[str, Any]) -> bool:
+    return bool(end.get("rounding", 0.0) > FELT * end.get("tolerance", 0.0) * abs(end["primal"]))
 
 
 def count_text(count: float) -> str:
@@ -202,10 +205,14 @@ def plan_line(plan: dict[str, Any]) -> str:
     return f"solver {plan['solver']} ({plan['why']}), {what}, C = {', '.join(costs)}"
 
 
+ENDS = {"converged": "", "patience": ", stopped by patience"}
+"""What the last line says of ends that were asked for; any other is short of the certificate."""
+
+
 def fit_line(end: dict[str, Any]) -> str:
     """Return the last line of a fit, from its 'done' event: how far from the optimum, and what it took."""
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
-    stopped = "" if end["status"] == "converged" else f", stopped by {end['status']}"
+    stopped = ENDS.get(end["status"], f", not certified: {end['status']}")
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
     share, repeated, said = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
     simplex = "on the simplex {:.3g}, {:.3g} as the method saw it".format(*end["simplex"]) if end.get("simplex") else ""
@@ -213,7 +220,9 @@ def fit_line(end: dict[str, Any]) -> str:
     return " · ".join(
         ([held] if held else [])
         + [
-            f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}) after {passes}{stopped}",
+            f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}"
+            + (f", each within {end['rounding']:.1g} by rounding" if _felt(end) else "")
+            + f") after {passes}{stopped}",
             *([simplex] if simplex else []),
             f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
             f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s"

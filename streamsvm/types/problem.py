@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject, RowRecord
-from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.errors import DefectError, UsageError
 from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach
 from streamsvm.tags import saved_as
 
@@ -207,8 +207,8 @@ class Block:
         return Labeled(self.X, self.y, self.s)
 
 
-CONTRADICTION = 1e-4
-"""How far below 0 a relative gap can be by rounding, kernel values being float32: further down it is an error."""
+CONTRADICTION = 1e-6
+"""How far below 0 a relative gap can be beyond the rounding a certificate knows of: further down it is an error."""
 
 
 @saved_as("certificate")
@@ -238,7 +238,7 @@ class Certificate:
     def verify(self, problem: Problem) -> None:
         """Refuse an exact certificate that contradicts itself: a lower bound above the upper one by more than rounding.
 
-        Raises UsageError where the kernel is to blame, which is no Mercer kernel, else StreamSVMError (E-INTERNAL).
+        Raises UsageError where the kernel is to blame, which is no Mercer kernel, else DefectError.
         """
         if not self.exact or not self.gap < -CONTRADICTION:
             return
@@ -248,7 +248,7 @@ class Certificate:
                 f"{found}, because the kernel {problem.kernel} is not positive semidefinite on these rows",
                 hint="choose another kernel (rbf, laplacian), or a coef0 of 0 or more for the polynomial one",
             )
-        raise StreamSVMError(
+        raise DefectError(
             f"{found}, for {problem.loss} with C = {problem.C:g}; no result was written",
             hint="this is a defect of streamsvm: please report it with this line",
         )

@@ -45,6 +45,10 @@ class Status(StrEnum):
     TIME = "time limit"
     PATIENCE = "patience"
     """The error on held-out rows had not fallen for long."""
+    STALLED = "stalled"
+    """The solver ended by itself, short of the gap that was asked for."""
+    SUPPORT = "support limit"
+    """The model may not have more support rows; its gap includes what that costs."""
 
 
 Report: TypeAlias = Callable[[JsonObject], None]

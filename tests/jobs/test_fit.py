@@ -99,7 +99,7 @@ def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
     passes = [event for event in events if event["event"] == "pass"]
     assert [event["pass"] for event in passes] == list(range(1, result.training.passes + 1))
     assert passes[-1]["exact"]
-    assert passes[-1]["gap"] == certificate(result).gap <= 1e-4
+    assert passes[-1]["gap"] <= certificate(result).gap <= 1e-4  # the rounding of a linear fit is added at its end
     assert all(event["memory"] > 0 and event["seconds"] >= 0 for event in passes)
 
     plan = json.loads((result.run / "plan.json").read_text())

@@ -37,10 +37,10 @@ PRECISE = 256
 
 @saved_as("rows.factored")
 class Factored(NamedTuple):
-    """Rows W' k_i without forming them: kernel values (n, m) float32, projection (m, r) float32."""
+    """Rows W' k_i without forming them: kernel values (n, m) float32, or float64; projection (m, r) float32."""
 
-    kernel_values: Float32
-    """The kernel values k_i, (n, m) float32."""
+    kernel_values: NDArray[Any]
+    """The kernel values k_i, (n, m) float32, or float64."""
     projection: Float32
     """The matrix W, (m, r) float32."""
     bias: float = 0.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 
 
@@ -38,3 +40,10 @@ def members(index: Int64, start: int, count: int) -> slice:
     """Return where in the sorted ``index`` the rows [start, start + count) of a block are."""
     first, last = np.searchsorted(index, [start, start + count])
     return slice(int(first), int(last))
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def row_squares(X: Rows, out: NDArray[Any]) -> None:
+    """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
+    for i in range(out.size):
+        out[i] = X.sqnorm(i)

@@ -15,6 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
+from streamsvm.compute.blocks.row_selection import row_squares
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
@@ -80,14 +82,11 @@ def kernel_block(X: Rows, Z: Points, kernel: Any, out: NDArray[Any], *, by_diffe
 
 def symmetric_gram(Z: Points, kernel: Any) -> Float64:
     """Return K[i, j] = k(z_i, z_j) in float64, symmetric up to rounding: what a factorization is made of."""
-    columns = Z.columns.astype(np.float64)
-    if kernel.city_block():
-        out = np.zeros((Z.size, Z.size))
-        dense_distances(np.ascontiguousarray(columns.T), columns, out)
-    else:
-        out = columns.T @ columns
-    squares = np.einsum("jk,jk->k", columns, columns)
-    finish(out, squares, squares, kernel)
+    rows, points = Dense(np.ascontiguousarray(Z.columns.T)), points_of(Z.columns.T, np.float64)
+    reach = reach_of(rows, points.squares)
+    by_differences = exact_arithmetic(kernel, reach, len(Z.columns)) == DIFFERENCES
+    out = np.empty((Z.size, Z.size))
+    kernel_block(rows, points, kernel, out, by_differences=by_differences)
     return out
 
 
@@ -149,13 +148,6 @@ def finish_diagonal(out: NDArray[Any], squares: NDArray[Any], kernel: Any) -> No
     """Changes ``out`` (n,) from ||x||^2, or 0, to k(x, x)."""
     for i in range(out.size):
         out[i] = kernel.similarity(out[i], squares[i], squares[i])
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def row_squares(X: Rows, out: NDArray[Any]) -> None:
-    """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
-    for i in range(out.size):
-        out[i] = X.sqnorm(i)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

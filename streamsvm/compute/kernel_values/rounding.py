@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.rows import Dense, Reach, Rows
+from streamsvm.compute.blocks.row_selection import row_squares
+from streamsvm.rows import Dense, Reach, Rows, row_count
 
 SINGLE, DOUBLE, DIFFERENCES = 0, 1, 2
 """Arithmetics: products in float32, products in float64, sums of differences in float64."""
@@ -35,6 +36,8 @@ COARSE = 1e-3
 """Kernel values with such an error in float32 are no use even while a solver works."""
 ENOUGH = 1e-12
 """An error of a kernel value that no certificate feels."""
+SHOWN = 1e-3
+"""By how much a decision value may be off that is shown."""
 WIDEST = 8192
 """Columns up to which sparse rows are made dense for the sake of differences."""
 
@@ -63,6 +66,15 @@ def exact_arithmetic(kernel: Any, reach: Reach, columns: int) -> int:
     if error_of(kernel, reach, DOUBLE) <= ENOUGH or wide or not kernel.translation_invariant():
         return DOUBLE
     return DIFFERENCES
+
+
+def arithmetic_for(kernel: Any, points: Rows, weight: float, columns: int) -> int:
+    """The arithmetic of a function with coefficients of this sum of absolute values: float32 if that gives its values."""
+    squares = np.empty(row_count(points), np.float64)
+    row_squares(points._replace(bias=0.0), squares)
+    reach = reach_of(points, squares)
+    error = error_of(kernel, reach, SINGLE)
+    return SINGLE if error <= COARSE and weight * error <= SHOWN else exact_arithmetic(kernel, reach, columns)
 
 
 def reach_of(X: Rows, squares: Any) -> Reach:

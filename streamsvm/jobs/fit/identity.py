@@ -25,7 +25,7 @@ from streamsvm.jobs.fit.warm_start import warm_digest
 from streamsvm.schedule import budget
 from streamsvm.types import Store
 
-MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "overwrite", "prefetch")
+MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "overwrite", "prefetch", "strict")
 """Settings that say how a run is managed."""
 FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
 """Settings that may change from run to run; ``embedding`` is part of what the plan decided."""

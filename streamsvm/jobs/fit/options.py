@@ -123,6 +123,10 @@ class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Landm
             choices=("certify", "stop"),
         ),
     ] = "certify"
+    strict: Annotated[
+        bool,
+        Option("Exit with code 76 if the fit ends without the certificate that was asked for.", "stopping"),
+    ] = False
     checkpoint_every: Annotated[
         float,
         Option(

@@ -120,6 +120,7 @@ def _provenance(job: FitJob, store: Store, training: Training) -> dict[str, Any]
     return {
         "store": {"digest": store.digest, "rows": store.layout.rows},
         "settings": _settings_of(job),
+        "status": training.status.value,
         "certificates": certificates_of(training),
         "validation": verdict([run.problem.C for run in training.runs], training),
         "encoding": store.facts.get("encoding"),
@@ -154,9 +155,17 @@ def _content(name: str) -> str:
 
 
 def certificates_of(training: Training) -> list[dict[str, Any]]:
-    """Primal, dual and gap of every problem, as plain JSON."""
+    """Primal, dual, gap and rounding of every problem, as plain JSON; the gap counts the rounding."""
     return [
-        {"C": run.problem.C, "positive": run.problem.positive, "primal": c.primal, "dual": c.dual, "gap": c.gap}
+        {
+            "C": run.problem.C,
+            "positive": run.problem.positive,
+            "primal": c.primal,
+            "dual": c.dual,
+            "gap": c.gap,
+            "rounding": c.rounding,
+            "bound": run.problem.kernel is None or run.problem.kernel.positive_semidefinite(),
+        }
         for run in training.runs
         if (c := run.certificate) is not None
     ]
@@ -172,6 +181,8 @@ def summary(training: Training, plan: Plan) -> dict[str, Any]:
         "gap": worst.gap,
         "primal": worst.primal,
         "dual": worst.dual,
+        "rounding": worst.rounding,
+        "tolerance": plan.problems[0].tolerance,
         "passes": training.passes,
         "seconds": training.seconds,
         "peak": training.peak,
@@ -241,11 +252,16 @@ def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
     return model if not _differ(job, model, shaping) and data.get("digest") == store.digest else None
 
 
+def _certificate(found: dict[str, Any], facts: dict[str, Any]) -> Certificate:
+    """The certificate a record tells of."""
+    return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
+
+
 def _recorded(record: dict[str, Any], plan: Plan) -> Training:
     """The training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this plan."""
     facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
     runs = [
-        Run(problem, None, Certificate(found["primal"], found["dual"], facts=facts), done=True)
+        Run(problem, None, _certificate(found, facts), done=True)
         for problem, found in zip(plan.problems, record["problems"], strict=True)
     ]
     training = Training(runs, Status(record["status"]))

@@ -24,6 +24,7 @@ from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.trainer import FitLoop, RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.fit.certified import certify
 from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
 from streamsvm.jobs.fit.dual_file import save_dual
 from streamsvm.jobs.fit.identity import complete_identity, settled
@@ -40,6 +41,7 @@ from streamsvm.jobs.fit.outputs import (
     write_outputs,
 )
 from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.remarks import scale_notice, uncertified
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.locks import locked
 from streamsvm.model import Model
@@ -68,6 +70,8 @@ class FitResult:
     """All models, by C."""
     notices: tuple[str, ...] = ()
     """What there is to say of the store."""
+    warnings: tuple[str, ...] = ()
+    """What the user has to know before the model is used: that it is not certified, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,9 @@ class _Fit:
     def result(self, plan: Plan, training: Training, models: dict[float, Model]) -> FitResult:
         """What ``fit`` answers with."""
         notice, best = self.store.facts.get("notice"), best_cost(plan.costs, training)
-        return FitResult(models[best], training, plan, self.run, models, (notice,) if notice else ())
+        notices = (*([notice] if notice else []), *scale_notice(self.job, self.store))
+        warnings = uncertified(self.job, self.store, plan, training)
+        return FitResult(models[best], training, plan, self.run, models, notices, warnings)
 
 
 def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
@@ -151,6 +157,7 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
         seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
         plan, training = stack.enter_context(_trained(this, seen, plan, record))
+        certify(plan, training, store, seen)
         models = models_of(job, store, plan, training)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)

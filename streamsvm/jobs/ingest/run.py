@@ -20,10 +20,12 @@ from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
+from streamsvm.jobs.ingest.precision import looks_like_ids, precision_warnings
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
+from streamsvm.store import open_store
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source
@@ -139,6 +141,7 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
             counts.store(batch, file, stores, columns)
             counts.report_progress(report, sum(f.read for f in source.sources), total)
         remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
+        remarks += _precision(job, source, looks_like_ids(first[1].X, source.columns or 0))
         on_failure.pop_all()
     counts.report_progress(report, sum(f.read for f in source.sources), total, last=True)
     return _result(job, source, counts, sparse, remarks)
@@ -186,6 +189,12 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         facts["ids"] = {"column": source.id_column}
     manifest = stores.commit(counts.coder.table(), columns, facts)
     return [*notice_lines(source.notices), *drift_warning(manifest)]
+
+
+def _precision(job: IngestJob, source: Source, ids: list[int]) -> list[str]:
+    """What float32 has done to the columns that were stored."""
+    store = open_store(job.store)
+    return precision_warnings(store.statistics(), store.layout.rows, source.names, ids)
 
 
 def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:

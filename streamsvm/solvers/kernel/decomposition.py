@@ -31,7 +31,7 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, shifted_losses
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.errors import StreamSVMError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.decomposition_state import INTERCEPTS, DecompositionState
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
@@ -396,6 +396,11 @@ class Decomposition:
     def solution(self, state: DecompositionState) -> SupportSolution:
         """The support rows, or the reduced set, with the best intercept that was tried."""
         support = state.reduced or state.support
-        if support is None or support.size == 0:
-            raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
+        if support is None:
+            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+        if support.size == 0:
+            raise DataError(
+                "the best function is the same for every row: no row has a coefficient",
+                hint="a class may have no weight at all, or C be too small for float64: check the weights, raise C",
+            )
         return SupportSolution(support.X, support.index, support.x, state.intercept)

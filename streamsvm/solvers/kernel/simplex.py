@@ -33,7 +33,7 @@ from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.errors import StreamSVMError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.candidates import Candidates
@@ -275,6 +275,8 @@ class OnSimplex(ABC):
         """Make the pool of the support and of what was offered, improve it, keep what has weight."""
         fresh = state.candidates.taken(partial(self.choose, state))
         pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
+        if pool.size == 0:
+            raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
         if state.support is None:
             self.begin(state, pool)
         target, before = self._target(state, pool), state.f
@@ -334,10 +336,10 @@ class OnSimplex(ABC):
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
-        """The support rows with the weights best scaled, or the reduced set. Raises StreamSVMError where there are none."""
+        """The support rows with the weights best scaled, or the reduced set. Raises UsageError where there are none."""
         support = state.reduced or state.support
         if support is None:
-            raise StreamSVMError("no support row was found", hint="allow at least two passes, on rows of both classes")
+            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
         scale = self._scale(state) if state.scale is None else state.scale
         weights = support.x if support is state.reduced else scale * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))

@@ -1,0 +1,79 @@
+"""What a fit has to say of itself: that it is not certified, why, and what to do next; that columns differ in scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.config.units import percent
+from streamsvm.engine.training import Training
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan
+from streamsvm.rows import Float64
+from streamsvm.types import Certificate, Status, Store
+
+APART = 1e4
+"""Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
+BIG = 0.1
+"""Of the gap: rounding that is more is named as the reason."""
+
+
+def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tuple[str, ...]:
+    """One line if the fit ended without the certificate that was asked for: reason and next step. Empty if not."""
+    if training.status in {Status.CONVERGED, Status.PATIENCE}:
+        return _unbounded(plan)
+    found = [run.certificate for run in training.runs if run.certificate is not None]
+    worst = max(found, key=lambda certificate: certificate.gap)
+    reason, step = _reason(job, training.status, worst)
+    apart = [] if job.standardize else scale_notice(job, store)
+    also = f"; {apart[0]}" if apart else ""
+    wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
+    return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_unbounded(plan))
+
+
+def _unbounded(plan: Plan) -> tuple[str, ...]:
+    """What is not certified where the kernel is no Mercer kernel."""
+    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    if kernel is None or kernel.positive_semidefinite():
+        return ()
+    what = "primal and dual are the values of this solution; the problem is not convex, and they bound no optimum"
+    return (f"the kernel {kernel} is not positive semidefinite: {what}",)
+
+
+def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
+    """Why it ended, and what to do."""
+    if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal):
+        return "rounding: the numbers are too large or too close for it", "--standardize, or a smaller C"
+    if status == Status.TIME:
+        return f"the time limit of {job.time_limit:g} s was reached", "a larger --time-limit, or --resume"
+    if status == Status.PASSES:
+        return f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"
+    if status == Status.SUPPORT:
+        return f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"
+    return "the solver stalled", "another --solver, or --standardize"
+
+
+def scale_notice(job: FitJob, store: Store) -> list[str]:
+    """A line that names the columns with the largest and the smallest scale, if these are far apart."""
+    if job.standardize or store.facts.get("map") is not None:
+        return []
+    scales = _scales(store)
+    known = np.flatnonzero((scales > 0.0) & np.isfinite(scales))
+    if len(known) < 2:
+        return []
+    low, high = known[np.argmin(scales[known])], known[np.argmax(scales[known])]
+    if scales[high] <= APART * scales[low]:
+        return []
+    names: Any = store.facts.get("names")
+    shown = [f"'{names[k]}'" if names else f"column {k}" for k in (low, high)]
+    ends = f"{shown[0]} {scales[low]:.2g}, {shown[1]} {scales[high]:.2g}"
+    return [f"scales of columns differ by {scales[high] / scales[low]:.0e}: {ends}; --standardize makes them alike"]
+
+
+def _scales(store: Store) -> Float64:
+    """The scale of each column: its standard deviation, or where most entries are absent the largest of them."""
+    statistics = store.statistics()
+    if store.layout.dense:
+        return np.sqrt(statistics.M2 / store.layout.rows)
+    return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))

@@ -1,0 +1,75 @@
+"""What float32 does to the columns of a store, said when it is written: nothing that is lost is lost in silence.
+
+A number x is kept to about |x| 2^-24. Of a column whose mean is more than FAR_FROM_ZERO standard deviations from 0 fewer
+than ten bits of the variation are left, and whole numbers above 2^24 become even ones. Numbers that differ in every row
+and are whole are names, not quantities: a model can only learn them by heart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamsvm.compute.kernel_values.gram import dense_rows
+from streamsvm.rows import Rows, row_count
+from streamsvm.types import Statistics
+
+FAR_FROM_ZERO = 1e4
+"""Standard deviations of a column's mean from 0 beyond which a user is told."""
+EXACT = 2.0**24
+"""The largest whole number up to which float32 has all of them."""
+SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
+"""Rows that are looked at for names, the fewest that say something, and the widest rows that are looked at."""
+UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
+"""The share of different values from which on whole numbers are taken for names; of those rounded to even ones."""
+SHOWN = 5
+
+
+def name_of(names: Sequence[str] | None, column: int) -> str:
+    """What people call a column: by its name, else by its number."""
+    return f"'{names[column]}'" if names else f"column {column}"
+
+
+def looks_like_ids(X: Rows, columns: int) -> list[int]:
+    """Return the columns of some rows whose values are whole, above 1,000 and all but unique."""
+    rows = min(row_count(X), SAMPLE)
+    if rows < LEAST_ROWS or columns > MOST_COLUMNS:
+        return []
+    values = dense_rows(X, np.arange(rows), columns)
+    whole = (values == np.floor(values)).all(axis=0) & (np.abs(values).max(axis=0) > 1000.0)
+    # above 2^24 neighbors have become equal, two by two, or four by four
+    least = np.where(np.abs(values).max(axis=0) > EXACT, UNIQUE_ROUNDED, UNIQUE)
+    return [int(j) for j in np.flatnonzero(whole) if len(np.unique(values[:, j])) >= least[j] * rows]
+
+
+def precision_warnings(
+    statistics: Statistics, rows: int, names: Sequence[str] | None, ids: Sequence[int] = ()
+) -> list[str]:
+    """Return a line each for columns far from 0, for whole numbers above 2^24, and for ids; none where all is well."""
+    deviation = np.sqrt(statistics.M2 / rows)
+    largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
+    step = np.spacing(largest.astype(np.float32)).astype(np.float64)
+    found = []
+    far = np.flatnonzero((np.abs(statistics.mean) > FAR_FROM_ZERO * deviation) & (deviation > 0.0))
+    far = np.setdiff1d(far, ids)
+    if len(far):
+        shown = [
+            f"{name_of(names, int(j))} (mean {statistics.mean[j]:.6g}, kept in steps of {step[j]:.2g})" for j in far
+        ]
+        text = "float32 keeps little of columns this far from 0: " + _listed(shown)
+        found.append(f"{text}; subtract a constant from them before ingest, or leave them out with --drop")
+    if ids:
+        lost = [j for j in ids if largest[j] > EXACT]
+        note = f"; above 16,777,216 different ones are stored as the same: {_names(names, lost)}" if lost else ""
+        found.append(f"ids rather than quantities, it seems: {_names(names, ids)}; leave them out with --drop{note}")
+    return found
+
+
+def _names(names: Sequence[str] | None, columns: Sequence[int]) -> str:
+    return _listed([name_of(names, j) for j in columns])
+
+
+def _listed(shown: Sequence[str]) -> str:
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return ", ".join(shown[:SHOWN]) + more
