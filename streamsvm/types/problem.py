@@ -172,6 +172,8 @@ class Problem:
     """Weights (columns + 1,) to start from, as the solver sees them; None: from nothing."""
     reach: Reach | None = field(default=None, compare=False)
     """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
+    nonzeros: int | None = None
+    """Stored entries of all rows; None where rows are dense."""
 
     def first_weights(self) -> Float64:
         """A copy of ``warm``, or zeros."""

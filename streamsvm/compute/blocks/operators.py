@@ -113,6 +113,15 @@ def where(X: Operand, chosen: NDArray[np.bool_]) -> Operand:
     return row_where(X, chosen)
 
 
+def copied(X: Operand) -> Operand:
+    """All rows, copied."""
+    if isinstance(X, Factored):
+        return Factored(X.kernel_values.copy(), X.projection, X.bias)
+    if isinstance(X, Dense):
+        return Dense(X.values.copy(), X.bias)
+    return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)
+
+
 def stack(parts: Sequence[Operand]) -> Operand:
     """Return rows of several blocks of one kind as one."""
     first = parts[0]
@@ -123,12 +132,11 @@ def stack(parts: Sequence[Operand]) -> Operand:
 
 
 def formed(parts: list[Operand], order: Int64) -> Rows:
-    """Return the rows of all parts as features, in this order (n,). Dense ``parts`` are used up: there are never two
-    copies.
-    """
+    """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies."""
     first = parts[0]
     if isinstance(first, CSR):
-        return take(row_stack([part for part in parts if isinstance(part, CSR)]), order)
+        joined = _joined(parts)
+        return joined if np.array_equal(order, np.arange(len(order))) else take(joined, order)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     values, at = np.empty((len(order), shape(first, 0)[1] - 1), np.float32), 0
@@ -137,6 +145,20 @@ def formed(parts: list[Operand], order: Int64) -> Rows:
         values[place[at : at + len(tile)]] = tile
         at += len(tile)
     return Dense(values, first.bias)
+
+
+def _joined(parts: list[Any]) -> CSR:
+    """Sparse parts one after the other; each is given up as soon as it is copied."""
+    counts = [(row_count(part), len(part.data)) for part in parts]
+    rows, entries, bias = sum(n for n, _ in counts), sum(m for _, m in counts), parts[0].bias
+    data, indices, indptr = np.empty(entries, np.float32), np.empty(entries, np.int32), np.zeros(rows + 1, np.int64)
+    row = at = 0
+    for n, m in counts:
+        part = parts.pop(0)
+        data[at : at + m], indices[at : at + m] = part.data, part.indices
+        indptr[row + 1 : row + n + 1] = part.indptr[1:] + at
+        row, at = row + n, at + m
+    return CSR(data, indices, indptr, bias)
 
 
 def _taken(parts: list[Operand]) -> list[Operand]:

@@ -15,7 +15,7 @@ from streamsvm.jobs.fit import kernel_machine
 from streamsvm.jobs.fit.memory_plan import fitted, memory_settings, most_landmarks, remedy_for
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of
-from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver
+from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows
 from streamsvm.jobs.fit.warm_start import warm_started
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS, checked
@@ -95,7 +95,8 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     chosen = job.solver == "auto" and plan.solver_name == "newton"
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY
-    if chosen and plan.memory.total > plan.memory.limit:
+    rowless = plan.request is None and short_of_rows(store.layout.columns, memory_settings(plan.solver))
+    if chosen and (plan.memory.total > plan.memory.limit or rowless):
         why = "second order does not fit the memory: dual coordinate descent"
         return replace(_plan_with(replace(job, solver="dcd"), store), why=why)
     return plan
@@ -120,7 +121,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
         solver = solver.sized(layout.rows, job.options)
     embedding = None
     if request is not None:
-        problems = [replace(problem, columns=request.landmarks) for problem in problems]
+        problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
         expected = _expected(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
         fly = embedding.where == FLY

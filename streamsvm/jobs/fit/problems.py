@@ -16,8 +16,11 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
         raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     positives, names = targets(job, layout)
+    nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     return [
-        Problem(loss, C, layout.rows, layout.columns, p, job.bias, factors(job, layout, p), job.tolerance)
+        Problem(
+            loss, C, layout.rows, layout.columns, p, job.bias, factors(job, layout, p), job.tolerance, nonzeros=nonzeros
+        )
         for C in costs_of_loss(job, layout.rows)
         for p in positives
     ], names

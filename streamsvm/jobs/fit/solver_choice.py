@@ -1,8 +1,10 @@
 """auto for linear functions, of columns or of kernel features: the solver, by what a pass costs and by what it is worth.
 
-Second order needs passes by the handful whatever C is (``solvers.newton.solver``), and a matrix of columns by columns for every
-step. Coordinate descent (``solvers.dcd.solver``) needs tens of passes on dense data, more the larger C, but nothing that grows
-with the columns: where these are many and rows are nearly orthogonal, a pass of it is worth as much, and cheaper.
+Second order with all rows in memory needs two or three readings, however many columns there are and whatever their
+scales (``solvers.newton.all_rows``): it is chosen wherever the rows fit the memory as they are stored. Where they do not, a
+sample of them is enough up to some 1,500 columns, in passes by the handful (``solvers.newton.solver``); it goes over to
+all rows by itself where it leads nowhere and they fit. Beyond, where columns are rare and every row matters to some of
+them, coordinate descent (``solvers.dcd.solver``) needs tens of passes, more the larger C, but little memory.
 """
 
 from __future__ import annotations
@@ -17,24 +19,28 @@ from streamsvm.solvers.newton.row_sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem
 
-MOST = 1500
-"""Columns up to which a step of second order is a factorization."""
+SAMPLED_COLUMNS = 1500
+"""Weights up to which a sample of the rows leads second order to the optimum."""
 MANY = 4000
 """Landmarks from which on second order is chosen only where it fits the memory."""
-SHARE = 0.5
-"""Of the memory limit that the second-order solver may take before the other one is chosen."""
+SAMPLE_SHARE, WHOLE_SHARE = 0.5, 0.8
+"""Of the memory limit that second order may take with the smallest sample, and with all rows."""
 
 
 def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     """The solver's name and the reason for it."""
-    columns = layout.columns + 1
-    if columns > MOST:
-        return "dcd", f"{columns} weights are too many for second order: dual coordinate descent"
-    needed, limit = _needed(job, layout), budget.memory_limit(job.memory)
-    if needed > SHARE * limit:
-        return "dcd", f"second order would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
+    columns, limit = layout.columns + 1, budget.memory_limit(job.memory)
     kind = "dense" if layout.dense else f"{sum(layout.nonzeros or ()) / max(1, layout.rows):.0f} entries a row"
-    return "newton", f"{layout.rows} rows, {columns} weights, {kind}: second order, in few passes"
+    what = f"{layout.rows} rows, {columns} weights, {kind}"
+    if _needed(job, layout, sample=False) <= WHOLE_SHARE * limit:
+        return "newton", f"{what}: second order, all rows fit the memory"
+    if columns > SAMPLED_COLUMNS:
+        needed = _needed(job, layout, sample=False)
+        return "dcd", f"{what}: all rows in memory would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
+    needed = _needed(job, layout, sample=True)
+    if needed > SAMPLE_SHARE * limit:
+        return "dcd", f"second order would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
+    return "newton", f"{what}: second order on a sample, in few passes"
 
 
 def features_solver(job: FitJob) -> tuple[str, str]:
@@ -45,9 +51,16 @@ def features_solver(job: FitJob) -> tuple[str, str]:
     return "dcd", f"kernel features, more than {most}: coordinate descent"
 
 
-def _needed(job: FitJob, layout: Layout) -> int:
-    """Bytes of the second-order solver with the smallest sample that is of use, all problems together."""
+def short_of_rows(columns: int, settings: dict[str, int | None]) -> bool:
+    """Whether second order was left with a sample where it needs all rows; ``settings`` are those memory decided."""
+    return columns >= SAMPLED_COLUMNS and settings.get("sample") is not None
+
+
+def _needed(job: FitJob, layout: Layout, *, sample: bool) -> int:
+    """Bytes of the second-order solver, all problems together: with the smallest sample that is of use, or with all rows."""
     problems = 1 if len(layout.classes) == 2 or job.positive is not None else len(layout.classes)
     problems *= len(job.C) if isinstance(job.C, tuple) else 1
-    problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0)
-    return problems * Newton(least_rows(problem)).cost(problem, layout).fixed
+    nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
+    problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0, nonzeros=nonzeros)
+    solver = Newton(least_rows(problem)) if sample else Newton()
+    return problems * solver.cost(problem, layout).fixed

@@ -24,29 +24,42 @@ from streamsvm.types import Block, Problem
 ROWS, PER_COMPONENT = 50_000, 100
 """Rows of a sample: so many, or so many for each component ..."""
 LARGEST, FEWEST = 64 << 20, 20_000
-"""... up to so many bytes, were they dense, but not fewer than these ..."""
+"""... up to so many bytes, but not fewer than these ..."""
 LEAST, LEAST_PER_COMPONENT = 2_000, 20
 """... unless memory is short; ..."""
 WHOLE, LARGEST_WHOLE = 3, 1 << 30
-"""... and all rows where there are no more than so many times as many, in so many bytes, were they dense."""
+"""... and all rows where there are no more than so many times as many, of dense ones in so many bytes."""
 
 
 def least_rows(problem: Problem) -> int:
     """Of a sample that is of use."""
-    return max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
+    return max(LEAST, min(LEAST_PER_COMPONENT * (problem.columns + 1), LARGEST // row_bytes(problem)))
 
 
 def sample_rows(asked: int | None, problem: Problem) -> int:
-    """How many rows a model is made of: all, where they are not much more than are usual."""
-    rows = asked or usual_rows(problem)
-    few = not asked and problem.rows <= WHOLE * rows and 4 * problem.rows * (problem.columns + 1) <= LARGEST_WHOLE
-    return problem.rows if few else min(problem.rows, rows)
+    """How many rows a model is made of at first: all, where they are not much more than are usual.
+
+    Where columns are rare every row matters to some of them: so many rows for each component are more than there are.
+    """
+    rows, p = asked or usual_rows(problem), problem.columns + 1
+    if problem.nonzeros is None:
+        few = problem.rows <= WHOLE * rows and problem.rows * row_bytes(problem) <= LARGEST_WHOLE
+    else:
+        few = problem.rows <= WHOLE * max(ROWS, PER_COMPONENT * p)
+    return problem.rows if few and not asked else min(problem.rows, rows)
 
 
 def usual_rows(problem: Problem) -> int:
     """Of a sample, where rows are many."""
     p = problem.columns + 1
-    return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // (4 * p)))
+    return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // row_bytes(problem)))
+
+
+def row_bytes(problem: Problem) -> int:
+    """What a row takes in memory, on average."""
+    if problem.nonzeros is None:
+        return 4 * (problem.columns + 1)
+    return 8 * (1 + -(-problem.nonzeros // max(1, problem.rows)))
 
 
 SPARE = 2.0
@@ -99,7 +112,8 @@ class _Part(NamedTuple):
 
     def copied(self, chosen: NDArray[np.bool_]) -> _Part:
         per_row: list[Any] = [values[chosen] for values in self[1:]]
-        return _Part(operators.where(self.X, chosen), *per_row)
+        X = operators.copied(self.X) if chosen.all() else operators.where(self.X, chosen)
+        return _Part(X, *per_row)
 
 
 @saved_as("newton.sampler")

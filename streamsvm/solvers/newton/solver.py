@@ -29,9 +29,18 @@ from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.newton.all_rows import AllRows
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.inner_solver import polished_dual
-from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample, least_rows, sample_rows, usual_rows
+from streamsvm.solvers.newton.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.row_sample import (
+    PrioritySampler,
+    Sample,
+    least_rows,
+    row_bytes,
+    sample_rows,
+    usual_rows,
+)
 from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.newton.trust_region import TrustRegion, first_damping, first_mu
 from streamsvm.solvers.point_evaluation import DualPoint, PointEvaluation, PointSums, slopes_at
@@ -52,6 +61,12 @@ CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
 SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
+VECTORS = 32
+"""Of length p: states, directions, residuals and what the products make."""
+ROW_ARRAYS = 180
+"""Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point."""
+STALLED, STALLED_PASSES = 0.9, 3
+"""A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
 
 
 @saved_as("newton.state")
@@ -78,6 +93,15 @@ class NewtonState:
     passes: int = 0
     dual_point: DualPoint | None = None
     """Of ``dual``, as long as that was not polished."""
+    all_rows: AllRows | None = None
+    """The problem itself, once all rows are in memory."""
+    gathered: bool = False
+    """Whether it is there: visits then evaluate the point and keep nothing."""
+    factored: bool = False
+    """Whether blocks are factored pairs: then a row in memory is not the row that is visited, to the last bit."""
+    gaps: list[float] = field(default_factory=list)
+    """After every pass with a sample."""
+    deadline: float = np.inf
 
     @property
     def smooth(self) -> Any:
@@ -108,34 +132,34 @@ class Newton(WarmStart):
         bool,
         Option("Improve the dual point in memory. Without, it remains a function of some weights, as --dual needs it."),
     ] = True
-    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point")
+    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of the Hessian where it is explicit, of twenty vectors, and of the sampled rows while they are gathered."""
-        p = problem.columns + 1
+        """Bytes of the Hessian where it is explicit, of twenty vectors, and of rows while they are gathered."""
+        p, rows = problem.columns + 1, sample_rows(self.sample, problem)
         entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
-        row = 4 * entries + 48
         most = most_explicit(dense=layout.dense)
         # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
         q = min(p, most) if layout.dense or p <= most else 0
-        rows = sample_rows(self.sample, problem)
-        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out;
-        # of all rows there is but one, and for a while what it is formed from: sparse rows are put in a row first
-        copies = 4 if rows < problem.rows else 2 if layout.dense else 3
-        return Cost(fixed=matrix_bytes(q) + 20 * 8 * p + copies * rows * row, per_block_row=48)
+        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
+        sampled = 4 * rows * (4 * entries + 48) if rows < problem.rows else 0
+        whole = 0 if self.sample else problem.rows * (2 * row_bytes(problem) + ROW_ARRAYS)
+        block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
+        return Cost(
+            fixed=max(matrix_bytes(q), block_bytes(block)) + VECTORS * 8 * p + max(sampled, whole), per_block_row=48
+        )
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Newton | None:
-        """The same with a smaller sample; None where it would be too small to be of use, or its size was ``asked`` for."""
+        """The same with a sample, or a smaller one; None where it would be too small to be of use, or was ``asked`` for."""
         if "sample" in asked:
             return None
-        rows, usual = sample_rows(self.sample, problem), usual_rows(problem)
-        if rows == problem.rows and 2 * usual < rows:
-            return replace(self, sample=usual)
-        return replace(self, sample=rows // 2) if rows // 2 >= least_rows(problem) else None
+        if self.sample is None:
+            return replace(self, sample=min(problem.rows, usual_rows(problem)))
+        return replace(self, sample=self.sample // 2) if self.sample // 2 >= least_rows(problem) else None
 
     def memory_settings(self) -> dict[str, int | None]:
         """How many rows the model is made of; None: all, or as many as are usual."""
@@ -155,6 +179,9 @@ class Newton(WarmStart):
     def visit(self, state: NewtonState, block: Block) -> None:
         """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
+        if state.gathered:
+            return
+        state.factored = state.factored or isinstance(block.X, operators.Factored)
         if state.whole:
             state.margins.append((block.start, f))
         else:
@@ -195,6 +222,8 @@ class Newton(WarmStart):
         facts = {"mu": state.mu, "damping": state.trust_region.damping if state.trust_region else 0.0}
         if not self._done(state):
             self._advance(state, found)
+        if state.all_rows is not None:
+            facts = state.all_rows.facts()
         state.evaluation.clear()
         state.sampler.clear()
         state.margins = []
@@ -204,12 +233,23 @@ class Newton(WarmStart):
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
 
     def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
-        """Judge the model that led here, make a better one, and go where it says."""
+        """Judge the model that led here, make a better one, and go where it says; or solve the problem itself."""
+        if state.all_rows is not None:
+            self._solve_in_memory(state, state.all_rows)
+            return
+        if self._stalled(state):
+            state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
+            return
         if state.trust_region is not None and not state.trust_region.accept(found):
             self._go(state, state.trust_region)
             return
         sample = self._sample(state)
         if sample is None:
+            return
+        if sample.complete and self.polish and not state.factored:
+            state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy())
+            state.gathered, state.trust_region = True, None
+            self._solve_in_memory(state, state.all_rows)
             return
         state.trust_region = self._trust_region_at(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
@@ -218,6 +258,21 @@ class Newton(WarmStart):
             if self._done(state):
                 return
         self._go(state, state.trust_region)
+
+    def _solve_in_memory(self, state: NewtonState, rows: AllRows) -> None:
+        """Go where the problem with all its rows in memory is solved, or is nearer to it."""
+        rows.advance(state.deadline)
+        state.dual = max(state.dual, rows.dual)
+        state.point, state.mu = rows.best, 0.0
+
+    def _stalled(self, state: NewtonState) -> bool:
+        """Whether a sample leads nowhere: the gap is not a tenth smaller than some passes ago. All rows are gathered then."""
+        if state.whole or state.factored or self.sample is not None or not self.polish:
+            return False
+        state.gaps.append((state.primal - state.dual) / abs(state.primal))
+        if len(state.gaps) <= STALLED_PASSES:
+            return False
+        return state.gaps[-1] > STALLED * state.gaps[-1 - STALLED_PASSES]
 
     def _sample(self, state: NewtonState) -> Sample | None:
         """Of the rows of this pass, or the one of all rows there was before."""
@@ -244,6 +299,10 @@ class Newton(WarmStart):
         else:
             state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
 
+    def set_deadline(self, state: NewtonState, moment: float) -> None:
+        """Steps in memory end at ``moment``."""
+        state.deadline = moment
+
     def certify(self, state: NewtonState) -> None:
         """Every pass is an exact evaluation."""
 
@@ -254,6 +313,7 @@ class Newton(WarmStart):
             first.evaluation.merge(other.evaluation)
             first.sampler.merge(other.sampler)
             first.margins = first.margins + other.margins
+            first.factored = first.factored or other.factored
             if first.passes == 0:
                 first.squares = first.squares + other.squares
         return first

@@ -1,0 +1,146 @@
+"""The problem itself, all its rows in memory: solved between two readings, which only confirm what was found.
+
+    P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i l'(m_i)
+
+A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method with exact line searches, steps by
+conjugate gradients (Keerthi and DeCoste, JMLR 2005). Where its steps stay short, and for all other losses, an interior point
+(``solvers.newton.interior_point``). P - D = 1/2 ||grad||^2 comes late on columns of large scale; once the energy of the
+gradient is small, the exact step of the dense columns takes their part of it away. Columns are scaled by the preconditioner alone:
+the regularizer stays ||w||^2 in the columns as they are given.
+
+D is evaluated in float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compute.passes.all_rows import Interior, value_pass
+from streamsvm.compute.passes.certificate import RowLoss, scaled_dual
+from streamsvm.compute.passes.newton import slopes_pass
+from streamsvm.rows import Float64
+from streamsvm.solvers.newton.conjugate_gradients import solve
+from streamsvm.solvers.newton.interior_point import InteriorStep, Iterate, first_interior
+from streamsvm.solvers.newton.line_search import step_length
+from streamsvm.solvers.newton.memory_rows import MemoryRows
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.tags import saved_as
+from streamsvm.types import Problem
+
+MARGIN = 0.9
+"""Of the tolerance: the gap in memory at which the next reading is to confirm it."""
+FORCING = (1e-4, 0.1)
+"""Steps end when the norm of the residual is this share of the gradient's, the less the nearer the optimum."""
+TARGET, TIGHTEN = 0.02, 0.3
+"""They end too at this share of the gap allowed; and where that did not do, at this share of the energy there was."""
+SHORT_STEP, SHORT_STEPS, NEWTON_STEPS = 0.3, 2, 40
+"""So many steps shorter than that, or so many in all, and an interior point goes on."""
+
+
+@saved_as("newton.all_rows")
+@dataclass(slots=True)
+class AllRows:
+    """What is known between two readings. ``w`` is where the iteration is, ``best`` the least primal it has met."""
+
+    problem: Problem
+    sample: Sample
+    """All rows that count."""
+    w: Float64
+    best: Float64
+    primal: float = np.inf
+    dual: float = -np.inf
+    interior: Interior | None = None
+    target: float = TARGET
+    steps: int = 0
+    short: int = 0
+    products: int = 0
+
+    @property
+    def solved(self) -> bool:
+        """Whether the gap, with all rows in memory, is what is asked for."""
+        return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.problem.tolerance * abs(
+            self.primal
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to say of it in the events of a run."""
+        method = "newton" if self.interior is None else "interior point"
+        return {"rows": "all in memory", "method": method, "steps": self.steps, "products": self.products}
+
+    def advance(self, deadline: float) -> None:
+        """Iterate until the gap is small enough, or until it is time for a reading."""
+        rows = MemoryRows(self.sample, self.problem, deadline)
+        preconditioner = ArrowPreconditioner(rows.X, self.problem.columns)
+        if self.interior is None and not np.isfinite(self.problem.loss.upper(1.0)):
+            self._newton(rows, preconditioner)
+        if not self.solved and not rows.exhausted:
+            self._inside(rows, preconditioner)
+        self.products += rows.products
+
+    def _seen(self, w: Float64, losses: float, dual: float) -> None:
+        """An iterate was evaluated: the sum of its losses, and the value of a dual point."""
+        primal = 0.5 * float(w @ w) + losses
+        if primal < self.primal:
+            self.primal, self.best = primal, w
+        self.dual = max(self.dual, dual)
+
+    # -- Newton's method on the objective ------------------------------------------------------------------------------
+
+    def _newton(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Steps until the gap is small enough, it is time for a reading, or steps stay short."""
+        f, slopes, h = rows.margins(self.w), np.empty(rows.count), np.empty(rows.count)
+        cost, corrected = RowLoss(self.problem.C, self.problem.loss, self.problem.loss), False
+        while self.short < SHORT_STEPS and self.steps < NEWTON_STEPS:
+            losses, _, linear, quadratic = slopes_pass(rows.terms.y, rows.terms.s, f, cost, slopes, h)
+            v = rows.weighted_sum(slopes)
+            self._seen(self.w, losses, scaled_dual(self.problem.loss, linear, quadratic, float(v @ v)))
+            if self.solved or rows.exhausted:
+                return
+            if not corrected:
+                preconditioner.update(h)
+            gradient = self.w - v
+            energy = float(gradient @ preconditioner(gradient))
+            corrected = not corrected and energy <= self.problem.tolerance * self.primal
+            if corrected:
+                self.target = min(self.target, TIGHTEN * energy / (self.problem.tolerance * self.primal))
+                step = preconditioner.block_step(-gradient)
+                length, df = 1.0, rows.margins(step)
+            else:
+                step = self._newton_step(rows, preconditioner, h, gradient, energy)
+                df = rows.margins(step)
+                outer = float(self.w @ step), float(step @ step)
+                length = step_length(rows.terms, self.problem.loss, f, df, outer)
+                self.steps, self.short = self.steps + 1, self.short + (length < SHORT_STEP)
+            self.w, f = self.w + length * step, f + length * df
+
+    def _newton_step(
+        self, rows: MemoryRows, preconditioner: ArrowPreconditioner, h: Float64, gradient: Float64, energy: float
+    ) -> Float64:
+        forcing = min(max(energy / self.primal, FORCING[0]), FORCING[1])
+        least = max(forcing * forcing * energy, self.target * self.problem.tolerance * self.primal)
+
+        def enough(found: float, _: Float64) -> bool:
+            return found <= least or rows.exhausted
+
+        return solve(lambda d: rows.hessian_product(h, d), preconditioner, -gradient, enough).x
+
+    # -- the interior point --------------------------------------------------------------------------------------------
+
+    def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Iterations until the gap is small enough, or it is time for a reading."""
+        f, slopes = rows.margins(self.w), np.empty(rows.count)
+        if self.interior is None:
+            self.interior = first_interior(rows, f)
+        while True:
+            losses, linear, quadratic, products = value_pass(rows.terms, f, self.interior, slopes)
+            v = rows.weighted_sum(slopes)
+            self._seen(self.w, losses, scaled_dual(self.problem.loss, linear, quadratic, float(v @ v)))
+            if self.solved or rows.exhausted:
+                return
+            step = InteriorStep(rows, preconditioner, self.interior, Iterate(self.w, f, v, products))
+            self.w, f = step.take(self.problem.tolerance * abs(self.primal))
+            self.steps += 1

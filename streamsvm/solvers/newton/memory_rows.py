@@ -1,0 +1,58 @@
+"""All rows of a problem in memory, as a second-order method sees them: products with X, and a count of what they cost.
+
+What a pass may do between two readings is bounded by entries of X visited, a number that is the same on every machine and
+with any number of threads, so that a run that is stopped and resumed takes the same steps. The deadline is looked at
+in the same place.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.all_rows import RowTerms, hessian_product
+from streamsvm.rows import CSR, Float64
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.types import Problem
+
+WORK = 1_000_000_000
+"""Entries that may be visited between two readings: two to four seconds ..."""
+PRODUCTS = 30
+"""... or so many products with all rows."""
+
+
+class MemoryRows:
+    """The rows of a complete sample; ``terms`` are their signs, weights and loss."""
+
+    def __init__(self, sample: Sample, problem: Problem, deadline: float = np.inf) -> None:
+        self.X, self.problem, self._deadline = sample.X, problem, deadline
+        self.terms = RowTerms(sample.y, sample.s.astype(np.float64), problem.C, problem.loss)
+        self.count = len(sample.y)
+        self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
+        self.products = 0
+        self._left = max(WORK, PRODUCTS * 2 * self.entries)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it is time for the next reading."""
+        return self._left <= 0 or time.perf_counter() > self._deadline
+
+    def margins(self, w: Float64) -> Float64:
+        """X w (n,)."""
+        self._left -= self.entries
+        return operators.margins(self.X, w)
+
+    def weighted_sum(self, a: Float64) -> Float64:
+        """X' a (p,)."""
+        self._left -= self.entries
+        return operators.adjoint(self.X, a, self.problem.columns)
+
+    def hessian_product(self, h: Float64, d: Float64) -> Float64:
+        """(I + X' diag(h) X) d (p,); rows with h = 0 cost nothing."""
+        out = d.copy()
+        active = hessian_product(self.X, h, d, out)
+        self._left -= 2 * self.entries * active // max(1, self.count)
+        self.products += 1
+        return out

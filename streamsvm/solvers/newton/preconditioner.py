@@ -1,0 +1,140 @@
+"""A preconditioner that knows the arrow shape of encoded tables: a block of dense columns, and rare ones beside it.
+
+The Hessian I + X' diag(h) X of a table is nearly an arrow. Numeric columns and frequent levels meet each other in many
+rows; two levels of one variable never meet, and two rare ones hardly ever. So the exact block of the densest columns,
+factorized, beside the diagonal of all others is close to the Hessian, whatever the scales: both parts are invariant to the scaling
+of columns. Where all columns are in the block it is the Hessian itself, and conjugate gradients need one or two steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.all_rows import sparse_block
+from streamsvm.compute.passes.newton import squares
+from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice
+
+ALL_SPARSE, ALL_DENSE = 1500, 8000
+"""Up to as many components, of sparse and of dense rows, the block is the whole Hessian."""
+LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
+BLOCK_SHARE = 20.0
+"""Else its factorization may cost as much as visiting every entry so many times."""
+JITTER = 1e-13
+"""Added to the diagonal of the block, which is scaled to 1: what rounding makes indefinite stays positive."""
+
+
+class ArrowPreconditioner:
+    """Of I + X' diag(h) X at one h after another; ``columns`` is what a CSR record cannot know."""
+
+    def __init__(self, X: Rows, columns: int) -> None:
+        self._X, self._columns = X, columns
+        self._chosen = densest(X, columns)
+        self._place = np.full(columns + 1, -1, np.int32)
+        self._place[self._chosen] = np.arange(len(self._chosen))
+        self._diagonal: Float64 = np.ones(columns + 1)
+        self._scale: Float64 = np.empty(0)
+        self._factor: Any = None
+
+    def update(self, h: Float64) -> None:
+        """Make it that of second derivatives h (n,) >= 0."""
+        self._factor = None  # before, to make room
+        if len(self._chosen) <= self._columns:
+            self._diagonal = 1.0 + squares(self._X, h, self._columns)
+        block = self._block(h)
+        block[np.diag_indices_from(block)] += 1.0
+        self._scale = 1.0 / np.sqrt(np.diagonal(block))
+        block *= self._scale
+        block *= self._scale[:, None]
+        self._factor = _factorized(block)
+
+    def __call__(self, residual: Float64) -> Float64:
+        """M^-1 residual (p,)."""
+        result = residual / self._diagonal
+        result[self._chosen] = self._solved(residual)
+        return result
+
+    def block_step(self, residual: Float64) -> Float64:
+        """The step (p,) of the dense columns alone that takes their part of a residual away; 0 for all others.
+
+        A column of scale 10^6 makes an error of 10^-6 in a margin an error of 1 in the gradient. This removes it, at the
+        cost of a change in the margins that is as small as the error was.
+        """
+        step = np.zeros_like(residual)
+        step[self._chosen] = self._solved(residual)
+        return step
+
+    def outside(self, residual: Float64) -> float:
+        """Half the squared norm of the part of a residual that ``block_step`` leaves."""
+        return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self._chosen]).sum())
+
+    def _solved(self, residual: Float64) -> Float64:
+        scaled: Float64 = scipy.linalg.cho_solve(self._factor, self._scale * residual[self._chosen], check_finite=False)
+        return self._scale * scaled
+
+    def _block(self, h: Float64) -> Float64:
+        size = len(self._chosen)
+        if isinstance(self._X, CSR):
+            lower = np.zeros((size, size))
+            sparse_block(self._X.data, self._X.indices, self._X.indptr, self._X.bias, h, self._place, lower)
+            return lower + np.tril(lower, -1).T
+        if size == self._columns + 1:
+            return operators.gram(self._X, h, self._columns)
+        return _chosen_gram(self._X, h, self._chosen)
+
+
+def densest(X: Rows, columns: int) -> Int64:
+    """The columns of the block, the constant included, by how many rows have them; of dense rows by their squares."""
+    size = block_size(columns, sum_entries(X), dense=isinstance(X, Dense))
+    if size > columns:
+        return np.arange(columns + 1)
+    if isinstance(X, CSR):
+        weight = np.bincount(X.indices, minlength=columns).astype(np.float64)
+    else:
+        weight = squares(X, np.ones(row_count(X)), columns)[:-1]
+    return np.append(np.sort(np.argsort(-weight, kind="stable")[: size - 1]), columns)
+
+
+def sum_entries(X: Rows) -> int:
+    """Stored entries."""
+    return len(X.data) if isinstance(X, CSR) else X.values.size
+
+
+def block_size(columns: int, entries: int, *, dense: bool) -> int:
+    """How many components are in the block: all where that is affordable."""
+    p = columns + 1
+    if p <= (ALL_DENSE if dense else ALL_SPARSE):
+        return p
+    return min(p, int(np.clip((BLOCK_SHARE * entries) ** (1 / 3), LEAST_BLOCK, LARGEST_BLOCK)))
+
+
+def block_bytes(size: int) -> int:
+    """What a block holds while it is made and factorized."""
+    return 24 * size * size + operators.gram_bytes(size)
+
+
+def _chosen_gram(X: Dense, h: Float64, chosen: Int64) -> Float64:
+    """The block of some columns, the last of them the constant, of dense rows."""
+    total = np.zeros((len(chosen), len(chosen)))
+    for start in range(0, row_count(X), operators.TILE):
+        part: Any = row_slice(X, start, start + operators.TILE)
+        tile = Dense(np.ascontiguousarray(part.values[:, chosen[:-1]]), X.bias)
+        total += operators.gram(tile, h[start : start + operators.TILE], len(chosen) - 1)
+    return total
+
+
+def _factorized(block: Float64) -> Any:
+    """The Cholesky factor of a scaled block, a little more on its diagonal wherever rounding asks for it."""
+    jitter = JITTER
+    while True:
+        try:
+            raised = block.copy()
+            raised[np.diag_indices_from(raised)] += jitter
+            return scipy.linalg.cho_factor(raised.T, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            if jitter > 1.0:
+                raise
+            jitter *= 100.0
