@@ -12,7 +12,6 @@ from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.engine.trainer import RunSettings, Trainer
-from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import Hinge, Huber, SquaredHinge
@@ -162,15 +161,15 @@ def test_every_row_is_in_a_sample_that_is_large_enough() -> None:
 
 def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
     _, state = certificates(Newton(), problem_of(SquaredHinge()), 1)
-    assert state.whole
-    first = state.trust_region.model.sample
+    assert state.gathered
+    first = state.all_rows.sample
     solver = Newton()
     for block in in_order(1):
         solver.visit(state, block)
     assert state.sampler.held == 0
     found = solver.finish(state)
     assert found.gap < 1e-3
-    assert state.trust_region.model.sample is first
+    assert state.all_rows.sample is first
 
 
 @pytest.mark.parametrize("limit", [ROWS // 3, 2 * ROWS // 3])
@@ -315,9 +314,11 @@ def test_rows_without_weight_alone_are_no_failure() -> None:
     assert certificate.gap == 0.0
 
 
-def test_another_margin_is_refused() -> None:
-    with pytest.raises(UsageError, match="margin 1"):
-        Newton().start(problem_of(Hinge(0.0)))
+@pytest.mark.parametrize("sample", [None, ROWS // 2])
+def test_another_margin_is_solved_for(sample: int | None) -> None:
+    found, _ = certificates(Newton(sample), problem_of(Hinge(0.5)), 12)
+    assert found[-1].dual <= found[-1].primal
+    assert found[-1].gap < (1e-3 if sample is None else 0.1)
 
 
 def rare_columns(rows: int = 30_000) -> MemoryStore:

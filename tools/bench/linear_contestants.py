@@ -155,6 +155,22 @@ def linear_svc(task: Task) -> None:
     retrained(task, (partial(fit, k) for k in ITERATIONS))
 
 
+def snapml(task: Task) -> None:
+    from snapml import SupportVectorMachine
+
+    X, y = rows_of(task, False), np.array(array(task, "y"))
+
+    def fit(iterations: int) -> Callable[[], Any]:
+        model = SupportVectorMachine(
+            loss=task["loss"], regularizer=1.0 / task["C"], max_iter=iterations, tol=1e-9, fit_intercept=True,
+            intercept_scaling=1.0, n_jobs=1, random_state=0,
+        )  # fmt: skip
+        model.fit(X, y)
+        return lambda: np.append(model.coef_.ravel(), model.intercept_)
+
+    retrained(task, (lambda k=k: fit(k) for k in ITERATIONS))
+
+
 def averaged_sgd(task: Task) -> None:
     """Chunk after chunk from the file, chunks in random order; the constant is a column, so that it is regularized."""
     from sklearn.linear_model import SGDClassifier
@@ -214,6 +230,7 @@ WHO: dict[str, Callable[[Task], None]] = {
     "LIBLINEAR -s 2": lambda task: liblinear(task, 2),
     "LIBLINEAR -s 3": lambda task: liblinear(task, 3),
     "LinearSVC": linear_svc,
+    "snapml": snapml,
     "averaged SGD": averaged_sgd,
     "VW --sgd": vowpal_wabbit,
 }

@@ -77,7 +77,7 @@ class AllRows:
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns)
         if self.interior is None and not np.isfinite(self.problem.loss.upper(1.0)):
             self._newton(rows, preconditioner)
-        if not self.solved and not rows.exhausted:
+        if not self.solved and not (rows.exhausted and self.primal < np.inf):
             self._inside(rows, preconditioner)
         self.products += rows.products
 

@@ -1,0 +1,144 @@
+"""Wide, badly scaled tables: readings and CPU seconds of auto to a certified gap, beside LIBLINEAR, LinearSVC and snapml.
+
+Each of ours is ``streamsvm fit`` as a user starts it, in a process of its own, within --memory: CPU is that of the whole process, imports and
+the final reading included (passes are compiled by an untimed run before). Peers are given the rows in memory, in their own form;
+only training is timed, from loose to tight, and what is shown is the first that is within --tolerance of our lower bound.
+--small N races N small tables (100 to 100,000 rows, 3 to 400 columns, 1:1 to 1:500) through the three losses instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import REPOSITORY, Row, arguments, scratch, show
+from linear_peers import contest, export
+
+from streamsvm.store import open_store
+
+SIZES = {"t100k": (100_000, 70_000), "t1m": (1_000_000, 20_000), "t10m": (10_000_000, 200_000)}
+PEERS = {
+    "squared_hinge": ("LIBLINEAR -s 2", "LIBLINEAR -s 1", "LinearSVC", "snapml"),
+    "hinge": ("LIBLINEAR -s 3", "snapml"),
+    "huber": (),
+}
+
+
+def command(*words: str) -> tuple[list[dict[str, Any]], float, int]:
+    """The events of ``streamsvm ... --json``, CPU seconds of its process, and its exit code."""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    before = os.times()
+    found = subprocess.run(
+        [sys.executable, "-m", "streamsvm", *words], capture_output=True, text=True, check=False, env=environment
+    )
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return [json.loads(line) for line in found.stdout.splitlines() if line.startswith("{")], cpu, found.returncode
+
+
+def ours(store: Path, loss: str, standardize: bool, options: Any) -> Row:
+    """One fit, after one of the same kind that loads what is compiled."""
+    words = ["fit", str(store), str(store) + ".model", "--overwrite", "--json", "--loss", loss]
+    words += ["--memory", f"{options.memory}MiB", "--tolerance", str(options.tolerance)]
+    words += ["--time-limit", f"{options.limit:g}s", *(["--standardize"] if standardize else [])]
+    command(*words, "--max-passes", "3")
+    began = time.perf_counter()
+    events, cpu, code = command(*words)
+    row: Row = {"who": "auto", "CPU s": cpu, "s": time.perf_counter() - began, "exit": code}
+    for event in events:
+        if event["event"] == "plan":
+            row["who"] = f"auto: {event['solver']}"
+        if event["event"] == "done":
+            row |= {"readings": event["passes"], "gap": event["gap"], "MiB": event["peak"] >> 20}
+            row |= {"dual": event["dual"], "status": event["status"]}
+    return row
+
+
+def peers(store: Path, loss: str, standardize: bool, bound: float, options: Any) -> list[Row]:
+    """The first point of each that is within the tolerance of ``bound``."""
+    task = {"store": str(store), "loss": loss, "C": 1.0, "lam": 1.0, "standardize": standardize}
+    rows = []
+    for who in PEERS[loss]:
+        points, peak, why = contest(who, task, options.limit)
+        near = [p["cpu"] for p in points if p["primal"] <= bound * (1 + options.tolerance)]
+        best = min((p["primal"] / bound - 1 for p in points), default=None)
+        rows.append({"who": who, "CPU s": min(near, default=None), "gap": best, "MiB": peak, "status": why or None})
+    return rows
+
+
+def large(options: Any) -> list[Row]:
+    """The named sizes, raw and standardized."""
+    rows: list[Row] = []
+    for name in options.sets.split(","):
+        with scratch() as directory:
+            store, (n, p) = directory / f"{name}.zarr", SIZES[name]
+            command("synth", "table", str(store), "--rows", str(n), "--columns", str(p))
+            for standardize in (False, True):
+                if options.peers == "yes":
+                    export(open_store(store), standardize)
+                for loss in options.losses.split(","):
+                    head: Row = {"set": name + (" std" if standardize else ""), "loss": loss}
+                    found = ours(store, loss, standardize, options)
+                    rows.append(head | found)
+                    print(rows[-1], flush=True)
+                    if options.peers == "yes" and "dual" in found:
+                        rows += [head | row for row in peers(store, loss, standardize, found["dual"], options)]
+    return rows
+
+
+def small(count: int, options: Any) -> list[Row]:
+    """The worst of many small tables, and every one that is not certified within ten seconds."""
+    rng, rows, fits, slowest = np.random.default_rng(0), [], 0, 0.0
+    with scratch() as directory:
+        for k in range(count):
+            n, p = int(10 ** rng.uniform(2, 5)), int(10 ** rng.uniform(np.log10(3), np.log10(400)))
+            positive, store = 1.0 / (1.0 + 10 ** rng.uniform(0, np.log10(500))), directory / f"{k}.zarr"
+            made = ["--rows", str(n), "--columns", str(p), "--seed", str(k), "--set", f"generator.positive={positive}"]
+            if command("synth", "table", str(store), *made)[2]:
+                continue
+            if min(open_store(store).layout.counts, default=0) == 0:
+                continue
+            for loss in options.losses.split(","):
+                for standardize in (False, True):
+                    row = ours_in_this_process(store, loss, standardize, options)
+                    fits, slowest = fits + 1, max(slowest, row["CPU s"])
+                    if row["gap"] > options.tolerance or row["CPU s"] > 10.0:
+                        rows.append({"table": k, "rows": n, "columns": p, "loss": loss, "std": standardize, **row})
+                        print(rows[-1], flush=True)
+    return [*rows, {"table": "all", "fits": fits, "uncertified or slow": len(rows), "slowest CPU s": slowest}]
+
+
+def ours_in_this_process(store: Path, loss: str, standardize: bool, options: Any) -> Row:
+    """A fit without the start of a process: hundreds of them are raced."""
+    from streamsvm.jobs.fit.options import FitJob
+    from streamsvm.jobs.fit.run import fit
+
+    job = FitJob(
+        str(store), str(store) + ".model", loss=loss, standardize=standardize, tolerance=options.tolerance,
+        memory=options.memory << 20, overwrite=True, time_limit=30.0,
+    )  # fmt: skip
+    cpu = time.process_time()
+    found = fit(job)
+    certificate = found.training.runs[0].certificate
+    assert certificate is not None
+    spent = time.process_time() - cpu
+    return {"CPU s": spent, "readings": found.training.passes, "gap": certificate.gap, "solver": found.plan.solver_name}
+
+
+def main() -> None:
+    options = arguments(
+        __doc__, sets="t100k,t1m", losses="squared_hinge,hinge", peers="yes", memory=1024, tolerance=1e-3, limit=120.0,
+        small=0,
+    )  # fmt: skip
+    rows = small(options.small, options) if options.small else large(options)
+    show(f"wide tables, certified gap {options.tolerance:g}, {options.memory} MiB", rows, options)
+
+
+if __name__ == "__main__":
+    main()
