@@ -168,7 +168,7 @@ def snapml(task: Task) -> None:
         model.fit(X, y)
         return lambda: np.append(model.coef_.ravel(), model.intercept_)
 
-    retrained(task, (lambda k=k: fit(k) for k in ITERATIONS))
+    retrained(task, (partial(fit, k) for k in ITERATIONS))
 
 
 def averaged_sgd(task: Task) -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import REPOSITORY, Row, arguments, scratch, show
-from linear_peers import contest, export
 
 from streamsvm.store import open_store
+from tools.bench.linear_peers import contest, export
+from tools.measure.harness import REPOSITORY, Row, arguments, scratch, show
 
 SIZES = {"t100k": (100_000, 70_000), "t1m": (1_000_000, 20_000), "t10m": (10_000_000, 200_000)}
 PEERS = {
