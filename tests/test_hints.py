@@ -14,7 +14,7 @@ import click
 import pytest
 
 from streamsvm import cli
-from streamsvm.cli.jobs import COMMANDS
+from streamsvm.cli.jobs import made
 from streamsvm.cli.options import job_of
 from streamsvm.config.command_line import command_of
 from streamsvm.jobs.fit.options import FitJob
@@ -40,7 +40,7 @@ def parsed(line: str) -> Any:
     words = shlex.split(line)
     assert words[0] == "streamsvm"
     found: dict[str, Any] = {}
-    command = COMMANDS[words[1]]
+    command = made(words[1])
     with command.make_context(words[1], words[2:]) as context:
         found = dict(context.params)
     settings = found.pop("settings", ())
@@ -94,7 +94,7 @@ def followed(line: str, said: str) -> list[str]:
         return [line.replace(line.split()[1], meant[1], 1)]
     hint, found = said.partition("hint: ")[2] or said, []
     for option, value in re.findall(r"(--[a-z-]+)(?: ([\w.]+(?:MiB|GiB)?|[a-z]+))?", hint):
-        takes = next(p for p in COMMANDS[line.split()[1]].params if option in p.opts)  # the command has it
+        takes = next(p for p in made(line.split()[1]).params if option in p.opts)  # the command has it
         plain = re.sub(rf" {option}( [^-]\S*)?", "", line)
         flag = isinstance(takes, click.Option) and takes.is_flag
         found.append(f"{plain} {option}" + ("" if flag else f" {value or _value(option)}"))

@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         """The command, imported now; None for a name there is not."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = import_module(COMMANDS[cmd_name].module).COMMANDS[cmd_name]
+        found: click.Command = import_module(COMMANDS[cmd_name].module).made(cmd_name)
         return found
 
     def resolve_command(

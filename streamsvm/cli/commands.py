@@ -9,7 +9,7 @@ class Command(NamedTuple):
     """A command that is not imported yet."""
 
     module: str
-    """Its ``COMMANDS`` has the click command by name."""
+    """Its function ``made`` returns the click command of a name."""
     summary: str
     """What it does, in one line."""
 

@@ -94,4 +94,6 @@ def _doctor_lines(facts: dict[str, Any]) -> Iterator[str]:
         yield f"           the first run compiles them: expect {seconds_text(20)} more"
 
 
-COMMANDS = {"info": info, "verify": verify, "doctor": doctor}
+def made(name: str) -> click.Command:
+    """The command of a name."""
+    return {"info": info, "verify": verify, "doctor": doctor}[name]

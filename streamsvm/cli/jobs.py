@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +157,16 @@ def _run_command() -> click.Command:
     return click.Command("run", params=params, callback=run_file, help=commands.COMMANDS["run"].summary)
 
 
-COMMANDS = {
-    "fit": _fit_command(),
-    "plan": command("plan", plan_only, step="fit", leave_out=("model",)),
-    "tune": _tune_command(),
-    "run": _run_command(),
+SPECIAL = {
+    "fit": _fit_command,
+    "plan": lambda: command("plan", plan_only, step="fit", leave_out=("model",)),
+    "tune": _tune_command,
+    "run": _run_command,
 }
-COMMANDS |= {name: command(name, _callback(name)) for name in STEPS if name not in COMMANDS}
+"""How the commands are made that are more than the options of a step."""
+
+
+@cache
+def made(name: str) -> click.Command:
+    """The command of a name; only this one is made, so that its help does not wait for the options of all others."""
+    return SPECIAL[name]() if name in SPECIAL else command(name, _callback(name))
