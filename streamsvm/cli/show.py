@@ -32,7 +32,16 @@ def write_json(value: Any, *, indent: int | None = 1) -> None:
 def facts_of(name: str, result: Any) -> dict[str, Any]:
     """A result as plain JSON values."""
     if name == "evaluate":
-        return {**result.evaluation._asdict(), "seconds": result.seconds, "notices": list(result.notices)}
+        return {
+            **result.evaluation._asdict(),
+            "seconds": result.seconds,
+            "notices": list(result.notices),
+            **{
+                key: found._asdict()
+                for key, found in (("threshold", result.stated), ("best_threshold", result.best))
+                if found is not None
+            },
+        }
     if name == "tune":
         scores = [score.facts() for score in result.scores]
         return {"out": str(result.out), "best": result.best.facts(), "scores": scores, "seconds": result.seconds}
@@ -113,10 +122,22 @@ def _evaluate(_: Any, result: Any) -> Iterator[str]:
     yield f"F1                 {positive}{e.F1_macro:.5f} macro"
     if e.AUC is not None:
         yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
+        yield f"average precision  {e.average_precision:.5f}"
     if e.hinge is not None:
         yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
+    for name, found in (("threshold", result.stated), ("best threshold", result.best)):
+        if found is not None:
+            shown = (f"{field} {value:.5g}" for field, value in found._asdict().items() if field != "threshold")
+            yield f"{name:<18} {found.threshold:.9g}: {', '.join(shown)}"
     if len(e.classes) <= MOST_CLASSES:
+        yield from _by_class(e)
         yield from _confusion(e)
+
+
+def _by_class(e: Any) -> Iterator[str]:
+    rows = zip(e.truths, e.precision, e.recall, e.F1_by_class, map(sum, e.confusion), strict=True)
+    lines = [[name, *(f"{value:.4f}" for value in values), str(count)] for name, *values, count in rows]
+    yield from table([["class", "precision", "recall", "F1", "rows"], *lines])
 
 
 def _confusion(e: Any) -> Iterator[str]:

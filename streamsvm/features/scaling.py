@@ -76,10 +76,18 @@ class Standardized:
 
 
 def scaling_of(store: Store, *, standardize: bool, bias: float) -> Raw | Standardized:
-    """The map a job asks for; the statistics are read only if they are needed."""
+    """The map a job asks for; the statistics are read only if they are needed.
+
+    Columns that stand for the values of a category stay 0 and 1: scaled by their deviation, the rarest values would
+    weigh most. A store says which columns these are in its fact ``indicators``.
+    """
     if not standardize:
         return Raw(bias)
-    return standardized(store.statistics(), store.layout.rows, sparse=not store.layout.dense, bias=bias)
+    found = standardized(store.statistics(), store.layout.rows, sparse=not store.layout.dense, bias=bias)
+    indicators: list[list[int]] = store.facts.get("indicators") or []
+    for start, stop in indicators:
+        found.shift[start:stop], found.scale[start:stop] = 0.0, 1.0
+    return found
 
 
 def standardized(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardized:

@@ -114,7 +114,11 @@ class ScalingOptions(Checked):
     """What is done to the columns first."""
 
     standardize: Annotated[
-        bool, Option("Give every column mean 0 and standard deviation 1 before it is used.", "model")
+        bool,
+        Option(
+            "Give every column mean 0 and standard deviation 1 before it is used; columns of 0 and 1 made of categories stay.",
+            "model",
+        ),
     ] = False
 
 

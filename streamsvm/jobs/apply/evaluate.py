@@ -15,6 +15,7 @@ from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
 from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_batches import request_of, row_batches
+from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100
@@ -31,6 +32,10 @@ class EvaluateResult:
     """How long it took."""
     notices: tuple[str, ...]
     """What a user should know, as lines of text."""
+    stated: ThresholdFigures | None = None
+    """The figures at the threshold that was asked for."""
+    best: ThresholdFigures | None = None
+    """The figures at the threshold that is best by the measure that was asked for."""
 
 
 def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | None = None) -> EvaluateResult:
@@ -52,11 +57,12 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})
 
     if executor is None:
-        accumulator = accumulate(model, rows, on_progress)
+        accumulator = accumulate(model, rows, on_progress, job.threshold)
     else:
         found = counted(work_of(job, request), slices_of(job.data), executor, needs)
         accumulator, rows.notices = found.accumulator, found.notices
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(int(accumulator.confusion.sum()), done=True)
-    return EvaluateResult(accumulator.result(), stopwatch.seconds, tuple(rows.notices))
+    stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
+    return EvaluateResult(accumulator.result(), stopwatch.seconds, tuple(rows.notices), stated, best)

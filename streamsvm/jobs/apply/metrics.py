@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.apply.thresholds import ThresholdFigures, at_threshold, average_precision, best_threshold
 from streamsvm.model import Model, outcomes_of
 from streamsvm.rows import Float64, Int32, Int64
 
@@ -94,12 +95,14 @@ class MetricAccumulator:
     ``truths`` are the model's classes and, after them, labels the model does not know, which are always errors.
     """
 
-    def __init__(self, classes: Sequence[str]) -> None:
+    def __init__(self, classes: Sequence[str], threshold: float | None = None) -> None:
         self.classes = tuple(classes)
         self.truths = list(classes)
         self.confusion = np.zeros((len(self.classes), len(self.classes)), np.int64)
         self._hinge = self._squared = 0.0
         self._ranking: Ranking | None = None
+        self.threshold = threshold
+        self._above = np.zeros(2, np.int64)
 
     def add(self, truth: Int32, predicted: Int32, decision: Float64) -> None:
         """Count rows: indices into ``truths`` and ``classes`` (n,), decision values (n, k)."""
@@ -117,10 +120,12 @@ class MetricAccumulator:
         self._squared += float(slack @ slack)
         self._ranking = self._ranking or Ranking()
         self._ranking.add(f[known], positive[known])
+        if self.threshold is not None:
+            self._above += np.bincount(positive[known & (f > self.threshold)].astype(np.int64), minlength=2)
 
     def joined(self, other: MetricAccumulator) -> MetricAccumulator:
         """Return an accumulator of the rows of both; neither changes."""
-        both = MetricAccumulator(self.classes)
+        both = MetricAccumulator(self.classes, self.threshold)
         both.count_in(self)
         both.count_in(other)
         return both
@@ -133,9 +138,25 @@ class MetricAccumulator:
         self.confusion[places] += other.confusion
         self._hinge += other._hinge
         self._squared += other._squared
+        self._above += other._above
         if other._ranking is not None:
             self._ranking = self._ranking or Ranking()
             self._ranking.counts += other._ranking.counts
+
+    def at_thresholds(
+        self, measure: str | None, costs: tuple[float, float]
+    ) -> tuple[ThresholdFigures | None, ThresholdFigures | None]:
+        """Return the figures at the threshold that was stated, and at the best one by a measure, where asked for.
+
+        Raises UsageError for more than two classes.
+        """
+        if self._ranking is None:
+            if measure is None and self.threshold is None:
+                return None, None
+            raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
+        counts = self._ranking.counts
+        stated = None if self.threshold is None else at_threshold(self.threshold, self._above, counts, costs)
+        return stated, None if measure is None else best_threshold(counts, measure, costs)
 
     def result(self) -> ModelEvaluation:
         """Return the figures of all rows counted."""
@@ -162,6 +183,10 @@ class MetricAccumulator:
             classes=self.classes,
             truths=tuple(self.truths),
             confusion=tuple(tuple(row) for row in table.tolist()),
+            average_precision=average_precision(self._ranking.counts) if self._ranking else None,
+            precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
+            recall=tuple((hits / np.maximum(actual, 1)).tolist()),
+            F1_by_class=tuple(F1.tolist()),
         )
 
 
@@ -195,11 +220,21 @@ class ModelEvaluation(NamedTuple):
     """The labels that occurred: the model's classes, then labels it does not know."""
     confusion: tuple[tuple[int, ...], ...]
     """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
+    average_precision: float | None
+    """The area under precision over recall, as steps."""
+    precision: tuple[float, ...]
+    """For each of ``truths``, the share of right answers among the rows it was predicted for; 0 where there are none."""
+    recall: tuple[float, ...]
+    """For each of ``truths``, the share of its rows it was predicted for; 0 where there are none."""
+    F1_by_class: tuple[float, ...]
+    """For each of ``truths``, the harmonic mean of both."""
 
 
-def accumulate(model: Model, rows: RowBatches, on_progress: Callable[[int], None]) -> MetricAccumulator:
+def accumulate(
+    model: Model, rows: RowBatches, on_progress: Callable[[int], None], threshold: float | None = None
+) -> MetricAccumulator:
     """Count all rows and return the accumulator. Raises DataError E-LABEL for rows without labels."""
-    accumulator = MetricAccumulator(model.classes)
+    accumulator = MetricAccumulator(model.classes, threshold)
     accumulator.truths = rows.truths
     stopwatch, done = Stopwatch(), 0
     for batch in rows:

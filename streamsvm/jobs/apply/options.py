@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.config.fields import Option
+from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.jobs.option_groups import ClusterOptions, MemoryOptions, OutputOptions
 from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"
+MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
+"""What the best threshold can be the best by."""
 OUTPUTS = ("label", "decision")
 NAMED = (".csv", ".parquet")
 """Endings of files whose rows can begin with their ids."""
@@ -76,3 +78,30 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
         tuple[str, ...],
         Option("A store, or labeled files like those the model's store was made of.", metavar="STORE|SOURCE"),
     ]
+    threshold: Annotated[
+        float | None,
+        Option(
+            "Two classes: also show precision, recall, F1 and cost where rows with f > X are positive.",
+            "output",
+            bounds=Bounds(),
+        ),
+    ] = None
+    best_threshold: Annotated[
+        str | None,
+        Option("Two classes: also show the threshold that is best by this measure.", "output", choices=MEASURES),
+    ] = None
+    cost: Annotated[
+        tuple[float, ...],
+        Option(
+            "Two classes: the cost of a false positive and of a false negative.",
+            "output",
+            bounds=Bounds(least=0),
+            metavar="FP,FN",
+        ),
+    ] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if len(self.cost) != 2:
+            raise UsageError("--cost is that of a false positive and of a false negative", hint="write it as 1,5")

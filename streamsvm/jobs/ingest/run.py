@@ -33,6 +33,7 @@ from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.table.schema import schema_from
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.types import Batch, Report, silent
 
@@ -185,6 +186,8 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         "shuffled": job.shuffle,
         "rejected": rejected,
     }
+    if "schema" in encoding:
+        facts["indicators"] = schema_from(encoding["schema"]).indicators
     if source.id_column is not None:
         facts["ids"] = {"column": source.id_column}
     manifest = stores.commit(counts.coder.table(), columns, facts)

@@ -131,6 +131,16 @@ class Schema:
         return None if self.hash_bits else tuple(name for column in self.columns for name in column.features)
 
     @property
+    def indicators(self) -> list[list[int]]:
+        """The feature columns [start, stop) that stand for values of categories and of parts of dates, as plain JSON."""
+        found, start = [], 0
+        for column in self.columns:
+            if column.kind not in (*SINGLE, HASHED):
+                found.append([start, start + column.width])
+            start += column.width
+        return [*found, [start, self.width]] if self.width > start else found
+
+    @property
     def sparse(self) -> bool:
         """Whether CSR is much smaller than dense, as with many one-hot columns."""
         return self.hash_bits > 0 or ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
