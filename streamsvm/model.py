@@ -10,12 +10,11 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.container import opened, pieces
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
@@ -38,7 +37,7 @@ class Model:
     """Float64 (problems, features + 1); the last column belongs to the constant feature."""
     classes: tuple[str, ...]
     """The label each class code stands for."""
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: JsonObject = field(default_factory=dict)
     """How the model was made, as plain JSON: settings, certificates, the store, how its files were read."""
     expansion: Expansion | None = None
     """The points and kernel of phi; None for a linear function."""
@@ -91,7 +90,7 @@ def outcomes_of(decision: Float64) -> Int32:
     return np.argmax(decision, axis=1).astype(np.int32)
 
 
-def _seal(header: str, tensors: dict[str, NDArray[Any]]) -> str:
+def _seal(header: str, tensors: dict[str, Array]) -> str:
     digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         array = tensors[name]
@@ -108,7 +107,7 @@ def load(path: Path) -> Model:
     return _check(path, header, tensors)
 
 
-def _open(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:
     """The header and the arrays of a file whose seal is whole."""
     with opened(path, lambda why: _not_one(path, why)) as file:
         text = file.metadata() or {}
@@ -122,7 +121,7 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return found, tensors
 
 
-def _check(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Model:
+def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
     kind = header.get("kind")
     if header.get("format") != FORMAT or kind not in (LINEAR, KERNEL):
         raise DataError(
@@ -146,7 +145,7 @@ def _check(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]])
     return Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion)
 
 
-def _expansion(path: Path, header: dict[str, Any], tensors: dict[str, NDArray[Any]], points: int) -> Expansion:
+def _expansion(path: Path, header: JsonObject, tensors: dict[str, Array], points: int) -> Expansion:
     try:
         expansion = expansion_of(header["expansion"], tensors)
     except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

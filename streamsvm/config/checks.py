@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
+from streamsvm.aliases import JsonMapping
 from streamsvm.config.fields import Field, options_of
 from streamsvm.config.parsing import parse
 from streamsvm.errors import UsageError, quote
@@ -85,7 +86,7 @@ def _check_number(field: Field, number: Any, name: str) -> None:
         raise UsageError(f"{name} cannot be {number}", hint=f"give {noun}{unit}: {declared.describe()}")
 
 
-def build(kind: Any, options: Mapping[str, Any], what: str, **fixed: Any) -> Any:
+def build(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
     """Make a solver, loss, kernel or generator from settings given by name; ``what`` is what errors call it.
 
     ``fixed`` are fields that are no settings, which the program decides.

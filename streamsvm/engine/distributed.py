@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress, Task
@@ -27,7 +26,7 @@ from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import ClusterError
 from streamsvm.schedule.budget import anonymous_bytes
-from streamsvm.types import Layout, Problem, Report, Solver
+from streamsvm.types import AnySolver, Layout, Mergeable, Problem, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +58,9 @@ class DistributedTrainer(FitLoop):
         self.result.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
         self._task = Task("fit", visit_group, fit.needs)
 
-    def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> DistributedTrainer:
+    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
         """Return a loop for another solver over the same groups."""
+        assert isinstance(solver, Mergeable)  # what evaluates weights is
         work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)
         other = DistributedTrainer(replace(self._fit, work=work), self._executor, self._report)
         other.result.count_on(before)

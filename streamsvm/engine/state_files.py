@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from crc32c import crc32c
@@ -15,7 +14,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError
-from streamsvm.types import Layout, RowState
+from streamsvm.types import Layout, RowState, State
 
 CRC_BYTES = 4
 """At the end of a file: the crc32c of what stands before it, little-endian."""
@@ -146,11 +145,11 @@ class DriverState:
     names: tuple[str, ...]
     """The fields of the state; each may be None."""
 
-    def without(self, state: Any) -> Any:
+    def without(self, state: State) -> State:
         """Return the state as it is sent to those who visit blocks."""
         return replace(state, **dict.fromkeys(self.names))
 
-    def load(self, version: int, states: dict[int, Any]) -> None:
+    def load(self, version: int, states: dict[int, State]) -> None:
         """Complete the states of some problems with what round ``version`` left. Raises DataError."""
         if version == 0:
             return
@@ -159,7 +158,7 @@ class DriverState:
             for name, value in saved[k].items():
                 setattr(state, FORMER_FIELDS.get(name, name), value)
 
-    def save(self, version: int, states: dict[int, Any], drop: Iterable[int]) -> None:
+    def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
         """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
         fields = {k: {name: getattr(state, name) for name in self.names} for k, state in states.items()}
         checkpoint_file.write(self._path(version), version, {}, fields)

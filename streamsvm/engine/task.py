@@ -6,11 +6,11 @@ import copy
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, Handle
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.partition import Group
@@ -23,7 +23,21 @@ from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
 from streamsvm.store.views.cached import Resident
 from streamsvm.store.views.subset import Section
-from streamsvm.types import Certificate, FeatureMap, Problem, Prunable, Store, Visit
+from streamsvm.types import (
+    Certificate,
+    FeatureMap,
+    Mergeable,
+    Problem,
+    Prunable,
+    Solver,
+    State,
+    Store,
+    Visit,
+)
+
+
+class MergeableSolver(Solver[State], Mergeable[State], Protocol):
+    """A solver of which several workers can each make a part of a pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +46,8 @@ class Work:
 
     store: StoreReference
     """What is trained on."""
-    solver: Any
-    """A ``Solver`` that can merge states."""
+    solver: MergeableSolver
+    """What shows the rows their problems, and merges states."""
     problems: tuple[Problem, ...]
     """All problems of the fit."""
     features: FeatureMap
@@ -57,13 +71,13 @@ class Round(NamedTuple):
 
     number: int
     """Passes made before this one."""
-    states: tuple[tuple[int, Any], ...]
+    states: tuple[tuple[int, State], ...]
     """The states of the problems that are not done, each with the problem's index."""
     version: int = 0
     """Of what the last round has left on disk."""
     drop: tuple[int, ...] = ()
     """Versions that nobody will ask for again."""
-    bounds: dict[int, Any] | None = None
+    bounds: dict[int, Handle] | None = None
     """By problem, what tasks of this round in this process have shown so far (``types.Prunable``); they fill it in."""
     deadline: float = float("inf")
     """When the time limit is reached, by ``time.time``: a moment that means the same to all machines."""
@@ -76,7 +90,7 @@ class Partial(NamedTuple):
     """The number of the first group."""
     stop: int
     """One beyond the number of the last group."""
-    states: list[Any]
+    states: list[State]
     """In the order of ``Round.states``."""
     seconds: float
     """Of work, over all groups."""
@@ -92,7 +106,7 @@ class Partial(NamedTuple):
 class Join:
     """Joins what was found in neighboring groups into a new ``Partial``."""
 
-    solver: Any
+    solver: Mergeable[State]
     """What merges states."""
 
     def __call__(self, one: Partial, other: Partial) -> Partial:
@@ -103,7 +117,7 @@ class Join:
         return spent_together([one, other], states)
 
 
-def spent_together(parts: list[Partial], states: list[Any]) -> Partial:
+def spent_together(parts: list[Partial], states: list[State]) -> Partial:
     """The states several parts were joined to, with what all of them took."""
     return Partial(
         parts[0].first,
@@ -121,8 +135,9 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
     began, repeated = time.perf_counter(), retries()
     store = work.store.open()
     states = {k: clone(state) for k, state in begun.states}
-    for k, bound in dict(begun.bounds or {}).items():
-        work.solver.set_bound(states[k], bound)
+    if isinstance(work.solver, Prunable):
+        for k, bound in dict(begun.bounds or {}).items():
+            work.solver.set_bound(states[k], bound)
     rows = {files.state.name: files.load(group, begun.version) for files in work.state_files}
     reading = _reading(store, group, work, begun.number)
     with Stream(reading.store, reading.visits, depth=work.depth, retain=work.retain) as stream:
@@ -168,7 +183,7 @@ def _reading(store: Store, group: Group, work: Work, number: int) -> _Reading:
 
 
 def _visit(  # noqa: PLR0917 (what ``visit_group`` has at hand)
-    loaded: Loaded, reading: _Reading, group: Group, work: Work, states: dict[int, Any], rows: dict[str, Array]
+    loaded: Loaded, reading: _Reading, group: Group, work: Work, states: dict[int, State], rows: dict[str, Array]
 ) -> None:
     """Show a chunk of the group, or all its rows together, to the problems' solvers. Changes states and rows."""
     place = loaded.visit.chunk
@@ -181,7 +196,7 @@ def _visit(  # noqa: PLR0917 (what ``visit_group`` has at hand)
 class Closed(NamedTuple):
     """A round that is over; states and certificates in the order of the problems it was begun with."""
 
-    states: list[Any]
+    states: list[State]
     """Serialized, without what stays on disk."""
     certificates: list[Certificate]
     """What is now known of each problem."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from streamsvm.engine.training import Run, Training
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.types import FeatureMap, Problem, Report, Solver, Stop, Store
+from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Stop, Store
 
 
 class PassEvaluator(Protocol):
@@ -44,7 +44,7 @@ class PassEvaluator(Protocol):
 class FitLoop(ABC):
     """Passes until every certificate is exact and small enough, or until a limit is reached."""
 
-    def __init__(self, solver: Solver[Any], problems: list[Problem], report: Report) -> None:
+    def __init__(self, solver: AnySolver, problems: list[Problem], report: Report) -> None:
         self.result = Training([Run(problem, solver.start(problem)) for problem in problems])
         self.evaluator: PassEvaluator | None = None
         self._solver, self._report = solver, report
@@ -57,7 +57,7 @@ class FitLoop(ABC):
         """Make one pass, or the rest of one, and close it. Counts what was read in ``result``."""
 
     @abstractmethod
-    def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Self:
+    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Self:
         """Return a loop over the same rows for another solver; it counts on from what ``before`` has spent."""
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Trainer(FitLoop):
     def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
         self,
         store: Store,
-        solver: Solver[Any],
+        solver: AnySolver,
         problems: list[Problem],
         features: FeatureMap,
         settings: RunSettings,
@@ -166,7 +166,7 @@ class Trainer(FitLoop):
         self.result.waited = self._waited + self._stream.waited
         self.result.reads_repeated = retries() - self._retries
 
-    def again(self, solver: Solver[Any], problems: list[Problem], before: Training) -> Trainer:
+    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Trainer:
         """Return a loop for another solver over the same rows, which stay where they are."""
         other = Trainer(self._store, solver, problems, self._features, self._settings, self._report)
         other.result.count_on(before)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from streamsvm.aliases import ByName
 from streamsvm.engine.block_visitor import ActiveProblem
-from streamsvm.types import Certificate, Problem, Solver, Status, Stop
+from streamsvm.types import AnySolver, Certificate, Problem, State, Status, Stop
 
 
 class CheckpointedRows(Protocol):
@@ -33,7 +33,7 @@ class Run:
 
     problem: Problem
     """What is being solved."""
-    state: Any
+    state: State
     """The state of its solver."""
     certificate: Certificate | None = None
     """That of the last pass; None before the first was closed."""
@@ -83,7 +83,7 @@ class Training:
         """Return the problems that are not done."""
         return [ActiveProblem(k, run.problem, run.state) for k, run in enumerate(self.runs) if not run.done]
 
-    def begin(self, stop: Stop, solver: Solver[Any]) -> None:
+    def begin(self, stop: Stop, solver: AnySolver) -> None:
         """Begin a pass: tell the solver, before its first visit, if it is the last one."""
         if not self.ending and self.passes + 1 >= stop.max_passes:
             self.ending, self.status = True, Status.PASSES

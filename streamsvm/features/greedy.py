@@ -14,12 +14,13 @@ so that the rows are seen once. G is summed in float64: of a wide kernel the d f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.gram import Points, kernel_block
 from streamsvm.rows import Dense, Float32, Float64, Int64
+from streamsvm.types import Kernel
 
 CANDIDATES = 4
 """For each landmark, but no more than EXTRA beyond the landmarks."""
@@ -48,7 +49,7 @@ class Greedy:
     """G and B of the rows given to ``add``; ``choose`` when all are in."""
 
     points: Points
-    kernel: Any
+    kernel: Kernel
     targets: int
     gram: Float64 = field(init=False)
     products: Float64 = field(init=False)
@@ -91,7 +92,7 @@ def pivots(G: Float64, B: Float64, count: int, first: int) -> Int64:
     return taken
 
 
-def targets_of(codes: Any, classes: int) -> Float64:
+def targets_of(codes: Array, classes: int) -> Float64:
     """-1 and +1, a column for each class, or one for two classes."""
     positives = [1] if classes == 2 else range(classes)
     return np.where(codes[:, None] == np.array(positives), 1.0, -1.0)

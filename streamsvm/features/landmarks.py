@@ -16,7 +16,6 @@ Vassilvitskii 2007, in the kernel's space; several rows a round as in k-means||,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.splitmix import STEP, mixed
 from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.types import Kernel
 
 TILE = 1 << 20
 SCORE_ROWS = 2048
@@ -77,7 +77,7 @@ class LeverageSampler:
     """Draws ``size`` rows by their estimated leverage, in one pass over blocks given to ``offer`` in any order."""
 
     points: Points
-    kernel: Any
+    kernel: Kernel
     whitening: Float32
     """L^-T of K_JJ + ridge I = L L', so that k_iJ (K_JJ + ridge I)^-1 k_Ji is a sum of squares."""
     seed: int
@@ -105,7 +105,7 @@ class LeverageSampler:
         return np.sort(self.best.rows)
 
 
-def leverage_sampler(points: Points, kernel: Any, count: int, seed: int) -> LeverageSampler:
+def leverage_sampler(points: Points, kernel: Kernel, count: int, seed: int) -> LeverageSampler:
     """A sampler of ``count`` rows, from a first sample of points."""
     K = symmetric_gram(points, kernel)
     ridge = ridge_for(np.linalg.eigvalsh(K), EFFECTIVE_SHARE * points.size)
@@ -115,7 +115,7 @@ def leverage_sampler(points: Points, kernel: Any, count: int, seed: int) -> Leve
     return LeverageSampler(points, kernel, np.ascontiguousarray(whitening), seed + 1, Smallest(count), values)
 
 
-def spread_rows(sample: Float32, kernel: Any, count: int, seed: int) -> Int64:
+def spread_rows(sample: Float32, kernel: Kernel, count: int, seed: int) -> Int64:
     """``count`` rows of ``sample`` (n, d), by number, rising, that lie far from each other in the kernel's space."""
     chosen, own = np.zeros(len(sample), bool), diagonal(Dense(sample), kernel).astype(np.float64)
     distance, a_round = np.ones(len(sample)), -(-count // ROUNDS)

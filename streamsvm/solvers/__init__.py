@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamsvm.losses import LOSSES
 from streamsvm.registry import Registry
 
 if TYPE_CHECKING:
-    from streamsvm.types import Solver
+    from streamsvm.types import AnySolver
 
 SOLVERS = Registry(
     "solver",
@@ -31,7 +31,7 @@ REQUIRED = ("row_state", "shuffled", "losses", "cost", "start", "visit", "finish
 """The members of ``types.Solver``."""
 
 
-def checked(solver: Solver[Any], name: str) -> Solver[Any]:
+def checked(solver: AnySolver, name: str) -> AnySolver:
     """Return the solver if it has every member a solver must have. Raises TypeError naming those it lacks.
 
     The one place that looks: a solver of somebody else's making fails here, when it is chosen, and not in the third hour.
@@ -48,5 +48,5 @@ def checked(solver: Solver[Any], name: str) -> Solver[Any]:
 
 def losses_of(name: str) -> list[str]:
     """Return the names of the registered losses that a solver takes, with the settings both have by themselves."""
-    solver: Solver[Any] = SOLVERS[name]()
+    solver: AnySolver = SOLVERS[name]()
     return [loss for loss, kind in LOSSES.items() if solver.losses.refusal(kind()) is None]

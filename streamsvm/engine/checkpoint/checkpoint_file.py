@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.container import opened, pieces
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.errors import DataError, quote
@@ -40,7 +40,7 @@ class Saved:
 
     number: int
     """Counts the checkpoints of a run, from 1."""
-    identity: dict[str, Any]
+    identity: JsonObject
     """What the run was made with, as plain JSON."""
     tree: Any
     """The JSON tree of what was saved, which refers to arrays by name (``codec``)."""
@@ -67,11 +67,11 @@ class Saved:
 
 
 @contextmanager
-def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], NDArray[Any]]]:
+def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], Array]]:
     """What reads an array of a checkpoint by name, and checks it."""
     with opened(path, lambda why: _unusable(path, why)) as file:
 
-        def array(name: str) -> NDArray[Any]:
+        def array(name: str) -> Array:
             found = file.get_tensor(name)
             if crc32c(np.ascontiguousarray(found).data) != crcs[name]:
                 raise _unusable(path, f"the crc32c of array {name} does not match")
@@ -80,7 +80,7 @@ def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], NDArra
         yield array
 
 
-def write(path: Path, number: int, identity: dict[str, Any], content: Any) -> None:
+def write(path: Path, number: int, identity: JsonObject, content: Any) -> None:
     """Write a checkpoint, all of it or nothing. Raises StorageError."""
     encoder = Encoder()
     tree = encoder.encode(content)
@@ -140,7 +140,7 @@ class CheckpointDirectory:
             raise
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def write(self, identity: dict[str, Any], content: Any) -> None:
+    def write(self, identity: JsonObject, content: Any) -> None:
         """Write the next checkpoint in place of the older one. Raises StorageError."""
         path = self.directory / GENERATIONS[self.number % 2]
         write(path, self.number + 1, identity, content)

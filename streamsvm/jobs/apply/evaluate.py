@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -53,7 +52,7 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
 
-    def on_progress(counted_rows: int, **more: Any) -> None:
+    def on_progress(counted_rows: int, **more: object) -> None:
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})
 
     if executor is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, UsageError
@@ -63,7 +64,7 @@ class Ranking:
     def __init__(self) -> None:
         self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
 
-    def add(self, decision: Float64, positive: Any) -> None:
+    def add(self, decision: Float64, positive: NDArray[np.bool_]) -> None:
         """Count rows with decision values (n,) and ``positive`` (n,) bool."""
         keys = sort_keys(decision)
         for side, mask in enumerate((~positive, positive)):
@@ -114,7 +115,7 @@ class MetricAccumulator:
         if decision.shape[1] == 1:
             self._add_binary(truth == 1, truth < columns, decision[:, 0])
 
-    def _add_binary(self, positive: Any, known: Any, f: Float64) -> None:
+    def _add_binary(self, positive: NDArray[np.bool_], known: NDArray[np.bool_], f: Float64) -> None:
         slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
         self._hinge += float(slack.sum())
         self._squared += float(slack @ slack)

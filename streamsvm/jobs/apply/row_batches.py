@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model
@@ -187,7 +188,7 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
 class FileRequest:
     """What a job that applies a model says of its files."""
 
-    stated: Mapping[str, Any] = field(default_factory=dict)
+    stated: JsonMapping = field(default_factory=dict)
     """Fields of ``SourceOptions`` by name; what is not among them is as recorded in the model."""
     memory_limit: int | None = None
     """Bytes of memory for knowing the columns of a table; None asks nothing."""

@@ -31,7 +31,7 @@ from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.embed.distributed import EmbedWork, features_of
 from streamsvm.jobs.embed.feature_writer import JOURNAL, Sink, column_scale
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
-from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.embed.kernel_request import NystromRequest, parameters_of
 from streamsvm.jobs.embed.placement import DTYPES
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim
@@ -247,7 +247,7 @@ def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, ch
     inner = request.inner
     scaling = [inner.shift, inner.scale] if isinstance(inner, Standardized) else []
     arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
-    kernel = {"kernel": request.kernel, **{name: float(value) for name, value in request.record._asdict().items()}}
+    kernel = {"kernel": request.kernel, **parameters_of(request.record)}
     parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from streamsvm.rows import Dense, row_count, row_slice
 from streamsvm.schedule.plan import visit_seed
 from streamsvm.schedule.stream import Stream
 from streamsvm.store.views.subset import Section
-from streamsvm.types import Chunk, Visit
+from streamsvm.store.write.writer import StoreWriter
+from streamsvm.types import Chunk, Store, Visit
 
 PART_BYTES = 64 << 20
 """Bytes of features, about, that one task makes."""
@@ -69,7 +70,7 @@ def features_of(work: EmbedWork, total: int, projection: Projection, executor: E
 def embed_span(span: Span, work: EmbedWork) -> Span:
     """Write the features of some rows as a part; this is the task of a worker. Raises DataError, StorageError."""
 
-    def fill(writer: Any) -> tuple[tuple[str, ...], int, JsonObject]:
+    def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
         projection = read_map(work.map, work.seal)
         store = work.store.open()
         for X, chunk, rows in _pieces(store, projection, span, work.rows):
@@ -81,7 +82,7 @@ def embed_span(span: Span, work: EmbedWork) -> Span:
     return span
 
 
-def _pieces(store: Any, projection: Projection, span: Span, rows: int) -> Iterator[tuple[Dense, Chunk, slice]]:
+def _pieces(store: Store, projection: Projection, span: Span, rows: int) -> Iterator[tuple[Dense, Chunk, slice]]:
     """Features piece by piece, cut where the chunks of store and embedding begin: cuts decide the last bits."""
     features = Nystrom(projection, 0.0, factored=True)
     starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()

@@ -7,9 +7,8 @@ by leverage one full pass more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -115,7 +114,7 @@ def chosen(
         yield loaded.chunk._replace(X=inner.apply(loaded.chunk.X)), rows[low:high] - start, slice(low, high)
 
 
-def _read(store: Store, chunks: Any, depth: int) -> Iterator[tuple[int, Loaded]]:
+def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, Loaded]]:
     """Chunks in rising order, each with the number of its first row."""
     starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
     wanted = set(chunks)

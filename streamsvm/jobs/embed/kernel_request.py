@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, MissingError, UsageError
@@ -29,13 +29,57 @@ CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
 """Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
 
 
+class LandmarkJob(Protocol):
+    """A job that can ask for kernel features, a fit or an embedding; its options say more of each."""
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel."""
+        ...
+
+    @property
+    def kernel_options(self) -> dict[str, float]:
+        """The kernel's settings by name."""
+        ...
+
+    @property
+    def gamma(self) -> float | str:
+        """The width, or the rule that gives it."""
+        ...
+
+    @property
+    def landmarks(self) -> int | None:
+        """The number of landmarks; None where there are none, or a file of them."""
+        ...
+
+    @property
+    def landmark_file(self) -> str | None:
+        """A .npy file of landmarks; None draws them."""
+        ...
+
+    @property
+    def sampling(self) -> str:
+        """How landmarks are drawn, a name of ``SAMPLINGS``."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """What landmarks are drawn from."""
+        ...
+
+    @property
+    def cutoff(self) -> float:
+        """The share of the largest eigenvalue below which directions are left out."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NystromRequest:
     """Which kernel features are asked for; gamma is resolved, so that it is known before anything is read."""
 
     kernel: str
     """The name of the kernel."""
-    record: Any
+    record: Kernel
     """The kernel with its settings, a record of ``kernels``."""
     landmarks: int
     """The number of landmarks."""
@@ -58,26 +102,26 @@ class NystromRequest:
 
     def describe(self) -> JsonObject:
         """Return the request as plain JSON."""
-        parameters = {name: float(value) for name, value in self.record._asdict().items()}
         drawn = {"landmarks": self.landmarks, "sampling": self.file or self.sampling, "seed": self.seed}
-        return {"kernel": self.kernel, **parameters, **drawn, "cutoff": self.cutoff}
+        return {"kernel": self.kernel, **parameters_of(self.record), **drawn, "cutoff": self.cutoff}
 
 
-def wanted(job: Any) -> bool:
+def wanted(job: LandmarkJob) -> bool:
     """Return whether a job asks for landmarks."""
     return job.landmarks is not None or job.landmark_file is not None
 
 
-def landmark_count(job: Any) -> int:
+def landmark_count(job: LandmarkJob) -> int:
     """Return how many landmarks a job asks for, by number or by a file of them. Raises UsageError, MissingError, DataError."""
     if job.landmarks is not None and job.landmark_file is not None:
         raise UsageError("both a number of landmarks and a file of them are given", hint="leave one out")
-    if job.landmark_file is None:
-        return int(job.landmarks)
-    return len(landmark_file(Path(job.landmark_file)))
+    if job.landmark_file is not None:
+        return len(landmark_file(Path(job.landmark_file)))
+    assert job.landmarks is not None, "``wanted`` comes first"
+    return job.landmarks
 
 
-def request_of(job: Any, store: Store, inner: Raw | Standardized, bias: float = 0.0) -> NystromRequest | None:
+def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: float = 0.0) -> NystromRequest | None:
     """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
@@ -88,7 +132,7 @@ def request_of(job: Any, store: Store, inner: Raw | Standardized, bias: float = 
     return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
 
 
-def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Any:
+def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Kernel:
     """Return the kernel with its width resolved from the store's statistics. Raises UsageError."""
     kind = KERNELS[name]
     kernel: Kernel = build(kind, options, f"kernel '{name}'")
@@ -98,6 +142,12 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
     if kernel.gamma is None or "gamma" in options:
         return kernel
     return kernel.with_gamma(resolved_gamma(gamma, store, inner, city_block=kernel.city_block()))
+
+
+def parameters_of(kernel: Kernel) -> dict[str, float]:
+    """Return the settings of a kernel by name."""
+    record: Any = kernel  # each kernel is a NamedTuple of floats, which a protocol cannot say
+    return {name: float(value) for name, value in record._asdict().items()}
 
 
 def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
@@ -152,7 +202,7 @@ def spread_candidates(landmarks: int, rows: int) -> int:
     return min(rows, max(landmarks, min(CANDIDATES_PER_LANDMARK * landmarks, MOST_CANDIDATES)))
 
 
-def landmark_file(path: Path) -> Any:
+def landmark_file(path: Path) -> Array:
     """Open the array of a .npy file without reading its rows. Raises MissingError, DataError."""
     if not path.is_file():
         raise MissingError(f"there is no file of landmarks at {path}", hint="a .npy array, one landmark a row")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import JsonObject, RowRecord
 from streamsvm.compute.blocks.operators import Factored, adjoint, margins
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.features.nystrom import part_rows
@@ -56,7 +57,31 @@ class Choice:
         return {"where": self.where, "why": self.why, "dtype": self.dtype, "passes": self.passes, "seconds": seconds}
 
 
-def choose_embedding(job: Any, store: Store, request: NystromRequest, expected: tuple[int, int] | None) -> Choice:
+class PlacedJob(Protocol):
+    """A fit, as far as the place of its kernel features depends on it."""
+
+    @property
+    def embedding(self) -> str:
+        """Where the features are to be: ``disk``, ``fly`` or ``auto``."""
+        ...
+
+    @property
+    def embedding_dtype(self) -> str:
+        """The element type of features on disk, a name of ``DTYPES``."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The path of the model, beside which features on disk lie."""
+        ...
+
+    @property
+    def memory(self) -> int | None:
+        """The bytes the fit may hold; None: as many as the machine allows."""
+        ...
+
+
+def choose_embedding(job: PlacedJob, store: Store, request: NystromRequest, expected: tuple[int, int] | None) -> Choice:
     """Choose disk or fly for a fit that expects so many passes, and features of so many rows in all of them.
 
     On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
@@ -103,7 +128,7 @@ def measured_map(columns: int, request: NystromRequest) -> MapCost:
     values, features = (np.empty((PROBE_ROWS, m), np.float32) for _ in range(2))
     w = np.zeros(m + 1)
 
-    def look(block: Any) -> None:
+    def look(block: RowRecord) -> None:
         adjoint(block, margins(block, w) + 1.0, m)
 
     def through_pair() -> None:
@@ -122,7 +147,7 @@ def measured_map(columns: int, request: NystromRequest) -> MapCost:
     return MapCost(through_pair_each, full / PROBE_ROWS, there / PROBE_ROWS)
 
 
-def _seconds(action: Any) -> float:
+def _seconds(action: Callable[[], object]) -> float:
     """The best of three runs, after one that may compile; of this thread, so that a busy machine changes little."""
     action()
     times = []

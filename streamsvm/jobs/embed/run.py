@@ -7,7 +7,6 @@ built, and goes on after a stop, is in ``jobs.embed.builder``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -40,7 +39,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         return Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,)).build()
 
 
-def embed_plan(job: Any, store: Store, request: NystromRequest) -> MemoryPlan:
+def embed_plan(job: EmbedJob, store: Store, request: NystromRequest) -> MemoryPlan:
     """Return the memory that building an embedding takes."""
     m = request.landmarks
     chunk = max(job.chunk_bytes, 4 * m)

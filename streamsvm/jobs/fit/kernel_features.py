@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import UsageError
@@ -18,7 +17,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
-from streamsvm.types import Report, Store
+from streamsvm.types import Report, Store, StoredFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class _Build:
 
 
 def with_features(  # noqa: PLR0917  what ``fit`` has at hand
-    job: FitJob, store: Any, plan: Plan, run: Path, report: Report, executor: Executor | None = None
+    job: FitJob, store: Store, plan: Plan, run: Path, report: Report, executor: Executor | None = None
 ) -> tuple[Store, Plan]:
     """The store to train on and the plan with its map: as they are where there are no kernel features."""
     request = plan.request
@@ -55,11 +54,12 @@ def with_map(plan: Plan, features: Nystrom | Embedded) -> Plan:
     return replace(plan, features=features, problems=problems)
 
 
-def _of_embedding(job: FitJob, store: Any, plan: Plan) -> tuple[Store, Plan]:
+def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
     """A store that is an embedding carries its map: the model will be one of the rows it was made from."""
     seal = store.facts.get("map")
     if seal is None:
         return store, plan
     if job.standardize:
         raise UsageError("an embedding is not standardized again", hint="leave out --standardize, or give it to embed")
+    assert isinstance(store, StoredFiles)  # only a store on disk has a map, and its rows are not held out
     return store, replace(plan, features=Embedded(read_map(store.root, seal), job.bias))

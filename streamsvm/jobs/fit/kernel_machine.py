@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamsvm.aliases import ByName
@@ -12,18 +10,19 @@ from streamsvm.errors import UsageError
 from streamsvm.features.expansion import Expansion
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import KernelSolver, Solver, Store, SupportSolution
+from streamsvm.types import AnySolver, Kernel, KernelSolver, Store, SupportSolution
 
 
-def chosen(job: Any) -> bool:
+def chosen(job: FitJob) -> bool:
     """Whether a job asks for a kernel and no landmarks."""
     return job.kernel != "linear" and not kernel_request.wanted(job)
 
 
-def solver_for(job: Any) -> tuple[str, str]:
+def solver_for(job: FitJob) -> tuple[str, str]:
     """The solver for a kernel without landmarks, and why.
 
     A gap on the simplex, or a bias that is regularized because it may not be free, is blended's. To a small relative gap
@@ -34,7 +33,7 @@ def solver_for(job: Any) -> tuple[str, str]:
     return "decomposition", f"exact kernel, {job.loss}"
 
 
-def kernel_of(job: Any, solver: Solver[Any], store: Store, inner: Raw | Standardized) -> Any:
+def kernel_of(job: FitJob, solver: AnySolver, store: Store, inner: Raw | Standardized) -> Kernel | None:
     """The kernel's record for a solver that wants one, else None. Raises UsageError when the two do not go together."""
     if not isinstance(solver, KernelSolver):
         if chosen(job):
@@ -50,18 +49,20 @@ def kernel_of(job: Any, solver: Solver[Any], store: Store, inner: Raw | Standard
     return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
 
 
-def options_of(job: Any) -> ByName:
+def options_of(job: FitJob) -> ByName:
     """The solver's settings, what has an option of its own among them."""
     return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
 
 
-def remedy(solver: Solver[Any]) -> str:
+def remedy(solver: AnySolver) -> str:
     """What would help a solver with a kernel that does not fit."""
     unbounded = isinstance(solver, KernelSolver) and solver.max_support == 0
     return ", or a shorter model, --max-support 1000" if unbounded else ""
 
 
-def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSolution]) -> tuple[Float64, Expansion]:
+def machine_of(
+    kernel: Kernel, columns: int, inner: Raw | Standardized, solutions: list[SupportSolution]
+) -> tuple[Float64, Expansion]:
     """Weights (problems, points + 1) and the points all problems share: each support row once."""
     index = np.unique(np.concatenate([s.numbers for s in solutions]))
     weights = np.zeros((len(solutions), len(index) + 1))
@@ -73,12 +74,11 @@ def machine_of(kernel: Any, columns: int, inner: Any, solutions: list[SupportSol
         rows.append(take(s.points, fresh) if len(fresh) < len(s.numbers) else s.points)
         known = np.concatenate([known, s.numbers[fresh]])
     points = take(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
-    parameters = {field: float(value) for field, value in kernel._asdict().items()}
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     points = points._replace(bias=0.0)
-    return weights, Expansion(name_of(kernel), parameters, points, columns, shift, scale)
+    return weights, Expansion(name_of(kernel), kernel_request.parameters_of(kernel), points, columns, shift, scale)
 
 
-def name_of(kernel: Any) -> str:
+def name_of(kernel: Kernel) -> str:
     """The kernel's name in the registry."""
     return next(name for name in KERNELS if KERNELS[name] is type(kernel))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from streamsvm.config.units import mib
 from streamsvm.jobs.apply.row_batches import held_out_terms
@@ -13,11 +12,11 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.warm_start import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.types import Layout, Problem, ShrinkableMemory, Solver, Store, Term
+from streamsvm.types import AnySolver, Layout, Problem, ShrinkableMemory, Store, Term
 
 
 def plan_memory(
-    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None = None
+    job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None = None
 ) -> MemoryPlan:
     """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
     layout = store.layout
@@ -46,8 +45,8 @@ def plan_memory(
 
 
 def fitted(
-    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest | None
-) -> tuple[Solver[Any], MemoryPlan]:
+    job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None
+) -> tuple[AnySolver, MemoryPlan]:
     """The solver as it fits the memory limit, with less in memory than it would like if need be, and what that holds."""
     memory = plan_memory(job, store, solver, problems, request)
     while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
@@ -60,18 +59,18 @@ def remedy_for(layout: Layout, job: FitJob) -> str:
     return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
 
 
-def _smaller(job: FitJob, solver: Solver[Any], problem: Problem) -> Solver[Any] | None:
+def _smaller(job: FitJob, solver: AnySolver, problem: Problem) -> AnySolver | None:
     """The same solver with less in memory than it would like; None where that is the user's choice, or the least."""
     return solver.smaller(problem, job.options) if isinstance(solver, ShrinkableMemory) else None
 
 
-def memory_settings(solver: Solver[Any]) -> dict[str, int | None]:
+def memory_settings(solver: AnySolver) -> dict[str, int | None]:
     """The settings of a solver that want of memory changes, by name; empty where there are none."""
     return solver.memory_settings() if isinstance(solver, ShrinkableMemory) else {}
 
 
 def most_landmarks(
-    job: FitJob, store: Store, solver: Solver[Any], problems: list[Problem], request: NystromRequest
+    job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest
 ) -> int:
     """The largest number of landmarks the memory limit leaves room for; 0 when there is none."""
     low, high = 0, request.landmarks

@@ -20,6 +20,7 @@ from streamsvm import __version__, durable
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError
 from streamsvm.features.expansion import Expansion
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.identity import FREE, MANAGEMENT
 from streamsvm.jobs.fit.kernel_machine import machine_of
 from streamsvm.jobs.fit.options import FitJob
@@ -109,7 +110,10 @@ def _function(plan: Plan, training: Training) -> tuple[Float64, Expansion | None
     solutions = [plan.solver.solution(run.state) for run in training.runs]
     supports = [s for s in solutions if isinstance(s, SupportSolution)]
     if supports:
-        return machine_of(plan.problems[0].kernel, plan.layout.columns, plan.features, supports)
+        kernel, inner = plan.problems[0].kernel, plan.features
+        assert kernel is not None
+        assert isinstance(inner, Raw | Standardized)
+        return machine_of(kernel, plan.layout.columns, inner, supports)
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
         rows.append(fold(plan, solution))

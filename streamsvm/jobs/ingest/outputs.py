@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import InterruptedRun, StorageError
 from streamsvm.jobs.ingest.shuffle import Shuffling
 from streamsvm.rows import Float32, Int32, Rows
@@ -39,9 +40,7 @@ class Stores:
         self._folders = [writer.directory if writer.repairs is None else None for writer in opened]
         self.writers: list[Any] = [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
 
-    def append(
-        self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int, ids: NDArray[Any] | None = None
-    ) -> int:
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int, ids: Array | None = None) -> int:
         """Write rows, the first of which is row ``first_row`` of the sources, and return how many were held out. Raises
         StorageError.
         """
@@ -56,7 +55,7 @@ class Stores:
                 self._append_ids(k, None if ids is None else ids[mask])
         return int(np.count_nonzero(chosen))
 
-    def _append_ids(self, store: int, ids: NDArray[Any] | None) -> None:
+    def _append_ids(self, store: int, ids: Array | None) -> None:
         """Write ids once the folder of the store is there; one that is repaired has its ids already."""
         folder = self._folders[store]
         if ids is None or folder is None:
@@ -64,7 +63,7 @@ class Stores:
         writer = self._ids[store] = self._ids[store] or IdWriter(folder)
         writer.append(ids)
 
-    def commit(self, classes: tuple[str, ...], columns: int, facts: dict[str, Any]) -> Any:
+    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Any:
         """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
         for ids in self._ids:
             if ids is not None:
@@ -88,7 +87,7 @@ class Stores:
                 writer.abort()
 
 
-def held_out(seed: int, start: int, rows: int, fraction: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def held_out(seed: int, start: int, rows: int, fraction: float) -> NDArray[np.bool_]:
     """Return whether each of the rows [start, start + rows) goes to the test store, (rows,) bool: by splitmix64 of seed
     and row number.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from streamsvm.aliases import JsonObject
 from streamsvm.durable import temporary_beside
 from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
 from streamsvm.store.write.writer import StoreWriter
 
@@ -27,7 +26,7 @@ class Shuffling:
             self._spool = Spool(temporary_beside(self._writer.root), self._seed)
         self._spool.append(X, codes, weight)
 
-    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Any:
+    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
         if self._spool is not None:
             for piece in self._spool.drain():

@@ -6,7 +6,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from streamsvm.store import create
 from streamsvm.store.generators import GENERATORS
 from streamsvm.store.generators.draws import Generator
 from streamsvm.store.write.building import all_locked, require_space, store_outputs
+from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
 
 CLASSES = ("-1", "1")
@@ -93,7 +93,7 @@ def bytes_per_row(batch: Batch, generator: Generator) -> float:
     return 4 * generator.columns + 4
 
 
-def _share_out(batch: Batch, start: int, targets: list[tuple[Any, int]]) -> None:
+def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]]) -> None:
     """Append rows to the store they belong to; ``start`` is the number of the first of them."""
     codes: Int32 = (batch.labels > 0).astype(np.int32)
     taken = 0

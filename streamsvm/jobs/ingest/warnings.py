@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from streamsvm.errors import DataError
+from streamsvm.store.format.manifest import Manifest
 
 DRIFT = 0.1
 """The distance of a class's share in a chunk from its share in all rows beyond which a user is warned."""
@@ -26,7 +26,7 @@ def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float
     return float(np.abs(shares - np.array(counts) / sum(counts)).max())
 
 
-def drift_warning(manifest: Any) -> list[str]:
+def drift_warning(manifest: Manifest) -> list[str]:
     """Return a warning when the classes are not spread over the chunks, else nothing.
 
     The last chunk may be too small to judge by.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.read.retry import retries
-from streamsvm.types import Report, Store, silent
+from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5
 """How long the rate of reading is measured."""
@@ -59,7 +58,7 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
     return found | {"statistics": _statistics(store)} if columns else found
 
 
-def _statistics(store: Any) -> list[JsonObject]:
+def _statistics(store: StoredFiles) -> list[JsonObject]:
     """Name, mean, standard deviation, minimum and maximum of every column."""
     moments, rows = store.statistics(), store.layout.rows
     names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
     """Landmarks and gamma."""
 
 
-def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str) -> Cell:
+def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
     """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
     shared = {name: getattr(job, name) for name in FIT_FIELDS}
     fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
@@ -67,7 +67,7 @@ def planned(job: TuneJob, store: Any, landmarks: int | None, gamma: float | str)
     return Cell(fit_job, plan, low, memory, (landmarks, gamma))
 
 
-def _memory(job: TuneJob, store: Any, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
+def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
     """What training so many pairs of C and fold at once holds, and counting their errors."""
     layout, problems = store.layout, plan.problems * together
     memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
@@ -78,7 +78,7 @@ def _memory(job: TuneJob, store: Any, fit_job: FitJob, plan: Plan, together: int
     return replace(memory, terms=tuple(terms))
 
 
-def scored(job: TuneJob, stores: tuple[Any, Store], cell: Cell, report: Report) -> list[Score]:
+def scored(job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report) -> list[Score]:
     """Train a cell and return its errors for every C. Raises what training raises."""
     store, seen = stores
     _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)

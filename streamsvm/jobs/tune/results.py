@@ -11,12 +11,13 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
+from streamsvm.rows import Float64
 
 TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.png"
 
@@ -88,7 +89,7 @@ class Panel(NamedTuple):
     """The numbers of landmarks, one a row."""
     costs: list[float]
     """The values of C, one a column."""
-    errors: Any
+    errors: Float64
     """The errors (landmarks, costs); NaN where there is none."""
 
 

@@ -137,7 +137,7 @@ def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
     return t
 
 
-def _box(problem: Problem, block: Block) -> tuple[Float64, Any]:
+def _box(problem: Problem, block: Block) -> tuple[Float64, Float64 | float]:
     """C_i (n,) of the rows of a block, and the upper end of their boxes."""
     C = problem.C * block.s.astype(np.float64)
     return C, problem.loss.upper(1.0) * C if problem.loss.box() else np.inf
@@ -147,4 +147,5 @@ def _shared(problem: Problem, block: Block) -> NDArray[np.float64]:
     """The second direction, (n,)."""
     alpha, before, (C, top) = block.rows["alpha"], block.rows["before"], _box(problem, block)
     below, above = np.minimum(alpha, before), top - np.maximum(alpha, before)
-    return block.y * np.maximum(np.minimum(np.minimum(below, above), SHIFT_SHARE * C), 0.0)
+    both: Float64 = np.maximum(np.minimum(np.minimum(below, above), SHIFT_SHARE * C), 0.0)
+    return np.multiply(block.y, both)

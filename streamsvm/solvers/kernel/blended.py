@@ -13,7 +13,7 @@ is not yet worth anything only crowds it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class Blended(OnSimplex):
         """Bytes of the Gram matrix of a working set."""
         return 4 * min(self.working, rows) ** 2
 
-    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """The smallest g, and where more rows than there is room for lie within their margin, a sample of these."""
         violated = np.flatnonzero(v > -2.0 * state.f)
         if state.support is None or len(violated) <= count:

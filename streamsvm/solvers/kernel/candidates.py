@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.working_set import Pool, select, unite
 from streamsvm.tags import saved_as
 
-Choose = Callable[[Int64, Float64, int], Any]
+Choose = Callable[[Int64, Float64, int], Int64]
 """Places of so many rows, by their global numbers and v."""
 
 
@@ -29,7 +28,7 @@ class Candidates:
         """Rows put forward so far, in all parts."""
         return sum(part.size for part in self.parts)
 
-    def add(self, rows: Pool, among: Any, choose: Choose) -> None:
+    def add(self, rows: Pool, among: Int64, choose: Choose) -> None:
         """Offer the rows of a block whose places are ``among``, or those that are chosen from them."""
         if len(among) > self.capacity:
             among = np.sort(among[choose(rows.index[among], rows.v[among], self.capacity)])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class FrankWolfe(OnSimplex):
         """Rows of pool and support, and bytes for kernel columns."""
         return {**super().memory_settings(), "cache": self.cache}
 
-    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """The smallest g, or in the randomized regime any rows, others in every pass."""
         if self.sample == 0:
             return super().choose(state, index, v, count)

@@ -47,6 +47,7 @@ def joined(one: Reach | None, other: Reach | None) -> Reach | None:
 
 def form_of(problem: Problem, constant: float = 0.0) -> Form:
     """The form of a problem's matrix, in the arithmetic that typical rows ask for."""
+    assert problem.kernel is not None  # a kernel solver is given problems of one
     form = Form(problem.kernel, problem.columns, constant)
     if problem.reach is None:
         return form

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -204,7 +204,7 @@ class OnSimplex(ABC):
         """The scale t = k / (2 f) of the dual."""
         return 0.5 * threshold(state.problem.loss) / state.f if state.f > 0.0 else 0.0
 
-    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Any:
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
         return smallest(lots(index, 0) if state.support is None else -v, count)
 
@@ -306,7 +306,7 @@ class OnSimplex(ABC):
         """The first a: one row drawn at random has all the weight."""
         self._spread(state, pool, np.random.default_rng(pool.size).integers(0, pool.size, 1))
 
-    def _spread(self, state: SimplexState, pool: Pool, chosen: Any) -> None:
+    def _spread(self, state: SimplexState, pool: Pool, chosen: Int64) -> None:
         """Equal weight on the chosen rows; v from scratch."""
         pool.x[:] = 0.0
         pool.x[chosen] = 1.0 / len(chosen)

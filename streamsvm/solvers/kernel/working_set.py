@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from streamsvm.compute.kernel_values.rounding import SINGLE
 from streamsvm.compute.passes.smo import smo
 from streamsvm.rows import Float64, Int64, Rows, row_stack
 from streamsvm.tags import saved_as
+from streamsvm.types import Kernel
 
 INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
@@ -39,7 +40,7 @@ MAX_ROUNDS = 10_000
 class Form(NamedTuple):
     """Which matrix the pool's problem has, apart from what its rows say: k(x, z) + constant."""
 
-    kernel: Any
+    kernel: Kernel
     columns: int
     constant: float = 0.0
     arithmetic: int = SINGLE

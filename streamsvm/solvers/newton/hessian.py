@@ -6,8 +6,6 @@ matrix, or taken out of it. Where it would be too large, conjugate gradients mee
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
 
@@ -31,7 +29,7 @@ class Hessian:
         self._X, self._columns, self._diagonal = X, columns, diagonal
         self._explicit = columns + 1 <= most_explicit(dense=isinstance(X, Dense))
         self._bends = np.empty(0)
-        self._gram: Any = None
+        self._gram: Float64 | None = None
         self._moved = 0.0
 
     def step(self, second_derivatives: Float64, gradient: Float64) -> Float64:
@@ -51,8 +49,8 @@ class Hessian:
         """``_gram`` is X' diag(second_derivatives) X from here on."""
         change = second_derivatives - self._bends if self._gram is not None else second_derivatives
         moved = self._moved + float(np.abs(change).sum())
-        anew = self._gram is None or moved > STALE * float(second_derivatives.sum())
-        if anew or np.count_nonzero(change) >= np.count_nonzero(second_derivatives):
+        stale = moved > STALE * float(second_derivatives.sum())
+        if self._gram is None or stale or np.count_nonzero(change) >= np.count_nonzero(second_derivatives):
             self._gram, self._moved = None, 0.0  # before, to make room
             self._gram = operators.gram(self._X, second_derivatives, self._columns)
         else:
@@ -63,7 +61,8 @@ class Hessian:
 
     def _matrix(self) -> Float64:
         """A copy that may be overwritten, with columns in sequence as the factorization takes them: it is symmetric."""
-        matrix: Float64 = self._gram.copy()
+        assert self._gram is not None  # ``_update`` comes first
+        matrix = self._gram.copy()
         matrix[np.diag_indices_from(matrix)] += self._diagonal
         return matrix.T
 

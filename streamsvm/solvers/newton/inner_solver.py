@@ -5,8 +5,6 @@ Reference: Keerthi and DeCoste, JMLR 2005 (Newton on the squared hinge).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamsvm.compute.blocks import operators
@@ -18,7 +16,7 @@ from streamsvm.solvers.newton.hessian import Hessian
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.surrogate import RowValues, Surrogate, model_at
 from streamsvm.solvers.point_evaluation import PointEvaluation
-from streamsvm.types import Problem
+from streamsvm.types import Loss, Problem
 
 ITERATIONS = 40
 HALF = 0.5
@@ -41,7 +39,7 @@ class Descent:
         self._model = model
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
 
-    def minimize(self, smooth: Any, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
+    def minimize(self, smooth: Loss, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
         """Newton's method with step halving, from w; and whether it has arrived."""
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
@@ -75,13 +73,13 @@ class Descent:
         return w, mu
 
 
-def smoothing_of(model: Surrogate, smooth: Any, w: Float64) -> float:
+def smoothing_of(model: Surrogate, smooth: Loss, w: Float64) -> float:
     """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
     found = model.values_at(smooth, w)
     return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
 
-def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: PointEvaluation, w: Float64) -> float:
+def polished_dual(problem: Problem, sample: Sample, smooth: Loss, found: PointEvaluation, w: Float64) -> float:
     """The dual value when the sample's a_i are solved for, all others being what they are at w."""
     model = model_at(problem, sample, sample.s.astype(np.float64), w)
     before = model.values_at(smooth, w)
@@ -91,7 +89,7 @@ def polished_dual(problem: Problem, sample: Sample, smooth: Any, found: PointEva
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 
 
-def _length(model: Surrogate, smooth: Any, here: RowValues, w: Float64, step: Float64) -> float:
+def _length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
     """The first of LENGTHS after which the model rises again; 0 where none lowers it."""
     y, C = model.sample.y, model.problem.C
     df = operators.margins(model.sample.X, step)

@@ -14,7 +14,7 @@ component has but a few are all in S.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.point_evaluation import Sums
 from streamsvm.tags import saved_as
-from streamsvm.types import Problem
+from streamsvm.types import Loss, Problem
 
 
 @saved_as("newton.look")
@@ -51,7 +51,7 @@ class Surrogate:
     damping: Float64
     offset: Float64
 
-    def values_at(self, smooth: Any, w: Float64) -> RowValues:
+    def values_at(self, smooth: Loss, w: Float64) -> RowValues:
         """Evaluate the rows of the model at w: sums, slopes, second derivatives and decision values."""
         problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
@@ -74,7 +74,7 @@ class Surrogate:
         d = w - self.center
         return 0.5 * float(w @ w) + float(self.shift @ w) + 0.5 * float(self.damping @ (d * d))
 
-    def value(self, smooth: Any, w: Float64) -> float:
+    def value(self, smooth: Loss, w: Float64) -> float:
         """M(w) without the damping: an estimate of the objective, but for a constant."""
         return self.values_at(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
 

@@ -5,15 +5,15 @@ pyarrow is imported by those who use ids, because it takes memory that a fit has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.aliases import Array, JsonMapping
 from streamsvm.errors import DataError
 
 FILE = "ids.parquet"
@@ -30,7 +30,7 @@ class IdWriter:
         self._path = directory / FILE
         self._writer: Any = None
 
-    def append(self, ids: NDArray[Any]) -> None:
+    def append(self, ids: Array) -> None:
         """Add the ids of some rows: integers, or text as an array of objects. Raises StorageError."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -58,9 +58,9 @@ class IdReader:
         self._path = store / FILE
         self._rows = 0
         self._batches: Iterator[Any] = iter(())
-        self._waiting: NDArray[Any] = np.empty(0, np.int64)
+        self._waiting: Array = np.empty(0, np.int64)
 
-    def between(self, start: int, stop: int) -> NDArray[Any]:
+    def between(self, start: int, stop: int) -> Array:
         """Return the ids of rows [start, stop), which must not lie before those that were read.
 
         Raises DataError when the file is missing, damaged or too short.
@@ -68,7 +68,7 @@ class IdReader:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found: list[NDArray[Any]] = []
+        found: list[Array] = []
         try:
             if self._rows == 0 and not len(self._waiting):
                 file = pq.ParquetFile(self._path, page_checksum_verification=True)
@@ -115,7 +115,7 @@ class _Sink(RawIOBase):
         return found
 
 
-def parquet_pieces(tables: Iterator[Mapping[str, Any]]) -> Iterator[bytes]:
+def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
     """Yield the bytes of a Parquet file of predictions made of tables: columns by name, each a row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
