@@ -141,7 +141,7 @@ def row_stack(parts: Sequence[Rows]) -> Rows:
     lengths = np.concatenate([np.diff(p.indptr) for p in sparse])
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
-    data, indices = (np.concatenate([getattr(p, name) for p in sparse]) for name in ("data", "indices"))
+    data, indices = np.concatenate([p.data for p in sparse]), np.concatenate([p.indices for p in sparse])
     return CSR(data, indices, indptr, parts[0].bias)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 from streamsvm.aliases import JsonMapping
-from streamsvm.config.fields import Field, options_of
+from streamsvm.config.fields import Field, OptionValue, field_values, options_of
 from streamsvm.config.parsing import parse
 from streamsvm.errors import UsageError, quote
 from streamsvm.registry import did_you_mean
@@ -40,16 +40,15 @@ class Checked:
         plain data.
         """
         kind: type = type(self)
-        for field in options_of(kind):
-            value = getattr(self, field.name)
+        options = options_of(kind)
+        for field, value in zip(options, field_values(self, (field.name for field in options)).values(), strict=True):
             aliases = dict(field.option.aliases)
-            if isinstance(value, str) and value in aliases:
-                value = aliases[value]
-            object.__setattr__(self, field.name, value)
-            check_value(field, value, field.flag)
+            said = aliases.get(value, value) if isinstance(value, str) else value
+            object.__setattr__(self, field.name, said)
+            check_value(field, said, field.flag)
 
 
-def check_value(field: Field, value: Any, name: str) -> None:
+def check_value(field: Field, value: OptionValue, name: str) -> None:
     """Raise UsageError, which calls the field ``name``, for a value its declaration does not allow."""
     if isinstance(value, str):
         _check_choice(field, value, name)
@@ -69,13 +68,13 @@ def _check_choice(field: Field, value: str, name: str) -> None:
     raise UsageError(f"{name} cannot be {quote(value)}{did_you_mean(value, known)}", hint=hint)
 
 
-def _numbers(value: Any) -> Iterable[Any]:
+def _numbers(value: OptionValue) -> Iterable[OptionValue]:
     """What a range is asked of: a value, or the parts of a list or table, words and None left out."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
     return (part for part in parts if part is not None and not isinstance(part, str))
 
 
-def _check_number(field: Field, number: Any, name: str) -> None:
+def _check_number(field: Field, number: OptionValue, name: str) -> None:
     declared = field.option.bounds
     assert declared is not None
     whole = int in field.kinds and float not in field.kinds
@@ -100,7 +99,7 @@ def build(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
             raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(declared) or 'none'}")
     try:
         values = {name: _converted(declared[name], value) for name, value in options.items()}
-        if hasattr(kind, "_fields"):  # records hold floats only; one of ints would be another type to the compiler
+        if issubclass(kind, tuple):  # records hold floats only; one of ints would be another type to the compiler
             made = kind(**fixed, **msgspec.convert(values, dict[str, float], strict=False))
         else:
             made = msgspec.convert({**fixed, **values}, kind, strict=False)
@@ -108,12 +107,12 @@ def build(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
         raise UsageError(
             f"{what}: {error}", hint="see 'streamsvm fit --help-solver', --help-loss, --help-kernel"
         ) from error
-    for name in values:
-        check_value(declared[name], getattr(made, name), f"{what}: {name}")
+    for name, value in field_values(made, values).items():
+        check_value(declared[name], value, f"{what}: {name}")
     return made
 
 
-def _converted(field: Field, value: Any) -> Any:
+def _converted(field: Field, value: OptionValue) -> OptionValue:
     """A setting as its type has it: sizes and counts from text, 1e5 as a whole number. Raises UsageError."""
     if isinstance(value, str) and field.option.unit is not None:
         return parse(field, value)

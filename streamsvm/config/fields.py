@@ -13,10 +13,11 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from streamsvm.aliases import ByName
 from streamsvm.config.units import duration_text, exact_size_text, number_text
@@ -110,15 +111,22 @@ class Option:
     """Of a table of settings: what they are settings of, 'solver'; ``choices`` is then the registry of solvers."""
 
 
+Kind: TypeAlias = object
+"""A type as an annotation has it, ``int`` or ``tuple[float, ...]``: ``typing`` has no type for all of these."""
+
+OptionValue: TypeAlias = Any
+"""The value of an option, of the type its field declares; ``check_value`` holds it to the rest of the declaration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field that is an option: its name, type and default from the class, the rest from its ``Option``."""
 
     name: str
     """The name of the field in its class."""
-    kinds: tuple[Any, ...]
+    kinds: tuple[Kind, ...]
     """The alternatives of its type, None left out: (float, tuple[float, ...])."""
-    default: Any
+    default: OptionValue
     """The value without the option; ``dataclasses.MISSING`` where one must be given."""
     option: Option
     """What its annotation declares."""
@@ -163,7 +171,9 @@ class Field:
         if self.is_list:
             return "A,B,..."
         names = {"int": "N", "float": "X", "Path": "PATH"}
-        return next((names[kind.__name__] for kind in self.kinds if kind.__name__ in names), "TEXT")
+        return next(
+            (names[kind.__name__] for kind in self.kinds if isinstance(kind, type) and kind.__name__ in names), "TEXT"
+        )
 
     def choices(self) -> list[str]:
         """The words it can be, those of a registry included; empty where it is free."""
@@ -185,7 +195,7 @@ class Field:
         return self.option.default or value_text(self.option.unit, () if self.required else self.default)
 
 
-def value_text(unit: Quantity | None, value: Any) -> str:
+def value_text(unit: Quantity | None, value: OptionValue) -> str:
     """A value as people write it on a command line: '4MiB', '60s', '1e-6', 'a,b'."""
     if value is None or isinstance(value, bool | dict) or value in ((), "", math.inf):
         return ""
@@ -196,6 +206,14 @@ def value_text(unit: Quantity | None, value: Any) -> str:
     if unit is Quantity.SECONDS:
         return duration_text(value)
     return number_text(value) if isinstance(value, int | float) else str(value)
+
+
+def field_values(value: object, names: Iterable[str]) -> ByName:
+    """Return the values of some fields of a dataclass or ``NamedTuple``, by name.
+
+    The one place that reads fields by name. ``names`` are from the class itself: its fields, options or saved fields.
+    """
+    return {name: getattr(value, name) for name in names}
 
 
 @cache
@@ -224,7 +242,7 @@ def _defaults(kind: type) -> ByName:
     }
 
 
-def _kinds(annotation: Any) -> tuple[Any, ...]:
+def _kinds(annotation: Kind) -> tuple[Kind, ...]:
     """The alternatives of a type, None left out."""
     union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     alternatives = typing.get_args(annotation) if union else (annotation,)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import typing
-from typing import Any
 
-from streamsvm.config.fields import Field, Quantity
+from streamsvm.config.fields import Field, Kind, OptionValue, Quantity
 from streamsvm.config.units import parse_count, parse_duration, parse_number, parse_size
 from streamsvm.errors import UsageError
 
 NUMBERS = {int: parse_count, float: parse_number}
 
 
-def parse(field: Field, text: str) -> Any:
+def parse(field: Field, text: str) -> OptionValue:
     """The value of a field from what was written on a command line. Raises UsageError."""
     if field.option.unit is Quantity.BYTES:
         return parse_size(text)
@@ -25,7 +24,7 @@ def parse(field: Field, text: str) -> Any:
     return _scalar(field.kinds, text)
 
 
-def from_toml(field: Field, value: Any) -> Any:
+def from_toml(field: Field, value: OptionValue) -> OptionValue:
     """The value of a field from a job file, where sizes and durations are text and counts may be 5e6. Raises UsageError."""
     if isinstance(value, str) and field.option.unit is not None:
         return parse(field, value)
@@ -37,7 +36,7 @@ def from_toml(field: Field, value: Any) -> Any:
     return parse(field, str(value)) if whole else value
 
 
-def _listed(field: Field, text: str) -> Any:
+def _listed(field: Field, text: str) -> OptionValue:
     parts = [part.strip() for part in text.split(",")]
     if not field.only_list and len(parts) == 1:
         return _scalar(field.kinds, text)
@@ -45,13 +44,13 @@ def _listed(field: Field, text: str) -> Any:
     return tuple(_scalar(tuple(inner), part) for part in parts if part)
 
 
-def _parts_of(listed: Any) -> tuple[Any, ...]:
+def _parts_of(listed: Kind) -> tuple[Kind, ...]:
     """The kinds of a part of ``tuple[X | Y, ...]``."""
     part = typing.get_args(listed)[0]
     return typing.get_args(part) or (part,)
 
 
-def _scalar(kinds: tuple[Any, ...], text: str) -> Any:
+def _scalar(kinds: tuple[Kind, ...], text: str) -> OptionValue:
     """As the first of the kinds that is one of numbers and words; where a word will do, what is no number is one."""
     wanted = [parser for kind, parser in NUMBERS.items() if kind in kinds]
     for parser in wanted:

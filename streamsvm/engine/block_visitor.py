@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.rows import Float32, Int32
 from streamsvm.schedule.stream import Loaded
-from streamsvm.types import Block, Certificate, Deadline, FeatureMap, FeaturePart, Problem, SharedRows, Solver
+from streamsvm.types import (
+    AnySolver,
+    Block,
+    Certificate,
+    Deadline,
+    FeatureMap,
+    FeaturePart,
+    Problem,
+    SharedRows,
+)
 
 
 class ActiveProblem(NamedTuple):
@@ -32,7 +41,7 @@ class ActiveProblem(NamedTuple):
 class BlockVisitor:
     """Shows chunks to one solver through one feature map."""
 
-    solver: Solver[Any]
+    solver: AnySolver
     """What visits blocks and closes passes."""
     features: FeatureMap
     """From stored rows to what the solver sees."""
@@ -45,7 +54,7 @@ class BlockVisitor:
         chunk: int,
         start: int,
         active: Sequence[ActiveProblem],
-        rows: Mapping[str, NDArray[Any]],
+        rows: Mapping[str, Array],
     ) -> None:
         """Let every problem that may see chunk number ``chunk`` visit it. Changes the states and ``rows``.
 

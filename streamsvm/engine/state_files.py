@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from streamsvm import durable
 from streamsvm.aliases import Array, ByName
+from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError
@@ -160,7 +161,7 @@ class DriverState:
 
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
         """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
-        fields = {k: {name: getattr(state, name) for name in self.names} for k, state in states.items()}
+        fields = {k: field_values(state, self.names) for k, state in states.items()}
         checkpoint_file.write(self._path(version), version, {}, fields)
         for old in drop:
             self._path(old).unlink(missing_ok=True)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.config.fields import field_values
+
 SMALL = 64
 """Items up to which an array is sent as it is."""
 
@@ -73,8 +75,8 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if is_dataclass(value) and not _frozen(value):
         made = copy.copy(value)
-        for field in fields(value):
-            setattr(made, field.name, _mapped(getattr(value, field.name), change))
+        for name, item in field_values(value, (field.name for field in fields(value))).items():
+            setattr(made, name, _mapped(item, change))
         return made
     if isinstance(value, list):
         return [_mapped(item, change) for item in value]

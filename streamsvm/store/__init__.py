@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from streamsvm.aliases import Handle
 from streamsvm.errors import ExistsError, SecurityError
 from streamsvm.registry import Registry
 
@@ -85,7 +86,7 @@ def create(
     return StoreWriter(path, sparse, chunk_bytes, medium, replaces, encoding, compression)
 
 
-def read_chunk(store: Store, chunk: int, into: Any) -> Chunk:
+def read_chunk(store: Store, chunk: int, into: Handle) -> Chunk:
     """Fetch and check one chunk, for callers that read without a reader thread. Raises DataError, StorageError."""
     store.fetch(chunk, into)
     return store.check(chunk, into)

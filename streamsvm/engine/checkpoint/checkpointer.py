@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from streamsvm.aliases import ByName, JsonObject
+from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.signals import Interruption
 from streamsvm.engine.job_store import StoreGuard
@@ -128,7 +129,7 @@ class RunCheckpointer:
     def save(self, training: Training) -> None:
         """Write a checkpoint now. Raises StorageError."""
         began = time.monotonic()
-        content: ByName = {name: getattr(training, name) for name in SAVED_FIELDS}
+        content: ByName = field_values(training, SAVED_FIELDS)
         content["status"] = training.status.value
         content["runs"] = [(run.state, run.certificate, run.done) for run in training.runs]
         content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}

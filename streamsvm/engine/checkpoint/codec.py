@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array, ByName
+from streamsvm.config.fields import field_values
 from streamsvm.errors import StreamSVMError
 from streamsvm.tags import class_of, tag_of
 
@@ -40,7 +41,7 @@ class Encoder:
             return {type(value).__name__: [self.encode(v) for v in value]}
         tag = tag_of(type(value))
         if tag is not None:
-            return {"class": tag, "fields": [self.encode(getattr(value, f)) for f in _fields(value)]}
+            return {"class": tag, "fields": [self.encode(v) for v in field_values(value, _fields(value)).values()]}
         raise StreamSVMError(f"a checkpoint cannot hold a {type(value).__name__}")
 
     def _tensor(self, array: Array) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+from streamsvm.aliases import JsonObject
 from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
@@ -21,6 +21,7 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS, checked
 from streamsvm.types import (
     DUAL,
+    AnySolver,
     DualWitness,
     FactoredBlocks,
     FeatureMap,
@@ -28,7 +29,6 @@ from streamsvm.types import (
     Layout,
     Loss,
     Problem,
-    Solver,
     Store,
     WarmStart,
 )
@@ -44,7 +44,7 @@ class Plan:
     """What the model's outcomes are called: two for one problem, else one a problem."""
     solver_name: str
     """Its name in the registry."""
-    solver: Solver[Any]
+    solver: AnySolver
     """With all its settings."""
     why: str
     """Why this solver, in words."""
@@ -66,7 +66,7 @@ class Plan:
         """Every C there is a model for."""
         return list(dict.fromkeys(problem.C for problem in self.problems))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """The plan as plain JSON: the table of ``streamsvm plan``."""
         layout = self.layout
         return {
@@ -136,7 +136,7 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)
 
 
-def _expected(solver: Solver[Any], problems: list[Problem]) -> tuple[int, int] | None:
+def _expected(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
     """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all rows."""
     if not isinstance(solver, FactoredBlocks):
         return None
@@ -144,14 +144,14 @@ def _expected(solver: Solver[Any], problems: list[Problem]) -> tuple[int, int] |
     return passes, len(problems) * formed
 
 
-def _solver_of(job: FitJob, name: str, loss: Loss) -> Solver[Any]:
+def _solver_of(job: FitJob, name: str, loss: Loss) -> AnySolver:
     """The solver with the settings asked for. Raises UsageError."""
     solver = checked(build(SOLVERS[name], kernel_machine.options_of(job), f"solver '{name}'"), name)
     _check_loss(solver, name, job, loss)
     return proving(solver, name) if job.dual else solver
 
 
-def proving(solver: Solver[Any], name: str) -> Solver[Any]:
+def proving(solver: AnySolver, name: str) -> AnySolver:
     """The solver, set to keep the dual variables it proves its bound with. Raises UsageError where it has none."""
     if any(state.name == DUAL for state in solver.row_state):
         return solver
@@ -160,7 +160,7 @@ def proving(solver: Solver[Any], name: str) -> Solver[Any]:
     raise UsageError(f"solver '{name}' has no dual variables to write", hint="--dual goes with --solver dcd or newton")
 
 
-def _able_to_start(solver: Solver[Any], name: str, request: NystromRequest | None) -> WarmStart:
+def _able_to_start(solver: AnySolver, name: str, request: NystromRequest | None) -> WarmStart:
     """The solver as one that can start from the weights of a model. Raises UsageError where it, or the fit, cannot."""
     if request is not None:  # its weights are of landmarks that this fit has yet to choose
         raise UsageError("a fit of kernel features does not start from a model", hint="leave out --warm-start")
@@ -182,7 +182,7 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     return linear_solver(job, layout)
 
 
-def _check_loss(solver: Solver[Any], name: str, job: FitJob, loss: Loss) -> None:
+def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
     """Raise UsageError when the solver cannot solve for this loss."""
     refusal = solver.losses.refusal(loss)
     if refusal is not None:

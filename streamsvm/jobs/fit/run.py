@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
 from streamsvm.config.command_line import command_of
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
@@ -142,7 +142,7 @@ def _ended_before(this: _Fit, report: Report, training: Training, models: dict[f
     return this.result(this.plan, training, models)
 
 
-def _done(job: FitJob, plan: Plan, training: Training) -> dict[str, Any]:
+def _done(job: FitJob, plan: Plan, training: Training) -> JsonObject:
     """The last event of a run."""
     paths = path_names(Path(job.model), plan.costs).values()
     return {"event": "done", "model": ", ".join(map(str, paths)), **summary(training, plan)}
@@ -218,11 +218,11 @@ def local_trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report
 
 
 @contextmanager
-def _recorder(report: Report, path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _recorder(report: Report, path: Path) -> Iterator[Callable[[JsonObject], None]]:
     """Sends every event to the caller and, progress apart, to the run's log."""
     with durable.open_log(path) as log:
 
-        def record(event: dict[str, Any]) -> None:
+        def record(event: JsonObject) -> None:
             if event["event"] != "progress":
                 log.write(json.dumps(event) + "\n")
             report(event)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.config.fields import Bounds, Option, options_of
+from streamsvm.config.fields import Bounds, Option, field_values, options_of
 from streamsvm.errors import UsageError
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
@@ -104,7 +104,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
 
     def options(self) -> SourceOptions:
         """The part that says how the files are read."""
-        stated = {option.name: getattr(self, option.name) for option in options_of(ReadOptions)}
+        stated = field_values(self, (option.name for option in options_of(ReadOptions)))
         return SourceOptions(**stated, memory=self.memory, recognize=self.recognize)
 
     def test_path(self) -> Path:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.config.fields import field_values
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
@@ -52,7 +53,7 @@ class Cell(NamedTuple):
 
 def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
     """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
-    shared = {name: getattr(job, name) for name in FIT_FIELDS}
+    shared = field_values(job, FIT_FIELDS)
     fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
     plan = make_plan(fit_job, store)
     if plan.problems[0].kernel is not None:
@@ -121,8 +122,7 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
 
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
     """Return landmarks and gamma of each map to try. Raises UsageError for a grid that means nothing."""
-    for name in ("C", "gamma", "landmarks"):
-        values = getattr(job, name)
+    for name, values in field_values(job, ("C", "gamma", "landmarks")).items():
         if len(set(values)) < len(values) or (not values and name != "landmarks"):
             raise UsageError(f"{name} must be different values to try, not {values}")
     for C in job.C:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.format.arrays import INDICES, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import ChunkEntry, Manifest, PartFile
@@ -110,15 +110,15 @@ class HDF5Medium:
         """Return the manifest's fields ``units`` and ``files``."""
         return {"units": {name: [] for name in self._specs}, "files": self._files}
 
-    def progress(self) -> Any:
+    def progress(self) -> Handle:
         """Return the files that are complete, as plain JSON."""
         return {"files": msgspec.to_builtins(self._files)}
 
-    def resume(self, saved: Any, rows: int) -> None:
+    def resume(self, saved: Handle, rows: int) -> None:
         """Go on after the files of ``saved``, which hold ``rows`` rows."""
         self._files, self._rows = msgspec.convert(saved["files"], list[PartFile]), rows
 
-    def known(self, notes: list[Any], *, repair: bool) -> None:
+    def known(self, notes: list[Handle], *, repair: bool) -> None:
         """Compare the files that are complete by the checksums of their units; any other is written again as a whole."""
         self._repair = repair
         if not repair:
@@ -129,7 +129,7 @@ class HDF5Medium:
             ]
             self._noted = len(parts)
 
-    def note(self) -> Any:
+    def note(self) -> Handle:
         """Return the files that were completed since the last note, with their checksums, as plain JSON."""
         fresh = zip(self._files[self._noted :], self._crcs[self._noted :], strict=True)
         self._noted = max(self._noted, len(self._files))

@@ -60,7 +60,9 @@ def _tried(passing: int, once: Callable[[], int]) -> int:
 def of_disk(error: Exception) -> bool:
     """Return whether the disk is to blame for what a library raised; HDF5 tells in words what the system said."""
     message = str(error)
-    return getattr(error, "errno", None) in PASSING or any(f"'{os.strerror(number)}'" in message for number in PASSING)
+    return (isinstance(error, OSError) and error.errno in PASSING) or any(
+        f"'{os.strerror(number)}'" in message for number in PASSING
+    )
 
 
 def _count() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from streamsvm.config.checks import Checked, option_group
-from streamsvm.config.fields import Bounds, Option, options_of
+from streamsvm.config.fields import Bounds, Option, field_values, options_of
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.store.sources.rejects import Rejects
 
@@ -221,7 +221,7 @@ class NewRowOptions(TextEndOptions):
 
     def stated(self) -> dict[str, Any]:
         """What is said of the files, as fields of ``SourceOptions``; what is as recorded is left out."""
-        values = {option.name: getattr(self, option.name) for option in options_of(NewRowOptions)}
+        values = field_values(self, (option.name for option in options_of(NewRowOptions)))
         return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import JsonMapping
+from streamsvm.aliases import Handle, JsonMapping
 from streamsvm.rows import Dense, Rows, row_stack
 from streamsvm.types import Chunk, Statistics, Store
 
@@ -44,16 +43,16 @@ class Resident:
         """Return the column statistics over all rows; see ``types.Store.statistics``."""
         return self._store.statistics()
 
-    def buffers(self) -> Any:
+    def buffers(self) -> Handle:
         """Return new memory for one chunk; see ``types.Store.buffers``."""
         return None
 
-    def fetch(self, chunk: int, into: Any) -> None:
+    def fetch(self, chunk: int, into: Handle) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         if self._kept is None:
             self._kept = self._read_all()
 
-    def check(self, chunk: int, into: Any) -> Chunk:
+    def check(self, chunk: int, into: Handle) -> Chunk:
         """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         assert self._kept is not None
         return self._kept

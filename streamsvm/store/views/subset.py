@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from streamsvm.aliases import JsonMapping
+from streamsvm.aliases import Handle, JsonMapping
 from streamsvm.types import Chunk, Statistics, Store
 
 
@@ -38,15 +37,15 @@ class Section:
         """Return the column statistics over all rows; see ``types.Store.statistics``."""
         return self._store.statistics()
 
-    def buffers(self) -> Any:
+    def buffers(self) -> Handle:
         """Return new memory for one chunk; see ``types.Store.buffers``."""
         return self._store.buffers()
 
-    def fetch(self, chunk: int, into: Any) -> None:
+    def fetch(self, chunk: int, into: Handle) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         self._store.fetch(self._chunks[chunk], into)
 
-    def check(self, chunk: int, into: Any) -> Chunk:
+    def check(self, chunk: int, into: Handle) -> Chunk:
         """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         return self._store.check(self._chunks[chunk], into)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.store.format.arrays import ArraySpec
 
 
@@ -45,15 +45,15 @@ class Medium(Protocol):
         """Return the fields of the manifest that are the format's own."""
         ...
 
-    def progress(self) -> Any:
+    def progress(self) -> Handle:
         """Return what ``resume`` needs, as plain JSON."""
         ...
 
-    def resume(self, saved: Any, rows: int) -> None:
+    def resume(self, saved: Handle, rows: int) -> None:
         """Go on after ``rows`` rows of a dense store; ``saved`` is what ``progress`` returned."""
         ...
 
-    def known(self, notes: list[Any], *, repair: bool) -> None:
+    def known(self, notes: list[Handle], *, repair: bool) -> None:
         """Take over what ``note`` returned in an earlier build, or all a committed store has, so that units can be left
         alone.
 
@@ -61,7 +61,7 @@ class Medium(Protocol):
         """
         ...
 
-    def note(self) -> Any:
+    def note(self) -> Handle:
         """Return what has become durable since the last note, as plain JSON; it is asked for after ``sync``."""
         ...
 

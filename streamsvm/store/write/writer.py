@@ -6,7 +6,6 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,6 +13,7 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
+from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError, StorageError
 from streamsvm.outputs import refuse_foreign
 from streamsvm.outputs.kinds import ANY_STORE
@@ -112,9 +112,8 @@ class StoreWriter:
         self.open(X, weighted=weighted)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
         self._moments.rows = saved["rows"]
-        for name in MOMENTS:
-            dtype = getattr(self._moments, name).dtype
-            setattr(self._moments, name, np.array(saved["moments"][name], dtype))
+        for name, before in field_values(self._moments, MOMENTS).items():
+            setattr(self._moments, name, np.array(saved["moments"][name], before.dtype))
         self.medium.resume(saved["medium"], sum(c.rows for c in self._chunks))
         self._saved = saved
 
@@ -208,8 +207,8 @@ class StoreWriter:
             raise DataError(f"the source does not give chunk {number} of {self.root}", code="E-SOURCE", hint=hint)
 
     def _snapshot(self) -> JsonObject:
-        moments = {name: getattr(self._moments, name).tolist() for name in MOMENTS}
-        chunks: list[Any] = msgspec.to_builtins(self._chunks)
+        moments = {name: array.tolist() for name, array in field_values(self._moments, MOMENTS).items()}
+        chunks: list[JsonObject] = msgspec.to_builtins(self._chunks)
         return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "medium": self.medium.progress()}
 
     def _manifest(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:

@@ -18,7 +18,7 @@ from typing import Any
 from crc32c import crc32c
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.store.format import compression
 from streamsvm.store.format import manifest as manifests
@@ -95,18 +95,18 @@ class ZarrMedium:
         """Return the manifest's fields ``units``, ``stored`` and ``packed``."""
         return {"units": self._crcs, "stored": self._stored, "packed": self.packed}
 
-    def progress(self) -> Any:
+    def progress(self) -> Handle:
         """Return the checksums and sizes of the units so far, as plain JSON."""
         return {"units": self._crcs, "stored": self._stored}
 
-    def resume(self, saved: Any, rows: int) -> None:
+    def resume(self, saved: Handle, rows: int) -> None:
         """Go on after ``rows`` rows whose units are those of ``saved``."""
         self._crcs = {name: list(crcs) for name, crcs in saved["units"].items()}
         self._stored = {name: list(sizes) for name, sizes in saved["stored"].items()}
         for cutter in self._arrays.of.values():
             cutter.skip(rows)
 
-    def known(self, notes: list[Any], *, repair: bool) -> None:
+    def known(self, notes: list[Handle], *, repair: bool) -> None:
         """Take over the checksums of units that are on disk, so that equal ones are not written again; see
         ``Medium.known``.
         """
@@ -116,7 +116,7 @@ class ZarrMedium:
                 self._known.setdefault(name, []).extend(crcs)
         self._noted = {name: len(crcs) for name, crcs in self._known.items()}
 
-    def note(self) -> Any:
+    def note(self) -> Handle:
         """Return the checksums of units that became durable since the last note, as plain JSON."""
         fresh = {name: crcs[self._noted.get(name, 0) :] for name, crcs in self._crcs.items()}
         self._noted = {name: max(len(crcs), self._noted.get(name, 0)) for name, crcs in self._crcs.items()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead
@@ -72,7 +73,7 @@ class SvmlightSource:
             "format": "svmlight",
             "index_base": 1 if self._base is None else self._base,
             "columns": self.columns,
-            "options": {name: getattr(self._options, name) for name in READING},
+            "options": field_values(self._options, READING),
         }
 
     def _file(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
