@@ -16,6 +16,7 @@ import scipy.sparse
 from dask.delayed import delayed
 from distributed import Client
 
+from streamsvm.aliases import JsonObject
 from streamsvm.cluster.connection import using
 from streamsvm.engine.executor import Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
@@ -165,7 +166,7 @@ def write_block(directory: Path, index: int, X: Any, y: Any, label: str | None) 
     coder = Census()
     codes = coder.codes(labels)
 
-    def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
+    def fill(writer: Any) -> tuple[tuple[str, ...], int, JsonObject]:
         writer.append(rows, codes)
         return tuple(coder.classes), X.shape[1], {}
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import CancelledError
-from typing import Any
 
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
+from streamsvm.aliases import JsonMapping
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Task
 from streamsvm.errors import ClusterError, StreamSVMError
@@ -23,12 +22,12 @@ LOOK_SECONDS = 2.0
 GONE = ("closed", "closing")
 
 
-def workers_of(client: Client, timeout: float = ANSWER_SECONDS) -> Mapping[str, Any]:
+def workers_of(client: Client, timeout: float = ANSWER_SECONDS) -> JsonMapping:
     """What the scheduler knows of its workers, by address. Raises OSError, TimeoutError."""
     if client.scheduler is None:
         raise OSError("the client is closed")
     identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=timeout)
-    workers: Mapping[str, Any] = identity["workers"]
+    workers: JsonMapping = identity["workers"]
     return workers
 
 
@@ -61,7 +60,7 @@ class WorkerWatch:
                 raise full(self._patience)
             raise no_workers(self._patience, len(workers))
 
-    def _alive(self, worker: Mapping[str, Any]) -> bool:
+    def _alive(self, worker: JsonMapping) -> bool:
         """A worker that is paused, because its memory is full, takes no work; it may never do so again."""
         seen = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
         return seen and worker.get("status", "running") == "running"
@@ -86,7 +85,7 @@ def full(seconds: float) -> ClusterError:
 
 
 def explained(
-    error: BaseException, task: Task, index: int | None, workers: Mapping[str, Any], client: Client
+    error: BaseException, task: Task, index: int | None, workers: JsonMapping, client: Client
 ) -> BaseException:
     """What a task's failure means to a user; the error itself where it is one of ours or a bug."""
     name = task.phase if index is None else f"{task.phase}[{index}]"

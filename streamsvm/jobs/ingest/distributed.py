@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
@@ -41,7 +42,7 @@ class FileFacts(NamedTuple):
     """The file."""
     key: str
     """The sha256 of the file's identity and the options it was read with; the part on disk carries it."""
-    file: dict[str, Any]
+    file: JsonObject
     """The fields of its ``SourceFile``."""
     notices: dict[str, int]
     """What was met and passed over, with counts."""
@@ -90,7 +91,7 @@ class DistributedSource:
             self.columns = max(self.columns or 0, found.columns)
             yield from _batches(self._directory, found)
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what a second reading must go by; see ``Source.encoding``."""
         known = self._whole.encoding()
         return known | {"columns": self.columns} if "columns" in known else known
@@ -115,7 +116,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     key = _key(part, work)
     source = open_source([part.path], work.options)
 
-    def fill(writer: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:
+    def fill(writer: Any) -> tuple[tuple[str, ...], int, JsonObject]:
         coder, kind, rows = Census(), "f", 0
         for batch in source.batches():
             if not len(batch.labels):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.sources.options import Source, SourceOptions
@@ -33,7 +34,7 @@ class Filling:
     policy: str
     """The policy both come from: 'mean', 'zero' or 'indicator'."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return all of it as plain JSON."""
         return {"policy": self.policy, "values": self.values.tolist(), "indicators": self.indicators.tolist()}
 
@@ -86,7 +87,7 @@ class Filled:
             changed = count or len(self._filling.indicators)
             yield batch._replace(X=self._filling.apply(batch.X)) if changed else batch
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return self._source.encoding() | {"missing": self._filling.to_json()}
 

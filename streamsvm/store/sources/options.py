@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+from streamsvm.aliases import ByName, JsonMapping, JsonObject
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, field_values, options_of
 from streamsvm.errors import BudgetError, UsageError
@@ -219,7 +220,7 @@ class NewRowOptions(TextEndOptions):
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     max_bad: Annotated[str, MAX_BAD] = "1%"
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> ByName:
         """What is said of the files, as fields of ``SourceOptions``; what is as recorded is left out."""
         values = field_values(self, (option.name for option in options_of(NewRowOptions)))
         return {name: value for name, value in values.items() if value is not None and value != "auto"}
@@ -235,7 +236,7 @@ class SourceOptions(ReadOptions):
     """Tables: bytes there are for knowing the columns; None asks nothing."""
     rejects: Rejects = field(default_factory=Rejects, compare=False)
     """Where lines that are left out are noted."""
-    encoding: Mapping[str, Any] | None = None
+    encoding: JsonMapping | None = None
     """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
     without it."""
     recognize: bool = False
@@ -305,12 +306,12 @@ class Source(Protocol):
         """
         ...
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what another set of files must be read by to give the same columns, as plain JSON."""
         ...
 
 
-def options_from(encoding: Mapping[str, Any], **changes: Any) -> SourceOptions:
+def options_from(encoding: JsonMapping, **changes: Any) -> SourceOptions:
     """Return options that read files like those that ``encoding`` was recorded of, with or without labels.
 
     A recorded policy for missing values holds again, with the values it had.

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, DataError
 from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Features
@@ -61,7 +60,7 @@ class KeyedSource:
             file.sha256 = digest_of_tree(path)
         self.notices[NO_CHECKSUMS] = len(self._paths)
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
         return {"format": self._options.format, "options": keys, "columns": self.columns}
@@ -89,7 +88,7 @@ def check_chunk(features: Features, memory: int | None) -> None:
         raise BudgetError(f"{needed}, {limit_text}", hint="write the array with smaller chunks, or give more --memory")
 
 
-def _labels(foreign: Foreign, start: int, stop: int) -> NDArray[Any]:
+def _labels(foreign: Foreign, start: int, stop: int) -> Array:
     if foreign.labels is None:
         return np.empty(0)
     return as_labels(foreign.labels.read(start, stop), foreign.labels.name)

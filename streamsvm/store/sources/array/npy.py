@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
@@ -68,11 +67,11 @@ class NpySource:
                     next(labels, None)  # lets it find bytes after the last label
             file.sha256 = digest_of(path)
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {"format": self._format, "options": {"label": self._label}, "columns": self.columns}
 
-    def _batch(self, values: NDArray[Any], labels: NDArray[Any] | None, name: str, first_row: int) -> Batch:
+    def _batch(self, values: Array, labels: Array | None, name: str, first_row: int) -> Batch:
         if self._label is None:
             given = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
             return Batch(Dense(as_float32(values, name, first_row, missing=self._missing)), given)

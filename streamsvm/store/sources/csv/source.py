@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from streamsvm.aliases import ByName, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.ahead import ahead
@@ -113,7 +114,7 @@ class CSVSource:
             if file.rows == 0:
                 raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         first = next(iter(self._dialects.values()))
         options = {"header": first.header, "delimiter": first.delimiter, "multiline": self._options.multiline}
@@ -227,7 +228,7 @@ class CSVSource:
                 count_values(self._tables(stream, list(found), SourceFile(str(path))), found, str(path))
         return found
 
-    def _samples(self, path: Path) -> dict[str, Any]:
+    def _samples(self, path: Path) -> JsonObject:
         """The values of each column in the head of the file, numbers and dates as pyarrow takes them for."""
         head = self._heads[path]
         options = self._reading(self._dialects[path], max(BLOCK, len(head)))
@@ -264,7 +265,7 @@ class CSVSource:
             return stream
         return Sieve(stream, self._dialects[stream.path], self._expected, converting, self._options.rejects)
 
-    def _reading(self, dialect: Dialect, block: int) -> dict[str, Any]:
+    def _reading(self, dialect: Dialect, block: int) -> ByName:
         return {
             "read_options": pacsv.ReadOptions(
                 use_threads=False, block_size=block, skip_rows=dialect.skipped, column_names=list(dialect.names)

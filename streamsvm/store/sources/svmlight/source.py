@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Float64
@@ -67,7 +67,7 @@ class SvmlightSource:
                 file.sha256 = stream.sha256
         self.columns = self._features or self._largest + 1
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {
             "format": "svmlight",
@@ -141,7 +141,7 @@ class SvmlightSource:
         self.notices["empty rows"] += int(np.count_nonzero(indptr[1:] == indptr[:-1]))
         return Batch(X, self._labels(out.labels[:rows].copy(), name))
 
-    def _labels(self, labels: Float64, name: str) -> NDArray[Any]:
+    def _labels(self, labels: Float64, name: str) -> Array:
         missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabeled else 0
         if 0 < missing < len(labels):
             raise DataError(f"only some rows of {name} have a label", code="E-LABEL", hint="label all rows or none")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.format.labels import as_labels
@@ -188,7 +189,7 @@ def text_hash(column: str, text: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
 
 
-def summed(indices: NDArray[Any], data: Float32, width: int) -> CSR:
+def summed(indices: Array, data: Float32, width: int) -> CSR:
     """Return rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
     stored = data != 0
     rows = np.nonzero(stored)[0]
@@ -275,7 +276,7 @@ def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
         raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", "remove or replace such values")
 
 
-def _labels(values: Any, name: str) -> NDArray[Any]:
+def _labels(values: Any, name: str) -> Array:
     """A column as float64, as int64 or uint64, or as str."""
     if values.null_count:
         raise BadCell(
@@ -292,7 +293,7 @@ def _labels(values: Any, name: str) -> NDArray[Any]:
     return as_labels(values.to_numpy(zero_copy_only=False), name)
 
 
-def _ids(values: Any) -> NDArray[Any]:
+def _ids(values: Any) -> Array:
     """A column as int64, or as objects of text; empty text where a row has no id."""
     if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
         return values.cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.store.sources.options import SourceOptions
 
@@ -211,14 +212,14 @@ class Schema:
         if extra := [name for name in names if name not in {*self.needed, *self.dropped, label}]:
             notices[f"columns that the model does not know are ignored: {_listed(extra)}"] = len(extra)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the schema as plain JSON."""
         columns = [{"name": c.name, "kind": c.kind, "values": list(c.values), "form": c.form} for c in self.columns]
         recorded = {"columns": columns, "label": self.label, "weight": self.weight, "hash_bits": self.hash_bits}
         return recorded | {"dropped": list(self.dropped), "id": self.id_column, "by_value": self.by_value}
 
 
-def schema_from(recorded: Mapping[str, Any]) -> Schema:
+def schema_from(recorded: JsonMapping) -> Schema:
     """Return the schema that ``Schema.to_json`` wrote."""
     columns = tuple(Column(c["name"], c["kind"], tuple(c["values"]), c.get("form", "")) for c in recorded["columns"])
     dropped = tuple(recorded.get("dropped", ()))
@@ -238,7 +239,7 @@ def plan_schema(
     options: SourceOptions,
     where: str,
     code: str,
-    samples: Mapping[str, Any] | None = None,
+    samples: JsonMapping | None = None,
 ) -> Schema:
     """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
     number.
