@@ -18,6 +18,12 @@ Array: TypeAlias = "NDArray[Any]"
 DType: TypeAlias = "np.dtype[Any]"
 """A numpy element type that is known only when the program runs."""
 
+BytesLike: TypeAlias = Any
+"""What the system reads and writes as it lies in memory: bytes, a memoryview or an array.
+
+Of arrays numpy says from Python 3.12 on only that they are buffers.
+"""
+
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object. Its values are None, bool, int, float, str, and lists and objects of these.
 

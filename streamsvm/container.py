@@ -13,11 +13,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array, BytesLike, JsonObject
 from streamsvm.errors import StreamSVMError, quote
 from streamsvm.regular import open_regular
 
@@ -41,7 +41,7 @@ TYPES = {
 _RANK = {name: rank for rank, name in enumerate(TYPES)}
 
 
-def pieces(arrays: Mapping[str, Array], text: Mapping[str, str], *, by_name: bool = False) -> Iterator[Any]:
+def pieces(arrays: Mapping[str, Array], text: Mapping[str, str], *, by_name: bool = False) -> Iterator[BytesLike]:
     """Yield the buffers of a file with these C-contiguous arrays and this text, for ``durable.write_stream``.
 
     The same arrays and text are always the same bytes. ``by_name``: every key of the table is in alphabetical order, as

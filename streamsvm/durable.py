@@ -16,13 +16,17 @@ import io
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
+from streamsvm.aliases import BytesLike
 from streamsvm.errors import ExistsError, StorageError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 PARTIAL, ASIDE = ".partial", ".aside"
 """Endings of what is not complete yet, and of what was complete until something else took its place."""
@@ -37,7 +41,7 @@ def _killing(at: int) -> Callable[..., None]:
     """An observer that kills this process at step ``at``."""
     steps = count(1)
 
-    def observer(*_: Any) -> None:
+    def observer(*_: object) -> None:
         if next(steps) == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -55,7 +59,7 @@ def _step(done: str, *paths: Path) -> None:
 
 
 @contextmanager
-def explained(action: str, path: Path | str) -> Any:
+def explained(action: str, path: Path | str) -> Iterator[None]:
     """Turn the operating system's refusal into an error that names the file."""
     try:
         yield
@@ -70,7 +74,7 @@ def explained(action: str, path: Path | str) -> Any:
         ) from error
 
 
-def _write_all(descriptor: int, pieces: Iterable[Any], path: Path) -> None:
+def _write_all(descriptor: int, pieces: Iterable[BytesLike], path: Path) -> None:
     _step("opened", path)
     for piece in pieces:
         rest = memoryview(piece).cast("B")
@@ -101,12 +105,12 @@ def make_directory(path: Path, *, fresh: bool = False) -> None:
             _fsync_directory(made.parent)
 
 
-def write_file(path: Path, *pieces: Any) -> None:
+def write_file(path: Path, *pieces: BytesLike) -> None:
     """Replace ``path`` by the concatenated buffers: all of it or nothing. Raises StorageError."""
     write_stream(path, pieces)
 
 
-def write_stream(path: Path, pieces: Iterable[Any]) -> None:
+def write_stream(path: Path, pieces: Iterable[BytesLike]) -> None:
     """Replace ``path`` by buffers that are made one by one; see ``write_file``."""
     temporary = temporary_beside(path)
     with explained("writing", path):
@@ -131,7 +135,7 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
 
 
-def write_part(path: Path, *pieces: Any) -> None:
+def write_part(path: Path, *pieces: BytesLike) -> None:
     """Write one file of a larger output, not yet durable. Raises StorageError."""
     with explained("writing", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
@@ -177,7 +181,7 @@ NPY_PADDING = 128
 """Bytes, two blocks of the format, by which the header of a .npy file of ours is longer than numpy would make it."""
 
 
-def npy_header(dtype: Any, shape: tuple[int, ...]) -> bytes:
+def npy_header(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
     """The header of a .npy file of ours: longer than it needs to be, by which it is known again.
 
     Any reader skips the padding (NEP 1: a header ends with spaces and a line feed); numpy itself adds 83 spaces at most.
@@ -199,7 +203,7 @@ def is_npy_of_ours(head: bytes) -> bool:
     return head.startswith(b"\x93NUMPY\x01\x00") and len(header) - len(header.rstrip()) > NPY_PADDING
 
 
-def write_npy(path: Path, shape: tuple[int, ...], parts: Iterable[Any]) -> None:
+def write_npy(path: Path, shape: tuple[int, ...], parts: Iterable[BytesLike]) -> None:
     """Write float64 parts, one after the other, as one .npy array of this shape, all of it or nothing."""
     import numpy as np
 
@@ -246,7 +250,7 @@ def resize(descriptor: int, nbytes: int, path: Path) -> None:
         _step("resized", path)
 
 
-def write_at(descriptor: int, values: Any, offset: int, what: Path | str = "the per-row state") -> None:
+def write_at(descriptor: int, values: BytesLike, offset: int, what: Path | str = "the per-row state") -> None:
     """Write a whole buffer at an offset of a file of ``open_state`` or ``open_part``."""
     with explained("writing", what):
         rest = memoryview(values).cast("B")
@@ -256,7 +260,7 @@ def write_at(descriptor: int, values: Any, offset: int, what: Path | str = "the 
         _step("written in place")
 
 
-def read_at(descriptor: int, into: Any, offset: int) -> None:
+def read_at(descriptor: int, into: BytesLike, offset: int) -> None:
     """Fill a whole buffer from an offset of a file of ``open_state``."""
     with explained("reading", "the per-row state"):
         rest = memoryview(into).cast("B")

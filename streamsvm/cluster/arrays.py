@@ -6,10 +6,10 @@ Only the parts pass through the program that calls, one chunk at a time; the col
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import scipy.sparse
@@ -26,6 +26,7 @@ from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create
 from streamsvm.store.format.labels import Census, as_labels, labels_from
 from streamsvm.store.write.building import all_locked, store_outputs
+from streamsvm.store.write.writer import StoreWriter
 
 KEY = "block"
 
@@ -54,12 +55,16 @@ class DelayedArray(Protocol):
 class DelayedFrame(Protocol):
     """What is asked of a ``dask.dataframe``."""
 
-    columns: Any
+    columns: Iterable[str]
     """The names of the columns."""
 
     def to_delayed(self) -> Any:
         """Return the partitions as a list of delayed data frames."""
         ...
+
+
+Collection: TypeAlias = Any
+"""What a program hands over, and what dask makes of it: an array, a data frame, or one of their blocks."""
 
 
 class BlockPart(NamedTuple):
@@ -76,8 +81,8 @@ class BlockPart(NamedTuple):
 
 
 def ingest_dask(
-    X: Any,
-    y: Any = None,
+    X: Collection,
+    y: Collection = None,
     store: Path | str = "",
     *,
     label: str | None = None,
@@ -119,7 +124,7 @@ def ingest_dask(
     return target
 
 
-def _computed(tasks: Sequence[Any], client: Client | None, stack: ExitStack) -> Iterator[BlockPart]:
+def _computed(tasks: Sequence[Collection], client: Client | None, stack: ExitStack) -> Iterator[BlockPart]:
     """The results in order: all blocks at once on a cluster, one by one here."""
     if client is None:
         for task in tasks:
@@ -129,7 +134,7 @@ def _computed(tasks: Sequence[Any], client: Client | None, stack: ExitStack) -> 
     yield from executor.taken(client.compute(list(tasks)), Task("ingest", write_block))
 
 
-def _blocks(X: Any, y: Any, label: str | None) -> tuple[list[tuple[Any, ...]], list[str] | None]:
+def _blocks(X: Collection, y: Collection, label: str | None) -> tuple[list[tuple[Any, ...]], list[str] | None]:
     """Delayed (rows, labels) blocks, and the names of the columns."""
     if isinstance(X, DelayedFrame):
         names = [str(name) for name in X.columns]
@@ -151,7 +156,7 @@ def _differ(one: Sequence[float], other: Sequence[float]) -> bool:
     return any(a == a and b == b and a != b for a, b in zip(one, other, strict=True))  # noqa: PLR0124 (nan)
 
 
-def write_block(directory: Path, index: int, X: Any, y: Any, label: str | None) -> BlockPart:
+def write_block(directory: Path, index: int, X: Collection, y: Collection, label: str | None) -> BlockPart:
     """The task: a block as a part. Raises DataError naming the block."""
     if label is not None:
         X, y = X.drop(columns=[label]).to_numpy(np.float64), X[label].to_numpy()
@@ -166,7 +171,7 @@ def write_block(directory: Path, index: int, X: Any, y: Any, label: str | None) 
     coder = Census()
     codes = coder.codes(labels)
 
-    def fill(writer: Any) -> tuple[tuple[str, ...], int, JsonObject]:
+    def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
         writer.append(rows, codes)
         return tuple(coder.classes), X.shape[1], {}
 
@@ -174,7 +179,7 @@ def write_block(directory: Path, index: int, X: Any, y: Any, label: str | None) 
     return BlockPart(index, count, tuple(coder.classes), kind)
 
 
-def _rows_of(X: Any, index: int) -> Rows:
+def _rows_of(X: Collection, index: int) -> Rows:
     """A block as rows. Raises DataError when a number is not finite as float32."""
     if scipy.sparse.issparse(X):
         X = scipy.sparse.csr_matrix(X)

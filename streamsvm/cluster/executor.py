@@ -20,7 +20,7 @@ from distributed.scheduler import KilledWorker
 from streamsvm import __version__
 from streamsvm.cluster.remote import held, run
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
-from streamsvm.engine.executor import Joins, OnProgress, Task, ignore_progress
+from streamsvm.engine.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import ClusterError
 
@@ -62,18 +62,22 @@ class DaskExecutor:
         bounds += [int(MEMORY_SHARE * worker["memory_limit"] / worker["nthreads"]) for worker in limited]
         return min(bounds, default=None)
 
-    def share(self, value: Any) -> Future:
+    def share(self, value: Shared) -> Future:
         """Return a future of the value, which is a task like others: it can be computed again."""
         with dask.config.set(GRAPH):
             return self._client.submit(held, value, key=self._key("shared"), pure=False)
 
     def map(
-        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), on_progress: OnProgress = ignore_progress
-    ) -> Iterator[Any]:
+        self,
+        task: Task,
+        parts: Sequence[Part],
+        shared: Sequence[Shared] = (),
+        on_progress: OnProgress = ignore_progress,
+    ) -> Iterator[Result]:
         """Yield the results in the order of the parts, as they are done. Raises ClusterError and what tasks raise."""
         return self.taken(self._submit(task, parts, shared), task, on_progress)
 
-    def taken(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Iterator[Any]:
+    def taken(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Iterator[Result]:
         """The results of futures, in their order; each is released when it was taken."""
         try:
             for index, future in enumerate(futures):
@@ -84,14 +88,14 @@ class DaskExecutor:
             self._forget(futures)
 
     def reduce(
-        self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], on_progress: OnProgress
-    ) -> Any:
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+    ) -> Result:
         """Return the results joined on the workers, and closed there. Raises ClusterError and what tasks raise."""
         name = self._key("join")
         held: list[Future] = self._submit(task, parts, shared)
         keys = [future.key for future in held]
 
-        def submit(call: Callable[..., Any], *arguments: Any) -> Future:
+        def submit(call: Callable[..., Result], *arguments: object) -> Future:
             called = partial(run, call, __version__)
             held.append(self._client.submit(called, *arguments, key=(name, len(held)), pure=False))
             return held[-1]
@@ -105,7 +109,7 @@ class DaskExecutor:
         finally:
             self._forget([*held, last])
 
-    def _done(self, keys: Sequence[Any], held: list[Future]) -> int:
+    def _done(self, keys: Sequence[object], held: list[Future]) -> int:
         """How many of these tasks have run. Lets go of ``held``, so that workers forget what has been joined.
 
         Not before the scheduler knows all of them: it would take what is let go of too early for wanted for ever.
@@ -134,7 +138,7 @@ class DaskExecutor:
         self._calls += 1
         return f"{what}-{self._name}{self._calls:06d}"
 
-    def _submit(self, task: Task, parts: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
+    def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> list[Future]:
         """One task a part; contiguous are meant for one worker, where they are joined without passing the network."""
         name, slots = self._key(task.phase), self._slots()
         call = partial(run, task.function, __version__)
@@ -169,7 +173,7 @@ class DaskExecutor:
                 raise explained(error, task, None, {}, self._client) from error
             on_progress(done())
 
-    def _result(self, future: Future, task: Task) -> Any:
+    def _result(self, future: Future, task: Task) -> Result:
         """Fetch a result; a worker that is lost with it is no reason to give up. Raises what the task raised."""
         deadline = time.monotonic() + self._patience
         while True:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from dask.sizeof import sizeof
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
+from streamsvm.engine.executor import Part, Result, Shared
 from streamsvm.engine.state_transfer import bytes_of
 from streamsvm.engine.task import Partial
 from streamsvm.errors import ClusterError, MissingError
 
-_LIMITS: list[Any] = []
+_LIMITS: list[threadpool_limits] = []
 """Held as long as the process lives: the limit ends with the object."""
 
 
@@ -25,12 +25,12 @@ def _partial_bytes(partial: Partial) -> int:
 sizeof.register(Partial, _partial_bytes)
 
 
-def held(value: Any) -> Any:
+def held(value: Shared) -> Shared:
     """A value as a task, so that a worker that had it can be lost: it is sent again."""
     return value
 
 
-def run(function: Callable[..., Any], version: str, part: Any, *shared: Any) -> Any:
+def run(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
     """A task on a worker. Raises what it raises; ClusterError when driver and worker are not the same streamsvm."""
     if version != __version__:
         message = f"a worker runs streamsvm {__version__}, this is {version}"

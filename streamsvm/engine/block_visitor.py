@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from streamsvm.types import (
     FeaturePart,
     Problem,
     SharedRows,
+    State,
 )
 
 
@@ -33,7 +34,7 @@ class ActiveProblem(NamedTuple):
     """Its place among the problems of the fit, which is its place in per-row state as well."""
     problem: Problem
     """What is being solved."""
-    state: Any
+    state: State
     """The state of its solver, changed in place by every visit."""
 
 
@@ -73,7 +74,7 @@ class BlockVisitor:
                 block = Block(part.X, y, s, chunk, start + part.start, order, seed, self.cached, mine)
                 self.solver.visit(one.state, block)
 
-    def finish(self, state: Any, deadline: float = float("inf")) -> Certificate:
+    def finish(self, state: State, deadline: float = float("inf")) -> Certificate:
         """Close a pass. A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``."""
         if isinstance(self.solver, Deadline):
             self.solver.set_deadline(state, deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
@@ -23,12 +23,22 @@ EXECUTORS = Registry(
 )
 
 
+Part: TypeAlias = Any
+"""A part of a job: what the function of the job's ``Task`` takes first."""
+
+Shared: TypeAlias = Any
+"""A value that every task of a job is given, or what stands for it until it is on a worker."""
+
+Result: TypeAlias = Any
+"""What the function of a ``Task`` returns. Part, shared and result are one job's own; no executor looks into them."""
+
+
 class Task(NamedTuple):
     """What is done to each part of a job: ``function(part, *shared)``, a function of a module."""
 
     phase: str
     """What people call it: fit, embed, ..."""
-    function: Callable[..., Any]
+    function: Callable[..., Result]
     """What is called, with a part and the shared values; it is sent by name."""
     needs: int = 0
     """Bytes it is expected to hold, to be said where a worker did not have them."""
@@ -37,9 +47,9 @@ class Task(NamedTuple):
 class Joins(NamedTuple):
     """How results become one: ``join(one, other)``, which must leave both as they are, then ``close(all, *shared)``."""
 
-    join: Callable[[Any, Any], Any]
+    join: Callable[[Result, Result], Result]
     """Makes one result of two neighboring ones."""
-    close: Callable[..., Any] | None = None
+    close: Callable[..., Result] | None = None
     """A function of a module; it runs where the last join has run."""
 
 
@@ -63,19 +73,23 @@ class Executor(Protocol):
         """Bytes one task may hold, given what the user allows."""
         ...
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Shared) -> Shared:
         """A value as every task is to see it: sent once to each worker, not with each task. Not to be changed there."""
         ...
 
     def map(
-        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), on_progress: OnProgress = ignore_progress
-    ) -> Iterator[Any]:
+        self,
+        task: Task,
+        parts: Sequence[Part],
+        shared: Sequence[Shared] = (),
+        on_progress: OnProgress = ignore_progress,
+    ) -> Iterator[Result]:
         """The results in the order of the parts."""
         ...
 
     def reduce(
-        self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], on_progress: OnProgress
-    ) -> Any:
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+    ) -> Result:
         """The results joined two by two along ``partition.tree_reduce``, and closed."""
         ...
 
@@ -90,21 +104,25 @@ class SerialExecutor:
         """Return what the user allows: there is nobody else to ask."""
         return stated
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Shared) -> Shared:
         """Return the value itself."""
         return value
 
     def map(
-        self, task: Task, parts: Sequence[Any], shared: Sequence[Any] = (), on_progress: OnProgress = ignore_progress
-    ) -> Iterator[Any]:
+        self,
+        task: Task,
+        parts: Sequence[Part],
+        shared: Sequence[Shared] = (),
+        on_progress: OnProgress = ignore_progress,
+    ) -> Iterator[Result]:
         """Yield what the task makes of each part, one after the other."""
         for done, part in enumerate(parts, 1):
             yield task.function(part, *shared)
             on_progress(done)
 
     def reduce(
-        self, task: Task, parts: Sequence[Any], joins: Joins, shared: Sequence[Any], on_progress: OnProgress
-    ) -> Any:
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+    ) -> Result:
         """Return the results joined along ``partition.tree_reduce`` as they come, and closed."""
         found = tree_reduce(self.map(task, parts, shared, on_progress), len(parts), joins.join)
         return found if joins.close is None else joins.close(found, *shared)
@@ -117,8 +135,22 @@ def here(address: str, *, insecure: bool = False) -> Iterator[Executor]:
     yield SerialExecutor()
 
 
+class ClusterJob(Protocol):
+    """A job that can run on a cluster."""
+
+    @property
+    def cluster(self) -> str | None:
+        """The address of the cluster; None: the job runs in this process."""
+        ...
+
+    @property
+    def insecure_network(self) -> bool:
+        """Whether a connection without TLS is allowed."""
+        ...
+
+
 @contextmanager
-def executor_for(job: Any, given: Executor | None = None) -> Iterator[Executor | None]:
+def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Executor | None]:
     """``given``, else that of the cluster a job names; None where it names none. Raises UsageError, ClusterError."""
     if given is not None or job.cluster is None:
         yield given

@@ -10,7 +10,6 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
@@ -18,10 +17,11 @@ from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format.manifest import FILE
+from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk
 
 KEY = "part"
-Fill = Callable[[Any], tuple[tuple[str, ...], int, JsonObject]]
+Fill = Callable[[StoreWriter], tuple[tuple[str, ...], int, JsonObject]]
 """Appends to a writer; returns classes, columns and facts to commit with."""
 
 

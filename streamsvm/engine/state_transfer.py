@@ -8,14 +8,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from streamsvm.config.fields import field_values
+from streamsvm.types import State
 
 SMALL = 64
 """Items up to which an array is sent as it is."""
+
+
+Change: TypeAlias = Callable[[State], State]
+"""What is done to each array of a state, or to what stands for one."""
 
 
 class Zeros(NamedTuple):
@@ -27,21 +32,21 @@ class Zeros(NamedTuple):
     """As numpy writes it: "<f8"."""
 
 
-def serialize(state: Any) -> Any:
+def serialize(state: State) -> State:
     """A copy of a state with ``Zeros`` for its arrays of zeros."""
     return _mapped(state, _once(_pack))
 
 
-def clone(state: Any) -> Any:
+def clone(state: State) -> State:
     """A copy that may be changed: nothing in it is shared with ``state``."""
     return _mapped(state, _once(_unpack))
 
 
-def bytes_of(state: Any) -> int:
+def bytes_of(state: State) -> int:
     """Bytes of the arrays in a state."""
     sizes: list[int] = []
 
-    def count(array: Any) -> Any:
+    def count(array: State) -> State:
         sizes.append(array.nbytes if isinstance(array, np.ndarray) else 0)
         return array
 
@@ -49,11 +54,11 @@ def bytes_of(state: Any) -> int:
     return sum(sizes)
 
 
-def _once(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _once(change: Change) -> Change:
     """``change``, applied to each array once; what it made of that is what stands wherever the array stood."""
-    known: dict[int, tuple[Any, Any]] = {}
+    known: dict[int, tuple[State, State]] = {}
 
-    def changed(value: Any) -> Any:
+    def changed(value: State) -> State:
         if id(value) not in known:
             known[id(value)] = value, change(value)  # with the array itself, which keeps its id from being given again
         return known[id(value)][1]
@@ -61,15 +66,15 @@ def _once(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return changed
 
 
-def _pack(value: Any) -> Any:
+def _pack(value: State) -> State:
     return Zeros(value.shape, value.dtype.str) if value.size > SMALL and not value.any() else value.copy()
 
 
-def _unpack(value: Any) -> Any:
+def _unpack(value: State) -> State:
     return np.zeros(value.shape, value.dtype) if isinstance(value, Zeros) else value.copy()
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def _mapped(value: State, change: Change) -> State:
     """The same structure with every array changed. What is frozen is shared: it does not change."""
     if isinstance(value, np.ndarray | Zeros):
         return change(value)
@@ -88,5 +93,5 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _frozen(value: Any) -> bool:
+def _frozen(value: State) -> bool:
     return bool(value.__dataclass_params__.frozen)

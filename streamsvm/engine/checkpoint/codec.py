@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.config.fields import field_values
 from streamsvm.errors import StreamSVMError
 from streamsvm.tags import class_of, tag_of
+
+Tree: TypeAlias = Any
+"""JSON as ``Encoder`` makes it and ``Decoder`` reads it."""
+Saved: TypeAlias = Any
+"""A value that can be saved: a state, or a part of one."""
+StateClass: TypeAlias = Any
+"""A dataclass or ``NamedTuple`` with a tag; no type says that it is one of the two."""
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -27,7 +34,7 @@ class Encoder:
         self.tensors: dict[str, Array] = {}
         self._names: dict[int, str] = {}
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: Saved) -> Tree:
         """A tree of plain JSON. Raises StreamSVMError E-INTERNAL for what cannot be kept."""
         if type(value) in PLAIN:
             return value
@@ -59,7 +66,7 @@ class Decoder:
         self._tensor = tensor
         self._made: dict[str, Array] = {}
 
-    def decode(self, tree: Any) -> Any:
+    def decode(self, tree: Tree) -> Saved:
         """The value a tree stands for."""
         if type(tree) in PLAIN:
             return tree
@@ -74,7 +81,7 @@ class Decoder:
                 return kind(self.decode(v) for v in tree[kind.__name__])
         return self._instance(_class(tree["class"]), [self.decode(v) for v in tree["fields"]])
 
-    def entry(self, tree: Any, key: str) -> Any:
+    def entry(self, tree: Tree, key: str) -> Saved:
         """One value of a tree that is a dict."""
         return self.decode(dict(tree["dict"])[key])
 
@@ -84,7 +91,7 @@ class Decoder:
             self._made[name] = array.T if transposed else array
         return self._made[name]
 
-    def _instance(self, kind: Any, values: list[Any]) -> Any:
+    def _instance(self, kind: StateClass, values: list[Saved]) -> Saved:
         names = _fields(kind)
         if len(names) < len(values):
             raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
@@ -97,16 +104,16 @@ class Decoder:
         return made
 
 
-def _class(name: str) -> Any:
+def _class(name: str) -> StateClass:
     """The class a file names, by its tag or, in files of before there were tags, by where it was defined then."""
     return class_of(FORMER_NAMES.get(name, name))
 
 
-def _fields(kind: Any) -> list[str]:
+def _fields(kind: StateClass) -> list[str]:
     return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
 
 
-def _default(kind: Any, name: str) -> Any:
+def _default(kind: StateClass, name: str) -> Saved:
     """Of a field that was added, at the end, since the file was written. Raises ValueError where there is none."""
     if issubclass(kind, tuple):
         defaults: ByName = kind._field_defaults

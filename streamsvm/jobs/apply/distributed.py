@@ -13,6 +13,7 @@ from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.output import encoded
 from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
 from streamsvm.model import Model
@@ -41,7 +42,7 @@ class ApplyWork:
     """A store, or files."""
     request: FileRequest
     """How the files are read."""
-    job: Any
+    job: PredictJob | EvaluateJob
     """The job of predict or evaluate."""
     directory: Path | None = None
     """Where outputs go; None where there are none."""
@@ -76,7 +77,7 @@ def slices_of(data: Sequence[str]) -> list[Slice]:
     return [Slice(k, (), str(Path(path).resolve())) for k, path in enumerate(data)]
 
 
-def work_of(job: Any, request: FileRequest, directory: Path | None = None) -> ApplyWork:
+def work_of(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path | None = None) -> ApplyWork:
     """Return the work with paths that mean the same on a worker."""
     if job.on_bad_line != "error":
         raise UsageError("lines are skipped only where they are read here", hint="leave out --cluster")
@@ -102,13 +103,15 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
     """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
     assert work.directory is not None
     model, rows = rows_of(part, work)
+    job = work.job
+    assert isinstance(job, PredictJob)
     path, count = work.directory / f"{part.number:06d}", 0
 
     def pieces() -> Iterator[Any]:
         nonlocal count
         for batch in rows:
             count += row_count(batch.X)
-            yield encoded(work.job, model, model.decision(batch.X), batch.ids, rows.id_column)
+            yield encoded(job, model, model.decision(batch.X), batch.ids, rows.id_column)
 
     durable.write_stream(path, pieces())
     return Written(path, count, rows.notices)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import JsonMapping
+from streamsvm.aliases import Array, JsonMapping
 from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model
@@ -41,7 +41,7 @@ class RowBatch(NamedTuple):
     """The rows."""
     truth: Int32 | None
     """Indices into ``RowBatches.truths`` (n,); None when the rows have no labels."""
-    ids: Any = None
+    ids: Array | None = None
     """The ids of the rows (n,), integers or objects of text; None when they have none."""
 
 
@@ -119,7 +119,7 @@ class RowBatches:
             self.truths.append(label)
         return self.truths.index(label)
 
-    def _truths_of(self, labels: Any) -> Int32:
+    def _truths_of(self, labels: Array) -> Int32:
         threshold = (self.model.provenance.get("labels") or {}).get("threshold")
         if threshold is not None:
             return (labels >= threshold).astype(np.int32)

@@ -10,15 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.store.format.labels import Census, labels_from
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
+from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch
 
 
@@ -116,7 +118,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     key = _key(part, work)
     source = open_source([part.path], work.options)
 
-    def fill(writer: Any) -> tuple[tuple[str, ...], int, JsonObject]:
+    def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
         coder, kind, rows = Census(), "f", 0
         for batch in source.batches():
             if not len(batch.labels):
@@ -149,7 +151,7 @@ def _key(part: FilePart, work: IngestWork) -> str:
     return hashlib.sha256(recorded.encode()).hexdigest()
 
 
-def source_for(job: Any, options: SourceOptions, executor: Executor | None, directory: Path) -> Source:
+def source_for(job: IngestJob, options: SourceOptions, executor: Executor | None, directory: Path) -> Source:
     """Return one source of all files of an ingest, which is read here or by the workers of a cluster."""
     if executor is None or len(job.sources) == 1:
         return open_source(job.sources, options)

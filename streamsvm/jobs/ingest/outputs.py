@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,12 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import InterruptedRun, StorageError
 from streamsvm.jobs.ingest.shuffle import Shuffling
 from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.write.building import Opener
 from streamsvm.store.write.external_shuffle import hashes
+from streamsvm.store.write.writer import StoreWriter
 
 
 class Stores:
@@ -38,7 +39,9 @@ class Stores:
         opened = [opener(path, sparse, chunk_bytes) for path in paths]
         self._ids: list[IdWriter | None] = [None] * len(opened)
         self._folders = [writer.directory if writer.repairs is None else None for writer in opened]
-        self.writers: list[Any] = [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
+        self.writers: list[StoreWriter | Shuffling] = (
+            [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
+        )
 
     def append(self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int, ids: Array | None = None) -> int:
         """Write rows, the first of which is row ``first_row`` of the sources, and return how many were held out. Raises
@@ -63,14 +66,14 @@ class Stores:
         writer = self._ids[store] = self._ids[store] or IdWriter(folder)
         writer.append(ids)
 
-    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Any:
+    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
         for ids in self._ids:
             if ids is not None:
                 ids.close()
         return [writer.commit(classes, columns, facts) for writer in reversed(self.writers)][-1]
 
-    def on_exit(self, _: Any, error: BaseException | None, __: Any) -> None:
+    def on_exit(self, _: object, error: BaseException | None, __: object) -> None:
         """Leave unfinished stores for the next run where it can go on from them, else remove them; a callback of an
         exit stack.
         """

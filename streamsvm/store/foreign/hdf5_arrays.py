@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,13 @@ from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
 from streamsvm.store.hdf5 import h5_file
+from streamsvm.store.hdf5.h5_file import H5Object
 
 
 class H5Array:
     """A dataset of an HDF5 file, as a ``RowArray``."""
 
-    def __init__(self, dataset: Any, path: Path, *, allow_fill: bool) -> None:
+    def __init__(self, dataset: H5Object, path: Path, *, allow_fill: bool) -> None:
         import h5py
 
         self._dataset = h5_file.plain(dataset, path)
@@ -45,7 +45,7 @@ class H5Array:
             raise unreadable(error, text, "E-HDF5", "get the file again") from error
 
 
-def _compact(dataset: Any) -> bool:
+def _compact(dataset: H5Object) -> bool:
     import h5py
 
     return bool(dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT)
@@ -62,7 +62,7 @@ def open_file(path: Path, keys: Keys) -> Foreign:
         return Foreign(features, labels, stack.pop_all().close)
 
 
-def _features(file: Any, path: Path, keys: Keys) -> Features:
+def _features(file: H5Object, path: Path, keys: Keys) -> Features:
     import h5py
 
     found = h5_file.member(file, keys.features, path)

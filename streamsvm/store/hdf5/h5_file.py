@@ -11,11 +11,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from streamsvm.errors import DataError, MissingError, SecurityError, StorageError, quote
 from streamsvm.regular import open_regular
 from streamsvm.store.read.retry import of_disk
+
+H5Object: TypeAlias = Any
+"""A file, group or dataset of h5py, which ships no types."""
 
 BUILT_IN_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 6: "scale-offset", 32000: "lzf"}
 """The filters HDF5 or h5py bring along; szip (4) is left out, because not every build can read it."""
@@ -36,7 +39,7 @@ class DatasetChunk(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[H5Object]:
     """Open the file for reading. Raises MissingError, DataError E-HDF5, StorageError."""
     import h5py
 
@@ -71,7 +74,7 @@ def _unopened(path: Path, error: OSError) -> DataError | StorageError:
     return DataError(f"{path} is no HDF5 file: {quote(text, 160)}", code="E-HDF5", hint=HINT_CLOSED)
 
 
-def member(file: Any, key: str, path: Path) -> Any:
+def member(file: H5Object, key: str, path: Path) -> H5Object:
     """Return the dataset or group ``key``, reached by hard links only. Raises DataError E-SCHEMA, SecurityError."""
     import h5py
 
@@ -86,7 +89,7 @@ def member(file: Any, key: str, path: Path) -> Any:
     return found
 
 
-def plain(dataset: Any, path: Path) -> Any:
+def plain(dataset: H5Object, path: Path) -> H5Object:
     """Return the dataset, if all of it lies in this file and no foreign code is needed. Raises SecurityError,
     DataError.
     """
@@ -106,12 +109,12 @@ def plain(dataset: Any, path: Path) -> Any:
     return dataset
 
 
-def filtered(dataset: Any) -> bool:
+def filtered(dataset: H5Object) -> bool:
     """Return whether chunks are compressed or otherwise changed on disk."""
     return bool(dataset.id.get_create_plist().get_nfilters())
 
 
-def units_of(dataset: Any, path: Path, *, allow_fill: bool = False) -> list[DatasetChunk]:
+def units_of(dataset: H5Object, path: Path, *, allow_fill: bool = False) -> list[DatasetChunk]:
     """Return the chunks of a dataset that is chunked by rows, in order. Raises DataError E-CHUNKS when one was never
     written.
     """

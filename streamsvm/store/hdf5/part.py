@@ -11,19 +11,18 @@ from __future__ import annotations
 import filecmp
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
 from streamsvm import durable
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, BytesLike
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, PAGE, ArraySpec
 from streamsvm.store.format.manifest import PartFile
 from streamsvm.store.hdf5 import h5_file
-from streamsvm.store.hdf5.h5_file import DatasetChunk
+from streamsvm.store.hdf5.h5_file import DatasetChunk, H5Object
 from streamsvm.store.read.extents import read_bytes
 
 ALIGN_FROM = 1 << 14
@@ -52,7 +51,7 @@ class _Through:
     def tell(self) -> int:
         return self._at
 
-    def write(self, data: Any) -> int:
+    def write(self, data: BytesLike) -> int:
         if self._error is None:
             try:
                 durable.write_at(self.descriptor, data, self._at, self.path)
@@ -66,7 +65,7 @@ class _Through:
         """Only asked for, never called: ``readinto`` is."""
         raise NotImplementedError
 
-    def readinto(self, into: Any) -> int:
+    def readinto(self, into: memoryview) -> int:
         try:
             got = os.preadv(self.descriptor, [into], self._at)
         except OSError as error:
@@ -187,7 +186,7 @@ class PartWriter:
             os.close(self._through.descriptor)
         self._partial.unlink(missing_ok=True)
 
-    def _dataset(self, spec: ArraySpec) -> Any:
+    def _dataset(self, spec: ArraySpec) -> H5Object:
         matrix = spec.shape[1:]
         fill = FILL[spec.dtype]
         return self._file.create_dataset(

@@ -22,7 +22,7 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.store.format.arrays import INDICES, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import ChunkEntry, Manifest, PartFile
 from streamsvm.store.hdf5 import h5_file
-from streamsvm.store.hdf5.h5_file import DatasetChunk
+from streamsvm.store.hdf5.h5_file import DatasetChunk, H5Object
 from streamsvm.store.hdf5.part import KnownPart, PartWriter, index_crc
 from streamsvm.store.read.extents import Place, UnitArray
 from streamsvm.store.read.reader import DiskStore, Part
@@ -194,7 +194,7 @@ def _check_index(path: Path, file: PartFile) -> None:
         raise DataError(text, code="E-CRC", hint=HINT)
 
 
-def _units(dataset: Any, spec: ArraySpec, items: int, path: Path) -> list[DatasetChunk]:
+def _units(dataset: H5Object, spec: ArraySpec, items: int, path: Path) -> list[DatasetChunk]:
     expected = ((items, *spec.shape[1:]), spec.shape, np.dtype(spec.dtype).newbyteorder("<"))
     if (dataset.shape, dataset.chunks, dataset.dtype) != expected or h5_file.filtered(dataset):
         raise DataError(f"'{spec.name}' of {path} is not what was written", code="E-META", hint=HINT)

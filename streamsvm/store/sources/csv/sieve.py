@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import line_blocks
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.svmlight.faults import NUMBER
+from streamsvm.store.sources.table.cells import Arrow
 
 LOOKED_AT = 1000
 NUMBERS_SHARE = 0.9
@@ -28,7 +28,7 @@ class Sieve:
 
     closed = False
 
-    def __init__(self, stream: Input, dialect: Dialect, columns: Columns, converting: Any, rejects: Rejects) -> None:
+    def __init__(self, stream: Input, dialect: Dialect, columns: Columns, converting: Arrow, rejects: Rejects) -> None:
         self._stream, self._dialect, self._columns = stream, dialect, columns
         self._converting, self._rejects = converting, rejects
         self._blocks = self._sifted()
@@ -96,7 +96,7 @@ class Sieve:
         return b"".join(good_lines)
 
 
-def most_types(table: Any) -> dict[str, pa.DataType]:
+def most_types(table: Arrow) -> dict[str, pa.DataType]:
     """Return the types of a table's columns: a number where nearly all values are, although pyarrow takes them for
     text.
     """
@@ -108,13 +108,13 @@ def most_types(table: Any) -> dict[str, pa.DataType]:
     return found
 
 
-def _numbers(values: Any) -> float:
+def _numbers(values: Arrow) -> float:
     """The share that are numbers."""
     texts = values.to_pylist()
     return sum(NUMBER.fullmatch(text.strip()) is not None for text in texts) / max(1, len(texts))
 
 
-def _whole(column: Any, *, missing: bool) -> bool:
+def _whole(column: Arrow, *, missing: bool) -> bool:
     if column.null_count and not missing:
         return False
     if not pa.types.is_floating(column.type):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,11 @@ class BadCell(Exception):
         return DataError(f"{place}: {self.text}", code=self.code, hint=self.hint)
 
 
-def numbers(values: Any, name: str) -> Any:
+Arrow: TypeAlias = Any
+"""An array, column, table or option object of pyarrow, which ships no types."""
+
+
+def numbers(values: Arrow, name: str) -> Arrow:
     """Return decimals, booleans and numbers that are written as text as float64. Raises BadCell."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -39,7 +43,7 @@ def numbers(values: Any, name: str) -> Any:
         raise BadCell(row, name, "E-PARSE", text, "give the column the kind it had in training") from error
 
 
-def first_failing(values: Any, read: Any) -> tuple[int, Any]:
+def first_failing(values: Arrow, read: Any) -> tuple[int, Any]:
     """Return row and text of the first value that ``read`` raises ValueError or TypeError for."""
     for row, value in enumerate(values.to_pylist()):
         try:
@@ -62,7 +66,7 @@ YEAR_2000 = 946_684_800
 WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
-def _texts(values: Any) -> tuple[Any, Any]:
+def _texts(values: Arrow) -> tuple[Any, Any]:
     """The distinct texts of a column, trimmed, and which of them each row has."""
     if not pa.types.is_dictionary(values.type):
         values = (values if pa.types.is_string(values.type) else values.cast(pa.string())).dictionary_encode()
@@ -85,7 +89,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def amounts(values: Any, name: str) -> Any:
+def amounts(values: Arrow, name: str) -> Arrow:
     """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12 and '5 %' is 0.05. Raises BadCell."""
     if not is_text(values.type):
         return numbers(values, name)
@@ -105,7 +109,7 @@ def amounts_of(texts: Any) -> Any:
     return pc.if_else(negative, pc.negate(found), found)
 
 
-def booleans(values: Any, name: str) -> Any:
+def booleans(values: Arrow, name: str) -> Arrow:
     """Return yes and no, in any of the usual ways to write them, as float64 of 1 and 0. Raises BadCell."""
     if not is_text(values.type):
         return numbers(values, name)
@@ -120,7 +124,7 @@ def booleans_of(texts: Any) -> Any:
     return pc.if_else(yes, 1.0, pc.if_else(no, 0.0, pa.scalar(None, pa.float64())))
 
 
-def dates(values: Any, name: str, form: str) -> Any:
+def dates(values: Arrow, name: str, form: str) -> Any:
     """Return points in time as timestamps in seconds, read by one of ``DATES`` or as seconds since 1970 (``EPOCH``).
 
     Raises BadCell.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,7 @@ from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.table.cells import BadCell, amounts, booleans, dates, numbers, years
+from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, booleans, dates, numbers, years
 from streamsvm.store.sources.table.schema import (
     AMOUNT,
     CATEGORY,
@@ -171,7 +170,7 @@ class TableEncoder:
             self._notices["missing categories"] = self._notices.get("missing categories", 0) + absent
         return codes
 
-    def _hashes(self, values: Any, name: str) -> tuple[NDArray[np.int64], Float32]:
+    def _hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
         """The feature column and the sign of each row's text; sign 0 where there is none."""
         if not self._missing:
             _check_missing(values, name)
@@ -200,17 +199,17 @@ def summed(indices: Array, data: Float32, width: int) -> CSR:
     return CSR(sums[sums != 0], column.astype(np.int32), indptr)
 
 
-def _indices(encoded: Any) -> NDArray[np.int64]:
+def _indices(encoded: Arrow) -> NDArray[np.int64]:
     """Into the dictionary of an encoded column; -1 where there is no value."""
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def as_text(values: Any) -> Any:
+def as_text(values: Arrow) -> Arrow:
     """Return values of any type as strings."""
     return values if values.type == pa.string() else values.cast(pa.string())
 
 
-def by_value(values: Any) -> Any:
+def by_value(values: Arrow) -> Arrow:
     """Return values of any type as strings, whole numbers without a fraction: 1, 1.0 and '1.0' are all '1'."""
     return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
 
@@ -250,20 +249,20 @@ def batch_rows(schema: Schema) -> int:
     return int(np.clip(BATCH_BYTES // row, 256, 65_536))
 
 
-def _plain(values: Any, name: str) -> Any:
+def _plain(values: Arrow, name: str) -> Arrow:
     """Numbers as a numpy array, NaN where one is missing."""
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         values = numbers(values, name)
     return values.to_numpy(zero_copy_only=False)
 
 
-def _float32(values: Any, name: str) -> Float32:
+def _float32(values: Arrow, name: str) -> Float32:
     """A column as float32: NaN for a missing value, infinite where it does not fit."""
     with np.errstate(over="ignore"):
         return _plain(values, name).astype(np.float32, copy=False)
 
 
-def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
+def _check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
     """Raise BadCell for missing (unless that is allowed), non-finite and too large values."""
     if not missing:
         _check_missing(values, name)
@@ -276,7 +275,7 @@ def _check_numbers(values: Any, name: str, *, missing: bool = False) -> None:
         raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", "remove or replace such values")
 
 
-def _labels(values: Any, name: str) -> Array:
+def _labels(values: Arrow, name: str) -> Array:
     """A column as float64, as int64 or uint64, or as str."""
     if values.null_count:
         raise BadCell(
@@ -293,7 +292,7 @@ def _labels(values: Any, name: str) -> Array:
     return as_labels(values.to_numpy(zero_copy_only=False), name)
 
 
-def _ids(values: Any) -> Array:
+def _ids(values: Arrow) -> Array:
     """A column as int64, or as objects of text; empty text where a row has no id."""
     if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
         return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -306,7 +305,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _weights(values: Any, name: str) -> Float32:
+def _weights(values: Arrow, name: str) -> Float32:
     _check_numbers(values, name)
     weight = _float32(values, name)
     if (weight < 0).any():
@@ -315,16 +314,16 @@ def _weights(values: Any, name: str) -> Float32:
     return weight
 
 
-def _calendar_codes(values: Any, part: str) -> NDArray[np.int64]:
+def _calendar_codes(values: Arrow, part: str) -> NDArray[np.int64]:
     taken = pc.fill_null({"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](values), -1)
     return taken.to_numpy(zero_copy_only=False).astype(np.int64) - (part == "month")
 
 
-def _check_missing(values: Any, name: str) -> None:
+def _check_missing(values: Arrow, name: str) -> None:
     if count := values.null_count:
         more = f"the value is missing ({count} missing among the {len(values)} rows read with it)"
         raise BadCell(_first_missing(values), name, "E-MISSING", more, MISSING_HINT)
 
 
-def _first_missing(values: Any) -> int:
+def _first_missing(values: Arrow) -> int:
     return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
