@@ -127,6 +127,7 @@ def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: 
 def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
     """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
     model, rows = rows_of(part, work)
+    assert isinstance(work.job, EvaluateJob)
     accumulator = accumulate(model, rows, lambda done: None, work.job.threshold)
     return Counts(accumulator, int(accumulator.confusion.sum()), rows.notices)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
-from streamsvm.config.command_line import command_of
 from streamsvm.aliases import JsonObject
+from streamsvm.config.command_line import command_of
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
