@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from streamsvm.rows import CSR, Dense, Rows
 
-LAYOUTS = ("auto", "dense", "csr")
 DENSE_FROM = 0.5
 """The share of filled places from which a matrix is smaller when all places are stored: 4 bytes against 8 an entry."""
 

@@ -146,11 +146,6 @@ class Schema:
         """Whether CSR is much smaller than dense, as with many one-hot columns."""
         return self.hash_bits > 0 or ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
 
-    @property
-    def categories(self) -> tuple[str, ...]:
-        """The names of the categorical columns."""
-        return tuple(c.name for c in self.columns if c.kind == CATEGORY)
-
     def censuses(self) -> dict[str, ValueCensus]:
         """Return an empty census for each categorical column, by name."""
         return {c.name: ValueCensus(unasked=c.unasked) for c in self.columns if c.kind == CATEGORY}
