@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from streamsvm.aliases import BytesLike
 from streamsvm.errors import ExistsError, StorageError
@@ -271,10 +271,34 @@ def read_at(descriptor: int, into: BytesLike, offset: int) -> None:
             rest, offset = rest[got:], offset + got
 
 
-def open_log(path: Path) -> IO[str]:
-    """Return a line-buffered text file to append events to. Raises StorageError."""
-    with explained("opening", path):
-        return open(path, "a", encoding="utf-8", buffering=1)
+class Log:
+    """A text file that events are appended to, a line at a time; a context manager. Raises StorageError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with explained("opening", path):
+            self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  closed by ``__exit__``
+
+    def write(self, line: str) -> None:
+        """Append a line with its line feed; it is in the file when this returns, if not yet durable."""
+        with explained("writing", self._path):
+            self._file.write(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            with explained("writing", self._path):
+                self._file.close()
+        except StorageError:
+            if kind is None:  # else what ended the job is the thing to say
+                raise
+
+
+def open_log(path: Path) -> Log:
+    """Open a line-buffered text file to append events to. Raises StorageError."""
+    return Log(path)
 
 
 def rename(source: Path, target: Path) -> None:

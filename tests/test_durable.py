@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,25 @@ def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert target.with_name("other").read_bytes() == OLD
     with pytest.raises(StorageError, match="renaming"):
         durable.rename(target, target.with_name("third"))
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """``/dev/full`` answers every write as a disk without room does."""
+    with pytest.raises(StorageError, match=r"writing /dev/full failed") as refused:
+        _logged(Path("/dev/full"), None)
+    assert refused.value.code == "E-NOSPACE"
+    with pytest.raises(ZeroDivisionError):  # what ended the job is said, not what closing the log adds to it
+        _logged(Path("/dev/full"), ZeroDivisionError)
+
+
+def _logged(path: Path, error: type[Exception] | None) -> None:
+    with durable.open_log(path) as log:
+        if error is None:
+            log.write("event\n")
+            return
+        with suppress(StorageError):
+            log.write("event\n")
+        raise error
 
 
 class Refusing:

@@ -123,6 +123,10 @@ def _known(error: BaseException) -> StreamSVMError | None:
         return UsageError("a name has a NUL character in it", hint="no file can have such a name")
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StorageError(
+                f"{where}{error.strerror}", hint="free space and run the command again", code="E-NOSPACE"
+            )
         return StorageError(f"{where}{error.strerror}", hint="check the disk and what is on it")
     return None
 

@@ -85,6 +85,8 @@ class Builder:
     """Where features are made; None makes them here."""
     inputs: tuple[str | None, ...] = ()
     """What the job reads beside the store."""
+    remedy: str = "use fewer landmarks (--landmarks), or --dtype int8"
+    """What the command that builds has against a disk that is too small."""
 
     def build(self) -> EmbedResult:
         """Reuse the embedding, go on with it or build it anew. Raises ExistsError (E-LOCKED: another process builds
@@ -143,7 +145,7 @@ class Builder:
             raise StorageError(
                 f"{directory} has {mib(free)} free, the embedding needs {mib(needed - there, up=True)} more",
                 code="E-NOSPACE",
-                hint="free space, ask for fewer landmarks, or --dtype int8; features can also be made on the fly",
+                hint=f"free space, or {self.remedy}",
             )
 
     def _write(self, projection: Projection, writer: Any, saved: dict[str, Any]) -> int:

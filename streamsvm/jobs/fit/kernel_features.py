@@ -19,6 +19,9 @@ from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store, StoredFiles
 
+SMALLER = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
+"""What a fit can do where the disk has no room for an embedding."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Build:
@@ -39,7 +42,8 @@ def with_features(  # noqa: PLR0917  what ``fit`` has at hand
         return _of_embedding(job, store, plan)
     if plan.embedding is not None and plan.embedding.where == DISK:
         build = _Build(plan.embedding.dtype, job.prefetch)
-        found = Builder(store, request, run / "embedding.zarr", build, report, executor).build()
+        place = run / "embedding.zarr"
+        found = Builder(store, request, place, build, report, executor, remedy=SMALLER).build()
         features = Embedded(found.projection, job.bias)
         seen: Store = open_store(found.embedding)
         retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
