@@ -43,4 +43,4 @@ def read_whole(path: Path, limit: int, *, follow: bool = False) -> bytes:
         if size > limit:
             found = f"{path} has {size} bytes, {limit} are the most such a file can have"
             raise DataError(found, code="E-LIMIT", hint="restore the file, or make it again")
-        return file.read(limit)
+        return file.read(size)  # not ``limit``: a buffer of that size would be made first

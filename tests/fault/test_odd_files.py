@@ -21,6 +21,7 @@ from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect.info import info, verify
+from streamsvm.regular import read_whole
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
 from tests.fault.golden import fit_job, ingest_job, ingested
@@ -119,6 +120,12 @@ def test_nor_a_model_or_a_job_file(odd: str, place: Path, tmp_path: Path) -> Non
     ODD[odd](tmp_path / "job.toml")
     with pytest.raises(StreamSVMError):
         read_file(tmp_path / "job.toml")
+
+
+def test_a_limit_far_above_the_size_costs_nothing(tmp_path: Path) -> None:
+    """A buffer of the size of the limit would be more than any machine has."""
+    (tmp_path / "small").write_bytes(b"small")
+    assert read_whole(tmp_path / "small", 1 << 60) == b"small"
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5", "gz"])
