@@ -1,0 +1,103 @@
+"""Bounds of rounding hold: against sums of differences in long doubles, for rows near 0 and far from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from streamsvm.compute.kernel_values.elementary import exp64
+from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
+from streamsvm.compute.kernel_values.gram import squares_of
+from streamsvm.compute.kernel_values.rounding import (
+    DIFFERENCES,
+    DOUBLE,
+    SINGLE,
+    error_of,
+    exact_arithmetic,
+    reach_of,
+    working_arithmetic,
+)
+from streamsvm.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from streamsvm.rows import Dense, Reach
+from tests.arrays import csr_of
+
+KERNELS = [RBF(0.3), RBF(1e4), Laplacian(0.2), Polynomial(0.2, 1.0, 3.0), Sigmoid(0.1), Linear(0.5)]
+
+
+@njit
+def exp_of(x: Any, out: Any) -> None:
+    for i in range(x.size):
+        out[i] = exp64(x[i])
+
+
+def test_exp_in_float64_is_right_to_two_units() -> None:
+    x = np.linspace(-707.9, 708.9, 1_000_003)
+    out = np.empty_like(x)
+    exp_of(x, out)
+    assert np.max(np.abs(out / np.exp(x) - 1.0)) <= 4.5e-16
+    ends = np.array([0.0, -1e9, np.inf, np.nan])
+    exp_of(ends, out[:4])
+    assert out[0] == 1.0
+    assert out[1] < 1e-300
+    assert out[2] > 1e307
+    assert np.isnan(out[3])
+
+
+def obvious(kernel: Any, X: Any, Z: Any) -> Any:
+    """Kernel values in long doubles, distances from differences."""
+    X, Z = X.astype(np.longdouble), Z.astype(np.longdouble)
+    difference = X[:, None, :] - Z[None, :, :]
+    match kernel:
+        case RBF():
+            return np.exp(-np.longdouble(kernel.gamma) * np.square(difference).sum(2))
+        case Laplacian():
+            return np.exp(-np.longdouble(kernel.gamma) * np.abs(difference).sum(2))
+        case Polynomial():
+            return (kernel.gamma * (X @ Z.T) + kernel.coef0) ** int(kernel.degree)
+        case Sigmoid():
+            return np.tanh(kernel.gamma * (X @ Z.T) + kernel.coef0)
+    return kernel.scale * (X @ Z.T)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e3])
+@pytest.mark.parametrize("arithmetic", [SINGLE, DOUBLE, DIFFERENCES])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_no_value_is_further_off_than_its_bound(kernel: Any, offset: float, arithmetic: int, sparse: bool) -> None:
+    rng = np.random.default_rng(7)
+    X = (offset + rng.normal(size=(90, 13))).astype(np.float32)
+    X[40:50] = X[:10]
+    rows = csr_of(X) if sparse else Dense(X)
+    if arithmetic == DIFFERENCES and not kernel.translation_invariant():
+        arithmetic = DOUBLE
+    reach = reach_of(rows, squares_of(rows, np.float64))
+    expected = obvious(kernel, X, X)
+    found = np.empty(expected.shape)
+    for i, j, tile in tiles(rows, rows, kernel, 13, arithmetic):
+        found[i, j] = tile
+    assert np.max(np.abs(found - expected)) <= error_of(kernel, reach, arithmetic)
+    out = np.zeros(90)
+    c = rng.normal(size=90)
+    expand(rows, rows, c, kernel, 13, out, arithmetic)
+    sums = 92 * 2.0**-53 * kernel.largest(reach)
+    assert np.max(np.abs(out - expected @ c)) <= np.abs(c).sum() * (error_of(kernel, reach, arithmetic) + sums)
+
+
+def test_differences_do_not_feel_how_narrow_a_kernel_is_or_how_far_from_zero() -> None:
+    reach = Reach(10, 1e16)
+    assert error_of(RBF(1e12), reach, SINGLE) == pytest.approx(1.0, rel=1e-5)
+    assert error_of(RBF(1e12), reach, DOUBLE) == pytest.approx(1.0)
+    assert error_of(RBF(1e12), reach, DIFFERENCES) < 2e-15
+    assert exact_arithmetic(RBF(1e12), reach, 10) == DIFFERENCES
+    assert exact_arithmetic(RBF(0.1), Reach(10, 10.0), 10) == DOUBLE
+    assert working_arithmetic(RBF(0.1), Reach(10, 10.0), 10) == SINGLE
+    assert working_arithmetic(RBF(1e12), Reach(10, 10.0), 10) == DIFFERENCES
+
+
+def test_the_diagonal_of_a_gram_matrix_is_one_however_narrow_the_kernel() -> None:
+    X = np.random.default_rng(1).normal(size=(600, 5)).astype(np.float32)
+    for arithmetic in (SINGLE, DOUBLE, DIFFERENCES):
+        np.testing.assert_array_equal(np.diag(gram(Dense(X), RBF(1e9), 5, arithmetic)), 1.0)

@@ -1,0 +1,122 @@
+"""Certificates that are true: of offsets, of large C, of narrow kernels, and of small random problems of every kind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.spatial.distance import cdist
+
+from streamsvm.cli import cli
+from streamsvm.errors import DefectError
+from streamsvm.jobs.fit.certified import status_of
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.rows import Dense
+from streamsvm.store import create
+from streamsvm.types import Certificate, Status
+from tests.solvers.kernel_problems import noisy_rows, problem_of
+
+FUZZ = Path(__file__).resolve().parents[2] / "tools" / "fuzz" / "certificates.py"
+
+
+def fuzz() -> Any:
+    """The tool, as a module."""
+    spec = importlib.util.spec_from_file_location("fuzz_certificates", FUZZ)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def store_at(path: Path, X: Any, y: Any) -> Path:
+    writer = create(path, sparse=False, chunk_bytes=4096)
+    writer.append(Dense(np.ascontiguousarray(X, np.float32)), (y > 0).astype(np.int32), None)
+    writer.commit(("a", "b"), X.shape[1], {"names": None})
+    return path
+
+
+def optimum(K: Any, y: Any, C: float) -> tuple[float, float]:
+    """Dual and primal of the hinge with a free bias, by scikit-learn in float64."""
+    svm = pytest.importorskip("sklearn.svm")
+    machine = svm.SVC(kernel="precomputed", C=C, tol=1e-10).fit(K, y)
+    x = np.zeros(len(y))
+    x[machine.support_] = machine.dual_coef_[0]
+    f, square = K @ x + machine.intercept_[0], float(x @ K @ x)
+    return float(np.abs(x).sum()) - 0.5 * square, 0.5 * square + C * float(np.maximum(0.0, 1.0 - y * f).sum())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e4, 1e6])
+@pytest.mark.parametrize(("kernel", "metric"), [("rbf", "sqeuclidean"), ("laplacian", "cityblock")])
+@pytest.mark.parametrize("C", [1.0, 1e4])
+def test_the_interval_holds_the_optimum_wherever_the_columns_lie(
+    tmp_path: Path, offset: float, kernel: str, metric: Any, C: float
+) -> None:
+    X, y = noisy_rows(300)
+    X = (X + np.float32(offset)).astype(np.float32)
+    lower, upper = optimum(np.exp(-cdist(X.astype(float), X.astype(float), metric)), y, C)
+    job = FitJob(
+        str(store_at(tmp_path / "s", X, y)), str(tmp_path / "m"), solver="decomposition", loss="hinge", kernel=kernel,
+        gamma=1.0, C=C,
+    )  # fmt: skip
+    found = fit(job).training.runs[0].certificate
+    assert found is not None
+    assert found.dual - found.rounding <= upper
+    assert lower <= found.primal + found.rounding
+    assert found.gap <= 1e-3
+    assert found.rounding <= 1e-4 * found.primal
+
+
+def test_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
+    """A few of those tools/fuzz/certificates.py tries by the thousand; time limits are its business."""
+    tool = fuzz()
+    for seed in range(12):
+        ended, wrong, _ = tool._attempt(tool.case_of(seed), tmp_path)
+        assert not wrong, (seed, ended, wrong)
+
+
+def test_a_fit_that_ends_uncertified_says_so_and_strict_makes_it_an_error(tmp_path: Path) -> None:
+    X, y = noisy_rows(200)
+    X[:, 1] *= 1e6
+    path = store_at(tmp_path / "s", X, y)
+    asked = ["fit", str(path), str(tmp_path / "m"), "--solver", "dcd", "--max-passes", "2", "--C", "100"]
+    ended = CliRunner().invoke(cli, asked)
+    assert ended.exit_code == 0
+    line = next(line for line in ended.stderr.splitlines() if line.startswith("warning: "))
+    assert "not certified: gap" in line
+    assert "all 2 passes were made" in line
+    assert "scales of columns differ by 1e+06" in line
+    assert "next: a larger --max-passes" in line
+    record = json.loads((tmp_path / "m.run" / "certificate.json").read_text())
+    assert record["status"] == "max passes"
+    assert record["rounding"] >= 0.0
+    strict = CliRunner().invoke(cli, [*asked, "--strict", "--overwrite"])
+    assert strict.exit_code == 76
+    assert (tmp_path / "m").is_file()
+
+
+def test_a_certificate_that_is_no_number_or_contradicts_itself_is_an_error_of_ours() -> None:
+    X, _ = noisy_rows(50)
+    from streamsvm.losses import Hinge
+
+    problem = problem_of(X, Hinge(), 1.0, 0.5)
+    Certificate(1.0, 1.0 + 1e-5, rounding=1e-5).verify(problem)
+    with pytest.raises(DefectError) as caught:
+        Certificate(1.0, 1.0 + 1e-4, rounding=1e-5).verify(problem)
+    assert caught.value.exit_code == 70
+
+
+def test_converged_is_said_only_of_the_gap_that_was_asked_for(tmp_path: Path) -> None:
+    X, y = noisy_rows(200)
+    path = store_at(tmp_path / "s", X, y)
+    job = FitJob(str(path), str(tmp_path / "m"), kernel="rbf", gamma=0.5, max_support=20, loss="hinge")
+    result = fit(job)
+    assert result.training.status == Status.SUPPORT
+    assert result.warnings[0].startswith("not certified: ")
+    assert status_of(result.training, result.plan) == Status.SUPPORT
