@@ -108,7 +108,3 @@ def passes_loaded() -> bool:
 
 
 use_cache()
-
-from streamsvm.compute import cache_files  # noqa: E402  imports numba, which must know its directory
-
-cache_files.install()

@@ -37,6 +37,5 @@ class CacheFile(caching.IndexDataCacheFile):
         return found
 
 
-def install() -> None:
-    """Let numba open its cache through ``CacheFile``."""
-    caching.IndexDataCacheFile = CacheFile  # type: ignore[misc]
+# numba opens its cache through this class from now on: every module of passes imports this one first
+caching.IndexDataCacheFile = CacheFile  # type: ignore[misc]

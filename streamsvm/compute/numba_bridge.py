@@ -14,6 +14,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload, overload_method
 
+from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
 from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.rows import Dense, Rows
 

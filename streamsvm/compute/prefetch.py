@@ -12,6 +12,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic, overload
 
+from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+
 LINE = 64 // 4
 """Float32 entries of a cache line."""
 

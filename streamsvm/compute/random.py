@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
 from streamsvm.compute.splitmix import MIX1, STEP, mixed
 from streamsvm.rows import Int32, Int64
 

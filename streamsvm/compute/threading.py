@@ -12,6 +12,8 @@ from functools import cache
 
 from numba import config
 
+from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+
 MOST_THREADS = 4
 TILES = 4
 """The least a strip must have to be worth a thread."""
