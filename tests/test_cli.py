@@ -313,7 +313,7 @@ def test_a_full_disk_behind_standard_output_is_an_error(place: Path) -> None:
     with open("/dev/full", "w") as full:
         done = process("info", place / "s.zarr", stdout=full)
     assert done.returncode == 74
-    assert done.stderr.startswith("error[E-IO]")
+    assert done.stderr.startswith("error[E-NOSPACE]")
     assert "Exception ignored" not in done.stderr
 
 
