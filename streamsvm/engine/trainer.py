@@ -20,9 +20,8 @@ import numpy as np
 
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer, NoCheckpoint
-from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.training import Run, Training
+from streamsvm.engine.training import ProgressReporter, Run, Training
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamsvm.aliases import ByName
 from streamsvm.engine.block_visitor import ActiveProblem
-from streamsvm.types import AnySolver, Certificate, Problem, State, Status, Stop
+from streamsvm.engine.progress import Stopwatch
+from streamsvm.schedule.budget import anonymous_bytes
+from streamsvm.types import AnySolver, Certificate, Problem, Report, State, Status, Stop
 
 
 class CheckpointedRows(Protocol):
@@ -107,3 +109,29 @@ class Training:
         """Begin with what another training has spent."""
         self.passes, self.seconds, self.waited = before.passes, before.seconds, before.waited
         self.bytes_read, self.peak = before.bytes_read, before.peak
+
+
+class ProgressReporter:
+    """Reports on a training, and notes the peak of its memory by the way."""
+
+    def __init__(self, training: Training, report: Report) -> None:
+        self._training, self._report = training, report
+        self.stopwatch = Stopwatch()
+
+    def rows(self, seen: int, of: int) -> None:
+        """Report, when it is time, that so many rows of this pass are done."""
+        if self.stopwatch.due():
+            self._event("progress", {"pass": self._training.passes + 1, "rows": seen, "of": of})
+
+    def certificate(self, k: int, run: Run) -> None:
+        """Report the certificate of problem ``k``, fresh from a closed pass."""
+        found = run.certificate
+        assert found is not None
+        values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
+        values["rounding"] = found.rounding
+        self._event("pass", {"pass": self._training.passes, "problem": k, **values, "facts": found.facts})
+
+    def _event(self, event: str, facts: dict[str, Any]) -> None:
+        memory = anonymous_bytes()
+        self._training.peak = max(self._training.peak, memory)
+        self._report({"event": event, **facts, "seconds": self.stopwatch.seconds, "memory": memory})

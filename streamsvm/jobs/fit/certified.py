@@ -20,11 +20,17 @@ taken with twice the change of P as what it may be off by.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from streamsvm import durable
 from streamsvm.engine.block_visitor import labeled_part
+from streamsvm.engine.row_state import RowStates
+from streamsvm.engine.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError
 from streamsvm.features.nystrom import Embedded, Nystrom
@@ -34,7 +40,19 @@ from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.solvers.point_evaluation import PointSums
-from streamsvm.types import Block, Certificate, KernelSolver, LinearSolution, Problem, Status, Store
+from streamsvm.types import (
+    DUAL,
+    Block,
+    Certificate,
+    DualWitness,
+    FeatureMap,
+    KernelSolver,
+    LinearSolution,
+    Problem,
+    State,
+    Status,
+    Store,
+)
 
 EPS = 2.0**-53
 SWEEPS = 3
@@ -160,3 +178,35 @@ def _summed(plan: Plan, training: Training, raw: Store, features: Nystrom) -> li
                     for loss, evaluation in zip(losses, found, strict=True):
                         evaluation.add(problem, loss, block, w)
     return sums
+
+
+def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
+    """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,)."""
+    problems, rows = len(training.runs), store.layout.rows
+    with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
+        durable.write_npy(path, (rows,) if problems == 1 else (problems, rows), parts)
+
+
+def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
+    """Those of problem k, chunk by chunk."""
+    if DUAL in training.row_states:
+        states = training.row_states[DUAL]
+        assert isinstance(states, RowStates | GroupRows)
+        return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
+    assert isinstance(plan.solver, DualWitness)  # ``plan.proving`` has seen to it
+    return _of_witness(store, plan.features, training.runs[k], plan.solver)
+
+
+def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness[State]) -> Iterator[Float64]:
+    """The dual variables of every row, by another reading; 0 for held-out rows."""
+    layout, problem = store.layout, run.problem
+    with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
+        for loaded in stream:
+            chunk = loaded.visit.chunk
+            if chunk in problem.held_out:
+                yield np.zeros(len(loaded.chunk.codes))
+                continue
+            for part in features.parts(loaded.chunk.X):
+                y, s = labeled_part(problem, loaded, part)
+                order = loaded.order[part.start : part.stop]
+                yield solver.dual_values(run.state, Block(part.X, y, s, chunk, 0, order, 0))

@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.distributed import with_groups
 from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
-from streamsvm.jobs.fit.warm_start import warm_digest
+from streamsvm.jobs.fit.problems import warm_digest
 from streamsvm.schedule import budget
 from streamsvm.types import Store
 

@@ -9,7 +9,7 @@ from streamsvm.jobs.apply.row_batches import held_out_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.warm_start import warm_terms
+from streamsvm.jobs.fit.problems import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import AnySolver, Layout, Problem, ShrinkableMemory, Store, Term

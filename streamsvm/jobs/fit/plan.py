@@ -14,9 +14,8 @@ from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
 from streamsvm.jobs.fit import kernel_machine
 from streamsvm.jobs.fit.memory_plan import fitted, memory_settings, most_landmarks, remedy_for
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.problems import problems_of
+from streamsvm.jobs.fit.problems import problems_of, warm_started
 from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows
-from streamsvm.jobs.fit.warm_start import warm_started
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS, checked
 from streamsvm.types import (

@@ -24,9 +24,8 @@ from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.trainer import FitLoop, RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit.certified import certify
+from streamsvm.jobs.fit.certified import certify, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
-from streamsvm.jobs.fit.dual_file import save_dual
 from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.options import FitJob

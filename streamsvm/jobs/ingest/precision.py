@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.compute.kernel_values.gram import dense_rows
 from streamsvm.rows import Rows, row_count
 from streamsvm.types import Statistics
 
@@ -36,6 +35,8 @@ def looks_like_ids(X: Rows, columns: int) -> list[int]:
     rows = min(row_count(X), SAMPLE)
     if rows < LEAST_ROWS or columns > MOST_COLUMNS:
         return []
+    from streamsvm.compute.kernel_values.gram import dense_rows
+
     values = dense_rows(X, np.arange(rows), columns)
     whole = (values == np.floor(values)).all(axis=0) & (np.abs(values).max(axis=0) > 1000.0)
     # above 2^24 neighbors have become equal, two by two, or four by four

@@ -36,7 +36,6 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
-from streamsvm.solvers.kernel.candidates import Candidates
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to, reduced_values
 from streamsvm.solvers.kernel.rounding import (
@@ -50,7 +49,7 @@ from streamsvm.solvers.kernel.rounding import (
     rounding_of,
     same_arithmetic,
 )
-from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
+from streamsvm.solvers.kernel.simplex_state import Candidates, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
