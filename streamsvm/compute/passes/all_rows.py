@@ -91,6 +91,7 @@ class Interior(NamedTuple):
     """Dual variables a_i strictly inside their bounds and the multipliers of the bounds; all float64 (n,)."""
 
     a: Float64
+    """The dual variables."""
     below: Float64
     """Of the lower bound 0."""
     above: Float64
@@ -101,9 +102,13 @@ class RowTerms(NamedTuple):
     """What a row adds to the problem: its sign, its weight, and C times the loss."""
 
     y: Float32
+    """The sign of each row, (n,)."""
     s: Float64
+    """The weight of each row, (n,)."""
     C: float
+    """What the sum of losses is multiplied by."""
     loss: Any
+    """The record of the loss."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

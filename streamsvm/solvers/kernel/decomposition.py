@@ -56,7 +56,6 @@ from streamsvm.solvers.kernel.rounding import (
     form_of,
     in_full,
     needed,
-    rounding_of,
     same_arithmetic,
 )
 from streamsvm.solvers.kernel.working_set import (
@@ -211,16 +210,8 @@ class Decomposition:
             f, part = reduced_values(state.reduced, state.form, block)
             state.reduced_square += part
         shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
-        less = f - self._error(state) * block.y.astype(np.float64)
+        less = f - state.value_error() * block.y.astype(np.float64)
         shifted_losses(less, block.y, block.s, p.C, p.loss, state.shifts(), state.upper_losses)
-
-    def _error(self, state: DecompositionState) -> float:
-        """By how much the decision values that are measured can be off."""
-        points = state.reduced or state.anew
-        if points is None:
-            return state.drift
-        form = in_full(state.form, state.largest) if state.reduced is None else state.form
-        return error_of_values(form, state.largest, points.size, float(np.abs(points.x).sum()))
 
     def _collect(self, state: DecompositionState, rows: Pool) -> None:
         """Keep the block's support rows for the model."""
@@ -275,7 +266,7 @@ class Decomposition:
                 state.support = in_order(self._drawn(unite(state.collected_parts)))
         square = state.square if reduced is None else state.reduced_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
-        rounding = self._rounding(state, best)
+        rounding = state.rounding(best)
         facts = {"violation": violation, "support": state.support_size, "points": reduced.size if reduced else None}
         at_the_edge = best in {0, 2 * INTERCEPTS}  # it lies further out
         wide = 4.0 * state.reach if at_the_edge else 0.0
@@ -295,12 +286,6 @@ class Decomposition:
         state.close()
         state.collecting = more and state.reduced is None and state.anew is None
         return replace(found, exact=False) if more else found
-
-    def _rounding(self, state: DecompositionState, best: int) -> float:
-        """What the sums of the pass can be off by."""
-        losses = float(state.losses[best]), float(state.upper_losses[best])
-        error = max(self._error(state), state.drift if state.reduced is not None else 0.0)
-        return rounding_of(state.problem, error, state.weight, state.absolute, losses)
 
     def _doubted(self, state: DecompositionState) -> bool:
         """Have f computed anew, if the whole support is known; whether it will be."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.rows import Float64, Reach
-from streamsvm.solvers.kernel.rounding import joined
+from streamsvm.solvers.kernel.rounding import error_of_values, in_full, joined, rounding_of
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
@@ -99,3 +99,17 @@ class DecompositionState:
         self.upper_losses = self.upper_losses + other.upper_losses
         self.top, self.bottom = max(self.top, other.top), min(self.bottom, other.bottom)
         self.largest = joined(self.largest, other.largest)
+
+    def value_error(self) -> float:
+        """By how much the decision values that are measured can be off."""
+        points = self.reduced or self.anew
+        if points is None:
+            return self.drift
+        form = in_full(self.form, self.largest) if self.reduced is None else self.form
+        return error_of_values(form, self.largest, points.size, float(np.abs(points.x).sum()))
+
+    def rounding(self, best: int) -> float:
+        """What the sums of the pass can be off by."""
+        losses = float(self.losses[best]), float(self.upper_losses[best])
+        error = max(self.value_error(), self.drift if self.reduced is not None else 0.0)
+        return rounding_of(self.problem, error, self.weight, self.absolute, losses)
