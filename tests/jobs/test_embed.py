@@ -285,7 +285,8 @@ def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
     wave = np.sin(9 * X[:, 0]) * np.sin(7 * X[:, 1])
     y = (wave + 0.3 * rng.normal(size=len(X)) > 0).astype(np.int32)
     store = write(tmp_path / "noisy.zarr", Dense(X), y)
-    settings = {"gamma": 2.0, "landmarks": 300, "C": 1e5, "loss": loss, "max_passes": 20}
+    # a tenth less than what is looked for: the last evaluation, of the model as it is saved, adds its own rounding
+    settings = {"gamma": 2.0, "landmarks": 300, "C": 1e5, "loss": loss, "max_passes": 20, "tolerance": 9e-4}
     assert kernel_fit(store, tmp_path / "m", **settings).training.runs[0].certificate.gap <= 1e-3
 
 

@@ -122,7 +122,7 @@ def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
 def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None:
     fitted(place / "two", tmp_path, C=0.25, standardize=True)
     saved, store = models.load(tmp_path / "m.ssvm"), open_store(place / "two")
-    assert saved.provenance["store"] == {"name": store.name, "digest": store.digest, "rows": ROWS}
+    assert saved.provenance["store"] == {"digest": store.digest, "rows": ROWS}
     assert saved.provenance["settings"]["C"] == 0.25
     assert saved.provenance["settings"]["standardize"] is True
     assert saved.provenance["certificates"][0]["C"] == 0.25

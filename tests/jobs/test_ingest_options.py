@@ -57,7 +57,7 @@ def numbered(rows: int) -> bytes:
 def test_label_drift_is_noticed_and_shuffling_helps(tmp_path: Path) -> None:
     assert "--shuffle" in run(tmp_path, numbered(40_000), chunk_bytes=8192).notices[0]
     result = run(tmp_path, shuffle=True, chunk_bytes=8192)
-    assert result.notices == ()
+    assert not any("--shuffle" in notice for notice in result.notices)
     X, labels = contents(result.store)
     assert sorted(X[:, 0].tolist()) == list(range(40_000))
     assert all(label == "pq"[int(x >= 20_000)] for x, label in zip(X[:, 0], labels, strict=True))

@@ -191,7 +191,7 @@ def test_the_intercept_is_found_wherever_it_is(positive: float) -> None:
 def test_no_pass_no_model() -> None:
     X, _ = noisy_rows()
     solver = Decomposition()
-    with pytest.raises(StreamSVMError, match="no support"):
+    with pytest.raises(StreamSVMError, match="no pass was left"):
         solver.solution(solver.start(problem_of(X, Hinge(), C, GAMMA)))
 
 
