@@ -16,6 +16,10 @@ better than the slopes. To first order P and D change alike when features do, bo
 taken with twice the change of P as what it may be off by.
 
 **Exact kernels**: ``solvers/kernel/rounding.py``.
+
+**The dual variables** can be written to a file: with them anyone can recompute the bound (tools/audit.py). Coordinate
+methods have them as state of their rows. A ``DualWitness`` can say what they are of a block it is shown: Newton's method
+knows a point whose slopes they are, and another reading of the store writes a_i = t C_i (-h'(m_i)).
 """
 
 from __future__ import annotations

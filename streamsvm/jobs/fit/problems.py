@@ -1,4 +1,9 @@
-"""The problems of a fit: a class against the rest, for every class and every C that is asked for."""
+"""The problems of a fit: a class against the rest, for every class and every C, and the weights each starts from.
+
+A fit that starts from a model starts from the same function, said in the weights its solver sees. Columns and classes
+must be those of the model. Scaling, C and the loss may differ: a linear function of the columns is one in any scaling of
+them, and what it is worth here the first pass finds out.
+"""
 
 from __future__ import annotations
 
