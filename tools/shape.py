@@ -23,7 +23,7 @@ LONGEST_FILE = 400
 LARGEST_FOLDER = 14
 SAY_NOTHING = {"utils", "util", "helpers", "common", "misc", "base"}
 PACKAGE = Path("streamsvm")
-NOT_YET: tuple[str, ...] = ("compute/text", "features", "solvers", "types")
+NOT_YET: tuple[str, ...] = ("solvers",)
 """Where missing docstrings are counted and not yet complained about."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -30,12 +30,17 @@ class Expansion:
     """Points in the space the kernel sees, and the way there from stored rows: x -> (x - shift) scale, if any."""
 
     kernel: str
+    """The name of the kernel in ``kernels.KERNELS``, as models save it."""
     parameters: dict[str, float]
+    """The kernel's parameters by name, gamma among them where it has one."""
     points: Rows
     """Landmarks or support rows, dense or CSR."""
     columns: int
+    """Columns d of a stored row: dense rows with another number of them are refused, sparse ones with an index beyond."""
     shift: Float32 | None = None
+    """(d,) what is subtracted from each column of a stored row; None where ``scale`` is None."""
     scale: Float32 | None = None
+    """(d,) what each column is then multiplied by; None: the kernel sees rows as they are stored."""
 
     @property
     def _width(self) -> int:

@@ -49,10 +49,15 @@ class Greedy:
     """G and B of the rows given to ``add``; ``choose`` when all are in."""
 
     points: Points
+    """The m candidates for landmarks, as the kernel sees them."""
     kernel: Kernel
+    """The kernel whose values with the candidates are the columns of K."""
     targets: int
+    """Columns of T: one for two classes, else one for each class."""
     gram: Float64 = field(init=False)
+    """G = K'K, (m + 1, m + 1); the last column is that of the constant."""
     products: Float64 = field(init=False)
+    """B = K'T, (m + 1, targets)."""
     _values: Float32 = field(init=False)
 
     def __post_init__(self) -> None:

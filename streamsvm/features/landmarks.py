@@ -47,8 +47,11 @@ class Smallest:
     """The ``size`` rows with the smallest keys among all that were offered, in any order and any row_batches."""
 
     size: int
+    """How many rows are wanted; there are fewer as long as fewer were offered."""
     keys: Array = field(default_factory=lambda: np.empty(0))
+    """Keys of the rows taken so far, of the type that is offered: uint64 hashes, or float64 times of a race."""
     rows: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """Their row numbers, in no order; of equal keys the smaller number stays."""
 
     def offer(self, keys: Array, start: int) -> None:
         """Take the keys of rows ``start``, ``start`` + 1, ..."""
@@ -77,11 +80,15 @@ class LeverageSampler:
     """Draws ``size`` rows by their estimated leverage, in one pass over blocks given to ``offer`` in any order."""
 
     points: Points
+    """The first, uniform sample J that leverages are estimated from, as the kernel sees it."""
     kernel: Kernel
+    """The kernel whose ridge leverages are estimated."""
     whitening: Float32
     """L^-T of K_JJ + ridge I = L L', so that k_iJ (K_JJ + ridge I)^-1 k_Ji is a sum of squares."""
     seed: int
+    """What the race is drawn from, with the row's number; another seed than the first sample's."""
     best: Smallest
+    """The winners of the race among the rows offered so far."""
     _values: Float32
 
     def offer(self, X: Rows, start: int) -> None:

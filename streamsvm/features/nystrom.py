@@ -33,8 +33,11 @@ class Projection:
     """The landmarks, in the space the kernel sees, the way there from stored rows, and W."""
 
     kernel: Any
+    """The kernel, a record of ``kernels.py``."""
     inner: Raw | Standardized
+    """What is done to a stored row before the kernel sees it: nothing, or standardizing and centering."""
     points: Points
+    """The m landmarks, as the kernel sees them."""
     W: Float32
     """(m, r)."""
 
@@ -96,8 +99,11 @@ class Nystrom:
     """
 
     projection: Projection
+    """Landmarks and W; many maps may share one, which none of them changes."""
     bias: float
+    """The value of the constant feature that is added to the r features; 0: there is none."""
     factored: bool = False
+    """Whether a part is kernel values and W, for solvers that do without features that are formed."""
     exact: bool = False
     """Whether kernel values are evaluated as certificates are: in float64."""
     _values: NDArray[Any] = field(init=False)
@@ -166,7 +172,9 @@ class Embedded:
     """Rows that are features already, of a projection that is known: what ``jobs.embed.builder`` wrote."""
 
     projection: Projection
+    """The map the stored features were made with; here it only says what a solution stands for."""
     bias: float
+    """The value of the constant feature, which is not stored; 0: there is none."""
 
     @property
     def columns(self) -> int:

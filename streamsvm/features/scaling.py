@@ -29,7 +29,9 @@ class Raw:
     """The features as they are stored, with a constant one of value ``bias``."""
 
     bias: float
+    """The value of the constant feature; 0: there is none."""
     expansion: ClassVar[None] = None
+    """None: a solution is a function of columns, and needs no basis of kernel values."""
 
     def apply(self, X: Rows) -> Rows:
         """The rows with the constant feature; nothing is copied."""
@@ -52,9 +54,13 @@ class Standardized:
     """
 
     shift: Float32
+    """What is subtracted first: means of dense columns, and of columns that are centered; else 0."""
     scale: Float32
+    """What the difference is multiplied by: one over the standard deviation; 1 leaves a column as it is."""
     bias: float
+    """The value of the constant feature, which is not scaled; 0: there is none."""
     expansion: ClassVar[None] = None
+    """None: a solution is a function of columns, and needs no basis of kernel values."""
 
     def apply(self, X: Rows) -> Rows:
         """Standardize the rows in place, and return them with the constant feature."""

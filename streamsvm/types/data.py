@@ -186,7 +186,10 @@ class Statistics(NamedTuple):
     """Column statistics over all rows, absent entries of a CSR counted as 0. All float64 (d,)."""
 
     mean: Float64
+    """The mean of each column."""
     M2: Float64
     """The sum of squared differences from the mean: rows times the variance."""
     minimum: Float64
+    """The smallest value of each column; at most 0 where a CSR column lacks an entry."""
     maximum: Float64
+    """The largest value of each column; at least 0 where a CSR column lacks an entry."""

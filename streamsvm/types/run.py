@@ -14,17 +14,24 @@ class Term(NamedTuple):
     """One line of a memory plan."""
 
     name: str
+    """What the memory is for, in a word or two, as ``plan`` and the log print it."""
     nbytes: int
+    """Bytes it takes at most."""
     why: str
+    """What the bytes are made of, for a reader of the plan who wants fewer: counts, types, what each is."""
 
 
 class Visit(NamedTuple):
     """One chunk in one epoch; a pure function of layout, seed and epoch."""
 
     epoch: int
+    """The number of the epoch, from 0."""
     chunk: int
+    """The number of the chunk in what is read: in the store, or in the part of it that a worker has."""
     seed: int
+    """What the order of the chunk's rows, and further draws of the solver, are drawn from in this visit."""
     shuffled: bool
+    """Whether rows are visited in an order drawn from ``seed``; else as they lie."""
     last: bool
     """Whether this visit ends its epoch."""
 
@@ -34,7 +41,9 @@ class Stop:
     """What a fit may cost at most; it ends earlier when every gap is small enough."""
 
     max_passes: int = 1000
+    """Passes over the data, those that only evaluate included."""
     seconds: float = float("inf")
+    """Wall-clock seconds of training, from where this run began or was resumed; inf: no limit."""
 
 
 class Status(StrEnum):

@@ -48,6 +48,7 @@ class Parsed(NamedTuple):
     consumed: int
     """Bytes of the lines that were taken; where the line begins that was not."""
     lines: int
+    """Lines that were taken, with a row or blank: the number of the next line of a file goes on from here."""
     blank: int
     """Lines without a row: empty or a comment."""
     smallest: int
