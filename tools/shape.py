@@ -23,7 +23,12 @@ LONGEST_FILE = 400
 LARGEST_FOLDER = 14
 SAY_NOTHING = {"utils", "util", "helpers", "common", "misc", "base"}
 PACKAGE = Path("streamsvm")
-NOT_YET: tuple[str, ...] = ("solvers",)
+NOT_YET: tuple[str, ...] = (
+    "solvers/kernel",
+    "solvers/newton",
+    "solvers/point_evaluation.py",
+    "solvers/weight_evaluation.py",
+)
 """Where missing docstrings are counted and not yet complained about."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -51,6 +51,7 @@ class Joint:
     """What the copies of a state begin a pass with, and what one of them has found in it."""
 
     sigma: float
+    """By how much a group must allow for the others, from 1 to K; the curvature of its coordinates is times this."""
     origin: Float64
     """(p,) w at the beginning."""
     steps: Float64
@@ -60,7 +61,9 @@ class Joint:
     dual: float = 0.0
     """sum a_i - conjugate(a_i) at the beginning."""
     linear: Float64 = field(default_factory=lambda: np.zeros(2))
+    """(2,): the slope of sum a_i - conjugate(a_i) along each of the copy's directions; summed by ``count``."""
     quadratic: Float64 = field(default_factory=lambda: np.zeros((2, 2)))
+    """(2, 2): its second order, -1/2 sum_i conjugate''_i d_i d_i', d_i (2,) the part of row i in both directions."""
 
 
 @saved_as("cocoa.joined")
@@ -68,8 +71,11 @@ class Joined(NamedTuple):
     """Where all groups together have gone: w, sum a_i - conjugate(a_i) there, and what the next pass begins with."""
 
     w: Float64
+    """(p,) sum a_i y_i x_i at the point gone to."""
     dual: float
+    """sum a_i - conjugate(a_i) there; D is this less 1/2 ||w||^2."""
     joint: Joint
+    """What every copy begins the next pass with: how far its rows are still to go, and the new sigma."""
 
 
 def begun(parts: int, w: Float64, sigma: float) -> Joint:

@@ -74,25 +74,39 @@ class ASSGState:
     """``w``, ``center`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     w: Float64
+    """The weights, where the steps are."""
     center: Float64
+    """The center of the ball: the mean of the stage before, at first the w of a sample or of a warm start."""
     total: Float64
     """Sum of ``samples`` values of w in the stage under way."""
     v: Float64
+    """sum b_i y_i x_i over the rows of the pass, b_i = -s_i l'(m_i); C b_i are its dual variables."""
     averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
     samples: float = 0.0
+    """How many values of w are in ``total``."""
     linear: float = 0.0
+    """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
     quadratic: float = 0.0
+    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
     losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
     length: float = 0.0
     """Rows of a stage; 0: nothing has been seen yet."""
     left: float = 0.0
     """Rows to the end of the stage under way."""
     stage: float = 0.0
+    """Stages done since the last restart; whole but for a mean over workers."""
     first_radius: float = 0.0
+    """The radius of the ball in the first stage after a restart."""
     first_step: float = 0.0
+    """The length of the steps in the first stage after a restart."""
     radius: float = 0.0
+    """The radius of the ball in the stage under way."""
     step: float = 0.0
+    """The length of the steps in the stage under way."""
 
     @property
     def lam(self) -> float:
@@ -123,8 +137,12 @@ class ASSG(WarmStart):
         int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
     ] = 4096
     row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
     shuffled: ClassVar[bool] = True
+    """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
+    scale."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights and a batch."""

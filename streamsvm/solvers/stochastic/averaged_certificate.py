@@ -43,18 +43,27 @@ class AveragedCertificate:
     """Arrays (columns + 1,) float64; sums are those of the pass under way."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     candidate: Float64
+    """The weights that are evaluated next; the solver moves them when it closes a pass, after ``certificate_of``."""
     best: Float64
     """The candidate of least exact primal, which is ``primal``."""
     v: Float64
+    """Mean over passes of sum a_i y_i x_i, whose dual value the next two complete; of slopes the pass's own sum."""
     linear: float = 0.0
+    """The part of sum t a_i - conjugate(t a_i) that grows as t; averaged or summed like ``v``."""
     quadratic: float = 0.0
+    """The part that falls as t^2; averaged or summed like ``v``."""
     dual: float = 0.0
     """The largest proven value; 0 is that of a = 0."""
     primal: float = inf
+    """The least exact P of a candidate, that of ``best``; inf until one was evaluated."""
     losses: float = 0.0
+    """sum C s_i l(m_i) of the candidate over the rows met in the pass, if it evaluates; else 0."""
     passes: int = 0
+    """Passes that trained; one that only evaluates is not counted."""
     next_trial: float = 2.0
+    """The number of passes at which the candidate is evaluated at the latest, whatever the estimate."""
     certifying: bool = False
     """Whether this pass evaluates the candidate."""
     ending: bool = False

@@ -65,7 +65,9 @@ class PegasosState:
     """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` rows. The sums are those of the pass under way."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     a: Float64
+    """lambda (offset + t) w, (columns + 1,): sums of b_i y_i x_i, b_i = -s_i l'(m_i), as projections left them."""
     before: Float64
     """What is left in a, after projections, of a at the start of the pass."""
     origin: Float64
@@ -73,19 +75,30 @@ class PegasosState:
     total: Float64
     """Sum of ``samples`` values of w."""
     averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
     t: int = 0
+    """Rows met so far, in all passes."""
     t_before: int = 0
+    """t at the start of the pass."""
     offset: float = 0.0
+    """Rows by which the clock is ahead, so that first steps are stable and a warm start has weight; set by the first
+    block."""
     samples: float = 0.0
+    """How many values of w are in ``total``."""
     linear: float = 0.0
+    """sum b_i (1 - conjugate'(0)) over the rows of the pass, less what projections took."""
     quadratic: float = 0.0
+    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass, less what projections took."""
     linear_before: float = 0.0
     """What is left, after projections, of ``linear`` of all passes before; likewise the next."""
     quadratic_before: float = 0.0
+    """What is left, after projections, of ``quadratic`` of all passes before."""
     losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
     weight: float = 0.0
     """Sum of s_i over the ``met`` rows of all visits so far: for their mean."""
     met: int = 0
+    """Rows that ``weight`` is summed over."""
 
     @property
     def lam(self) -> float:
@@ -107,8 +120,12 @@ class Pegasos(WarmStart):
         ),
     ] = "tail"
     row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
     shuffled: ClassVar[bool] = True
+    """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
+    scale."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights and a batch."""

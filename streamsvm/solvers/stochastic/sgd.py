@@ -68,23 +68,31 @@ class SGDState:
     """``a`` (columns + 1,) float64 is lambda t w; ``t`` presentations. The sums are those of the pass under way."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     a: Float64
+    """lambda t w, (columns + 1,): sums of s_i y_i x_i, to which a presentation adds without scaling."""
     before: Float64
     """a at the start of the pass."""
     total: Float64
     """Sum of ``samples`` values of w."""
     averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
     origin: Float64
     """a of the warm start, which is no sum of updates."""
     t: int = 0
+    """Presentations so far, ``t_origin`` included."""
     t_before: int = 0
+    """t at the start of the pass."""
     t_origin: int = 0
+    """The presentations a warm start stands for: one for each row; 0 without one."""
     samples: int = 0
+    """How many values of w are in ``total``."""
     updated: float = 0.0
     """sum s_i times the updates of row i."""
     updated_before: float = 0.0
     """The same of all passes before."""
     losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
 
     @property
     def lam(self) -> float:
@@ -107,8 +115,11 @@ class SGD(WarmStart):
         int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
     ] = 5
     row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
     shuffled: ClassVar[bool] = True
+    """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, box=True, quadratic=True)
+    """The hinge, with any margin: a presentation adds all of a row or nothing, as its slope is -1 or 0."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights, and a number a row of a block for draws."""
