@@ -21,11 +21,11 @@ from streamsvm.jobs.ingest.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton import memory_rows
-from streamsvm.solvers.newton.all_rows import AllRows
-from streamsvm.solvers.newton.conjugate_gradients import solve
-from streamsvm.solvers.newton.line_search import step_length
-from streamsvm.solvers.newton.memory_rows import MemoryRows
-from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.all_rows import AllRows
+from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.line_search import step_length
+from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.store import open_store
 from streamsvm.types import Problem
@@ -101,7 +101,7 @@ def test_preconditioned_steps_solve_the_system_whatever_the_scales(
         "ALL_DENSE": 0,
         "ALL_SPARSE": all_columns,
     }.items():
-        monkeypatch.setattr(f"streamsvm.solvers.newton.preconditioner.{name}", value)
+        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.preconditioner.{name}", value)
     values, y, _ = table(200, 12, 3, 8.0)
     X = csr_of(values, 1.0) if sparse else Dense(values, 1.0)
     rows = MemoryRows(rows_in_memory(X, y), Problem(SquaredHinge(), 1.0, 200, 12, 1))

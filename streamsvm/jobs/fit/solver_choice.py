@@ -1,9 +1,9 @@
 """auto for linear functions, of columns or of kernel features: the solver, by what a pass costs and by what it is worth.
 
 Second order with all rows in memory needs two or three readings, however many columns there are and whatever their
-scales (``solvers.newton.all_rows``): it is chosen wherever the rows fit the memory as they are stored. Where they do not, a
-sample of them is enough up to some 1,500 columns, in passes by the handful (``solvers.newton.solver``); it goes over to
-all rows by itself where it leads nowhere and they fit. Beyond, where columns are rare and every row matters to some of
+scales (``solvers.newton.in_memory.all_rows``): it is chosen wherever the rows fit the memory as they are stored. Where they
+do not, a sample of them is enough up to some 1,500 columns, in passes by the handful (``solvers.newton.solver``); it goes
+over to all rows by itself where it leads nowhere and they fit. Beyond, where columns are rare and every row matters to some of
 them, coordinate descent (``solvers.dcd.solver``) needs tens of passes, more the larger C, but little memory.
 """
 

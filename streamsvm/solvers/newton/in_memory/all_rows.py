@@ -3,8 +3,8 @@
     P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i l'(m_i)
 
 A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method with exact line searches, steps by
-conjugate gradients (Keerthi and DeCoste, JMLR 2005). Where its steps stay short, and for all other losses, an interior point
-(``solvers.newton.interior_point``). P - D = 1/2 ||grad||^2 comes late on columns of large scale; once the energy of the
+conjugate gradients (Keerthi and DeCoste, JMLR 2005). Where its steps stay short, and for all other losses, an interior
+point (``solvers.newton.in_memory.interior_point``). P - D = 1/2 ||grad||^2 comes late on columns of large scale; once the energy of the
 gradient is small, the exact step of the dense columns takes their part of it away. Columns are scaled by the preconditioner alone:
 the regularizer stays ||w||^2 in the columns as they are given.
 
@@ -22,11 +22,11 @@ from streamsvm.compute.passes.all_rows import Interior, value_pass
 from streamsvm.compute.passes.certificate import RowLoss, scaled_dual
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.conjugate_gradients import solve
-from streamsvm.solvers.newton.interior_point import InteriorStep, Iterate, first_interior
-from streamsvm.solvers.newton.line_search import step_length
-from streamsvm.solvers.newton.memory_rows import MemoryRows
-from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.interior_point import InteriorStep, Iterate, first_interior
+from streamsvm.solvers.newton.in_memory.line_search import step_length
+from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem

@@ -20,9 +20,9 @@ import numpy as np
 from streamsvm.compute.passes import all_rows as passes
 from streamsvm.compute.passes.all_rows import Interior
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.conjugate_gradients import solve
-from streamsvm.solvers.newton.memory_rows import MemoryRows
-from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 
 SHIFT = 0.5
 """Multipliers of a first point: margins are of order 1."""
