@@ -24,7 +24,6 @@ LARGEST_FOLDER = 14
 SAY_NOTHING = {"utils", "util", "helpers", "common", "misc", "base"}
 PACKAGE = Path("streamsvm")
 NOT_YET: tuple[str, ...] = (
-    "solvers/kernel",
     "solvers/newton",
     "solvers/point_evaluation.py",
     "solvers/weight_evaluation.py",

@@ -40,8 +40,11 @@ class Blended(OnSimplex):
         2048
     )
     share: ClassVar[float] = 1.0 / 3.0
+    """A third of all rows in the pool is worth its memory: the active set seldom grows beyond."""
     first: ClassVar[float] = 8192
+    """Rows of the first pool, a sample that is solved before rows its margins are violated by come in."""
     fair: ClassVar[float] = 0.5
+    """A pool that does not hold all rows is solved at least to a gap of half f: what it finds is a fair classifier."""
 
     def scratch(self, rows: int) -> int:
         """Bytes of the Gram matrix of a working set."""

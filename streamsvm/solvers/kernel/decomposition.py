@@ -96,9 +96,13 @@ class Decomposition:
     ] = 32768
     max_support: MaxSupport = 0
     row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
+    """The dual variable a_i of every row and its decision value f_i without the intercept."""
     free_bias: ClassVar[bool] = True
+    """True: the intercept is no constant feature and costs nothing, hence sum x = 0."""
     shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line, so that a pool's problem is a quadratic one in a box."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the pool while the next one is made, of a Gram matrix and the support, of a and f a row."""

@@ -23,11 +23,15 @@ class DecompositionState:
     """``pool`` is what is in memory; ``moved`` what f of the other rows does not have yet, x by how much it moved."""
 
     problem: Problem
+    """What is solved: loss, C, kernel, the number of rows and columns."""
     form: Form
+    """The matrix of the problem and the arithmetic of kernel values, which a later pass may make float64."""
     capacity: int
     """Rows the next pool may have."""
     pool: Pool | None = None
+    """The rows in memory with x and v as they were left when last solved; None: none yet, or none any more."""
     moved: Pool | None = None
+    """Those of the pool whose x changed, x being the change and sign 1; None where ``pool`` is."""
     shared_values: Float64 | None = None
     """What ``moved`` is worth at the rows that are visited next, if it is known already."""
     support: Pool | None = None
@@ -35,14 +39,17 @@ class DecompositionState:
     collected_parts: list[Pool] = field(default_factory=list)
     """The same of the pass under way."""
     support_met: int = 0
+    """Rows with a_i > 0 that were met in the pass under way."""
     support_size: int = 0
-    """How many there are in truth: in the pass under way, in the last one."""
+    """Rows with a_i > 0 of all the data, as of the last pass, whether they were kept or not."""
     candidates: list[Pool] = field(default_factory=list)
+    """Rows offered to the next pool in the pass under way; a part for each block until there are too many."""
     rate: float = 1.0
     """The share of violators that is offered."""
     violators: int = 0
     """Violators met in this pass."""
     intercept: float = 0.0
+    """b: where the primal was least in the last pass, or the threshold of the pool solved since."""
     reach: float = 1.0
     """How far from ``intercept`` the best one is looked for."""
     collecting: bool = False
@@ -52,12 +59,17 @@ class DecompositionState:
     reduced: Pool | None = None
     """The reduced model, while its primal is summed and after."""
     reduced_square: float = 0.0
+    """The squared norm of the reduced model, as far as the pass has summed it."""
     dual: float = 0.0
+    """sum a_i - conjugate(a_i) over the rows met in the pass; D is this less 1/2 x'Kx."""
     square: float = 0.0
     """x'Kx."""
     losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
+    """(129,) sum C s_i l(y_i (f_i + b)) over the rows met, for each intercept b of ``shifts``."""
     top: float = -np.inf
+    """The largest v of a row met whose x may grow."""
     bottom: float = np.inf
+    """The smallest v of a row met whose x may shrink; x is optimal once ``top`` is not larger."""
     largest: Reach | None = None
     """The reach of the rows met so far."""
     drift: float = 0.0

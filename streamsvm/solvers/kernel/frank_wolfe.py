@@ -54,6 +54,7 @@ class FrankWolfe(OnSimplex):
     ] = 256 << 20
     seed: Annotated[int, Option("Seed of the rows that are drawn.", bounds=Bounds(least=0))] = 0
     variant: ClassVar[str] = "fw"
+    """Steps toward the best vertex alone."""
 
     def scratch(self, rows: int) -> int:
         """Bytes of kernel columns and gradients, or of the kernel values of the rows drawn."""
@@ -121,6 +122,7 @@ class ModifiedFrankWolfe(FrankWolfe):
     """With away steps (Guelat, Marcotte 1986): weight is also taken from the worst vertex of the support."""
 
     variant: ClassVar[str] = "mfw"
+    """Steps toward the best vertex, or away from the worst where that is the larger gap."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Swap(FrankWolfe):
     """With pairwise steps: weight moves from the worst vertex of the support to the best of all, if f falls by more."""
 
     variant: ClassVar[str] = "swap"
+    """Steps that move weight between two vertices, where f falls by more than with one toward the best."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +138,4 @@ class Partan(FrankWolfe):
     """With a second line search through the iterate before the last."""
 
     variant: ClassVar[str] = "partan"
+    """Steps toward the best vertex, each followed by a search along the line from the iterate before."""

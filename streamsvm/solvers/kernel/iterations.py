@@ -35,16 +35,28 @@ class Iterations:
     """a, g = Ka, f. ``before`` and ``g_before`` are PARTAN's: the iterate before a and its gradient."""
 
     a: Float64
+    """(m,) the weights of the pool's rows, at least 0, which sum to 1."""
     g: Float64
+    """(m,) Ka, the gradient of f at a, kept up with every step."""
     columns: KernelCache
+    """The columns of K that steps ask for."""
     variant: str
+    """Which steps are taken: ``fw`` toward a vertex, ``mfw`` also away from one, ``swap`` between two, ``partan`` along
+    a tangent too."""
     open_step: bool = False
+    """Whether a step toward a vertex has the length 2 / (k + 2) of the k-th iteration, instead of the exact one."""
     count: int = 0
+    """Iterations made since the run began, those in earlier pools included."""
     f: float = 0.0
+    """1/2 a'Ka, by recursion and every so often as a sum."""
     i: int = 0
+    """The vertex to step toward: the row of smallest g, as ``gap`` found it."""
     before: Float64 = field(default_factory=lambda: np.empty(0))
+    """(m,) the iterate before a, for PARTAN; (0,) for other variants."""
     g_before: Float64 = field(default_factory=lambda: np.empty(0))
+    """(m,) its gradient; (0,) for other variants."""
     tangent: Tangent | None = None
+    """What PARTAN's second search needs of the iterate before; None before there is one, and for other variants."""
 
     def __post_init__(self) -> None:
         self.f = 0.5 * float(self.a @ self.g)

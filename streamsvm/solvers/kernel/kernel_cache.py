@@ -29,9 +29,13 @@ class KernelCache:
     """
 
     pool: Pool
+    """The m rows whose matrix it is."""
     form: Form
+    """The kernel, the constant added to its values, and their arithmetic."""
     capacity: int
+    """Columns that are kept at most, each of m values."""
     diagonal: Float64 = field(default_factory=lambda: np.empty(0))
+    """(m,) the diagonal of the matrix, k(x_i, x_i) + constant + ridge_i."""
     _kept: OrderedDict[int, Array] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:

@@ -39,16 +39,28 @@ class SampledIterations:
     """``members``: the pool's rows that have or had weight, with a and PARTAN's iterate before it, in the same order."""
 
     pool: Pool
+    """The rows in memory; their x is where the iterations begin, and is written by ``write`` alone."""
     form: Form
+    """The kernel, the constant added to its values, and their arithmetic."""
     variant: str
+    """Which steps are taken: ``fw`` toward a vertex, ``mfw`` also away from one, ``swap`` between two, ``partan`` along
+    a tangent too."""
     open_step: bool = False
+    """Whether a step toward a vertex has the length 2 / (k + 2) of the k-th iteration, instead of the exact one."""
     count: int = 0
+    """Iterations made since the run began, those in earlier pools included."""
     f: float = 0.0
+    """1/2 a'Ka, by recursion from what the pool's x and v make it."""
     members: list[int] = field(default_factory=list)
+    """Places in the pool of the rows that have or had weight, in the order they came in."""
     a: Float64 = field(default_factory=lambda: np.empty(0))
+    """The weights of the members, and zeros after them: room for more."""
     before: Float64 = field(default_factory=lambda: np.empty(0))
+    """The weights in the iterate before, for PARTAN, laid out like ``a``."""
     tangent: Tangent | None = None
+    """What PARTAN's second search needs of the iterate before; None before there is one, and for other variants."""
     size: int = 0
+    """How many members there are: so much of ``a`` and ``before`` counts."""
     _diagonal: Float64 = field(default_factory=lambda: np.empty(0))
     _place: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     """Where a row of the pool stands among the members; -1: nowhere."""

@@ -84,8 +84,11 @@ class OnSimplex(ABC):
     fair: ClassVar[float] = np.inf
     """The part of f to which a pool is optimized that does not hold all rows, if that is less than POOL_SHARE says."""
     free_bias: ClassVar[bool] = False
+    """False: the bias is a constant feature, regularized like any other, and its square is part of K."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: g is computed anew in every pass, and a_i is 0 for rows outside the support."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True)
+    """The squared hinge, with any margin: its conjugate is the ridge on the diagonal of K, and a has no upper bound."""
 
     @property
     def shuffled(self) -> bool:

@@ -25,7 +25,9 @@ class Candidates:
     """``capacity``: rows that are taken in the end."""
 
     capacity: int
+    """Rows that are taken in the end; each pass may double it, up to the pool's size."""
     parts: list[Pool] = field(default_factory=list)
+    """The rows put forward so far, with their v = -g, a part for each block until there are too many."""
 
     @property
     def size(self) -> int:
@@ -57,7 +59,9 @@ class Method(Protocol):
     """A method under way: iterations made, f, rows with weight."""
 
     count: int
+    """Iterations made since the run began."""
     f: float
+    """1/2 a'Ka at its weights."""
 
     @property
     def support(self) -> int:
@@ -70,7 +74,9 @@ class Reached(NamedTuple):
     """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
 
     gap: float
+    """2 f - min g over those rows."""
     f: float
+    """1/2 a'Ka."""
 
 
 @saved_as("simplex.target")
@@ -78,9 +84,13 @@ class Target(NamedTuple):
     """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most`` and ``fair`` f."""
 
     epsilon: float
+    """A gap that will do whatever f is; 0: none will."""
     relative: float
+    """A gap of this share of f will do."""
     most: float = 0.0
+    """For a pool of some of the rows: a gap that will do if it is also at most ``fair`` f."""
     fair: float = 0.0
+    """The share of f that ``most`` may not exceed."""
 
     def allowed(self, f: float) -> float:
         """The gap that is small enough at f."""
@@ -93,31 +103,45 @@ class SimplexState:
     """``support``: rows with a_i > 0, in order, v = -g; the sums are those of the pass under way."""
 
     problem: Problem
+    """What is solved: loss, C, kernel, the number of rows and columns."""
     form: Form
+    """The matrix of the problem and the arithmetic of kernel values, which a later pass may make float64."""
     candidates: Candidates
+    """Rows outside the support that are put forward for the next pool."""
     support: Pool | None = None
+    """The rows with a_i > 0, by number; x = a, v = -g as the last pass found it. None: nothing is known yet."""
     square: float = 0.0
     """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
     ridge: float = 0.0
+    """sum ridge_i a_i^2 over the rows met, so that 2 f is this and ``square`` together."""
     f: float = 0.0
+    """1/2 a'Ka, as the last pass measured it or the method has since left it."""
     lowest: float = np.inf
+    """The smallest g of the rows met in the pass that may have weight."""
     losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    """(1,) sum C s_i l(m_i) of the model t a, or of the reduced one, over the rows met."""
     gap: float = np.inf
+    """2 f - min g over all rows, as of the last pass; inf before the first."""
     seen: float = np.inf
     """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
     shared_values: Float64 | None = None
     """What the support says of the rows that are visited next, without the constant, if it is known already."""
     certifying: bool = False
+    """Whether the pass only evaluates: no rows are put forward."""
     deadline: float = math.inf
     """When the work in memory is to end."""
     passes: int = 0
+    """Passes that were closed."""
     iterations: int = 0
+    """Iterations of the method in memory since the run began."""
     reduced: Pool | None = None
     """The reduced model, when it is the one whose primal is summed; x its coefficients."""
     reduced_square: float = 0.0
+    """The squared norm of the reduced model, as far as the pass has summed it."""
     stopped: bool = False
     """The method in memory has met a criterion of its own; the next pass says what is true."""
     began: float = field(default_factory=time.perf_counter)
+    """When the trajectory's clock began, in seconds of ``time.perf_counter``."""
     trajectory: list[list[float]] = field(default_factory=list)
     """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
     due: float = 0.0

@@ -41,8 +41,11 @@ class Form(NamedTuple):
     """Which matrix the pool's problem has, apart from what its rows say: k(x, z) + constant."""
 
     kernel: Kernel
+    """The kernel k."""
     columns: int
+    """Columns of a row, without a constant feature."""
     constant: float = 0.0
+    """What is added to every kernel value: the square of a regularized bias, 0 where the bias is free."""
     arithmetic: int = SINGLE
     """In which kernel values are evaluated (``compute/kernel_values/rounding.py``)."""
 
@@ -51,9 +54,12 @@ class Moves(NamedTuple):
     """What solving a pool's problem came to: steps, and the sum of |change of x| over the working sets it took."""
 
     steps: int = 0
+    """Pairs of coordinates that were moved."""
     travel: float = 0.0
+    """sum |change of x|, one term for each row of each working set: it bounds what rounding does to f."""
 
     def plus(self, other: Moves) -> Moves:
+        """Return these moves and others together."""
         return Moves(self.steps + other.steps, self.travel + other.travel)
 
 
@@ -63,16 +69,23 @@ class Pool:
     """Rows and, per row, float64: z, ridge, low, high, p as above; x; v = p - Mx, the negative gradient."""
 
     X: Rows
+    """The rows, dense or CSR, as the kernel sees them; copied but for the rows of a block at hand."""
     index: Int64
     """Global row numbers."""
     sign: Float64
     """z."""
     ridge: Float64
+    """What is added to the diagonal of M, 0 or more."""
     low: Float64
+    """Lower bounds of x."""
     high: Float64
+    """Upper bounds of x, inf where there is none; a row of weight 0 has bounds of 0."""
     p: Float64
+    """The linear term; 0 on the simplex."""
     x: Float64
+    """The coordinates: y_i a_i for decomposition, a_i on the simplex, coefficients in a reduced model."""
     v: Float64
+    """p - Mx, the negative gradient; on the simplex it is -g."""
 
     @property
     def columns(self) -> tuple[Array, ...]:
