@@ -29,10 +29,10 @@ from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
-from streamsvm.solvers.newton.inner_solver import polished_dual
+from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.inner_solver import polished_dual
 from streamsvm.solvers.newton.row_sample import (
     PrioritySampler,
     Sample,
