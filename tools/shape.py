@@ -3,8 +3,7 @@
 A function has at most 40 lines of body and 60 with signature and docstring; a file at most 400; a folder of the package at
 most 14 modules. A module's name says what it holds, and a class name stands for one class of the package. Everything public in
 the package has a docstring: modules, classes, functions, methods, and the fields of classes, whose docstring is a string
-under them or the text inside ``Annotated``. ``tools/shape.py --list`` prints all
-that have none, of the folders that are not enforced yet too.
+under them or the text inside ``Annotated``.
 """
 
 from __future__ import annotations
@@ -23,12 +22,6 @@ LONGEST_FILE = 400
 LARGEST_FOLDER = 14
 SAY_NOTHING = {"utils", "util", "helpers", "common", "misc", "base"}
 PACKAGE = Path("streamsvm")
-NOT_YET: tuple[str, ...] = (
-    "solvers/newton",
-    "solvers/point_evaluation.py",
-    "solvers/weight_evaluation.py",
-)
-"""Where missing docstrings are counted and not yet complained about."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -98,21 +91,13 @@ def undocumented(path: Path, tree: ast.Module, aliases: set[str]) -> Iterator[tu
                 yield f"{path}:{node.lineno}: {ast.unparse(node).splitlines()[0][:80]}", found
 
 
-def not_yet(path: Path) -> bool:
-    """Whether a file is in a folder whose docstrings are only counted."""
-    inside = path.relative_to(PACKAGE)
-    return any(inside.match(place) or place in map(str, inside.parents) for place in NOT_YET)
-
-
 def docstring_complaints(trees: dict[Path, ast.Module]) -> Iterator[str]:
-    """Print how many docstrings there are, and yield what has none where they are enforced."""
+    """Print how many docstrings there are, and yield what has none."""
     aliases = annotated_aliases(trees)
-    found = [(path, *item) for path, tree in trees.items() for item in undocumented(path, tree, aliases)]
-    missing = [(path, where) for path, where, good in found if not good]
+    found = [item for path, tree in trees.items() for item in undocumented(path, tree, aliases)]
+    missing = [where for where, good in found if not good]
     print(f"shape: {len(found) - len(missing)} of {len(found)} public definitions have a docstring")
-    if "--list" in sys.argv:
-        print("\n".join(where for _, where in missing))
-    yield from (f"{where} has no docstring" for path, where in missing if not not_yet(path))
+    yield from (f"{where} has no docstring" for where in missing)
 
 
 def folder_complaints(paths: list[Path]) -> Iterator[str]:

@@ -21,9 +21,13 @@ class Sums(NamedTuple):
     """sum C_i l(m_i), sum C_i h(m_i), and what the dual value of a_i = -C_i h'(m_i) is made of."""
 
     losses: float
+    """sum C_i l(m_i), of the problem's own loss."""
     smoothed: float
+    """sum C_i h(m_i), of the loss with its corner rounded; the same where there is no corner."""
     linear: float
+    """The part of sum t a_i - conjugate(t a_i) that grows as t."""
     quadratic: float
+    """The part that falls as t^2: it is t linear - t^2 quadratic."""
 
     def plus(self, other: tuple[float, ...], sign: float = 1.0) -> Sums:
         """These sums plus ``sign`` times others, term by term."""
@@ -38,8 +42,11 @@ class DualPoint(NamedTuple):
     """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
 
     w: Float64
+    """(columns + 1,) the weights."""
     mu: float
+    """Half the width of the rounded corner, in margins; 0: the loss has none."""
     t: float
+    """The scale at which D is largest."""
 
 
 @saved_as("evaluation.point")
@@ -47,6 +54,7 @@ class PointEvaluation(NamedTuple):
     """What a pass says of its point."""
 
     primal: float
+    """P of the point, with the problem's own loss."""
     dual: float
     """Of the best scaled dual point."""
     scale: float
@@ -56,8 +64,11 @@ class PointEvaluation(NamedTuple):
     value: float
     """The rounded objective."""
     gradient: Float64
+    """(p,) w - v, the gradient of the rounded objective."""
     sums: Sums
+    """The sums the values are made of."""
     v: Float64
+    """(p,) sum a_i y_i x_i, a_i = -C_i h'(m_i)."""
 
 
 @saved_as("evaluation.sums")
@@ -66,8 +77,11 @@ class PointSums:
     """``v`` (p,) = X' slopes."""
 
     components: int
+    """p = columns + 1, the length of ``v``."""
     v: Float64 = field(init=False)
+    """(p,) sum a_i y_i x_i over the blocks that were added."""
     sums: Sums = NOTHING
+    """The four sums over the blocks that were added."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)

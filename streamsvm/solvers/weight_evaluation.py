@@ -27,8 +27,11 @@ class WeightEvaluationState:
     """``point`` (columns + 1,) is what the problem starts from."""
 
     problem: Problem
+    """What the weights are worth is asked for this loss and C."""
     point: Float64
+    """The weights, which never change; 0 where the problem has none to start from."""
     evaluation: PointSums
+    """The sums of the pass: losses, dual terms, gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,12 @@ class WeightEvaluation(WarmStart):
     """Evaluates ``Problem.warm``; the dual is that of the loss's slopes there."""
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: one pass has nothing to carry on."""
     shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
+    scale."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of two vectors of weights, and of a decision value a row of a block."""

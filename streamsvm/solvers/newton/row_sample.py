@@ -71,12 +71,17 @@ class Sample(NamedTuple):
     """Rows in the order of their global numbers ``row``; each was to be found with ``probability``."""
 
     X: Any
+    """The rows, dense or CSR; kernel features of a factored block are formed for them."""
     y: Float32
+    """(n,) +1 or -1."""
     s: Float32
+    """(n,) row weight times class weight, above 0 for a row to be here."""
     probability: Float64
+    """(n,) in (0, 1]: what a row stands for is one over it."""
     f: Float64
     """x_i.w at the point of the pass, as the pass found it."""
     row: Int64
+    """(n,) global row numbers, rising."""
     complete: bool
     """Whether these are all rows that count."""
 
@@ -122,10 +127,15 @@ class PrioritySampler:
     """``threshold``: keys from here on are out, and count for the probabilities only."""
 
     limit: int
+    """Rows the sample may have."""
     salt: int = 0
+    """The number of the pass: with a row's number it makes the row's draw."""
     threshold: float = np.inf
+    """Rows of this key or a larger one are out; inf as long as none is known to be."""
     held: int = 0
+    """Rows in ``parts``."""
     parts: list[_Part] = field(default_factory=list)
+    """The rows kept so far in this pass, a part for each block, with keys below ``threshold`` as it was then."""
 
     def clear(self) -> None:
         """Begin a pass; its draws are independent of the last one's."""

@@ -75,13 +75,19 @@ class NewtonState:
     """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     point: Float64
+    """(columns + 1,) the weights the pass under way evaluates."""
     mu: float
+    """Half the width, in margins, over which the loss's corner is rounded in this pass."""
     evaluation: PointSums
+    """The sums of the pass at ``point``: losses, dual terms, gradient."""
     sampler: PrioritySampler
+    """The rows of the pass that the next model will be made of."""
     squares: Float64
     """sum_i s_i x_ij^2 (columns + 1,)."""
     best: Float64
+    """(columns + 1,) the point of least exact P so far, which is the solution."""
     trust_region: TrustRegion | None = None
     """What led to ``point``."""
     whole: bool = False
@@ -89,8 +95,11 @@ class NewtonState:
     margins: list[tuple[int, Float64]] = field(default_factory=list)
     """Of every block, with the number of its first row."""
     primal: float = np.inf
+    """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
+    """The largest D proven, polished or not; -inf before the first pass."""
     passes: int = 0
+    """Passes that were closed."""
     dual_point: DualPoint | None = None
     """Of ``dual``, as long as that was not polished."""
     all_rows: AllRows | None = None
@@ -102,6 +111,7 @@ class NewtonState:
     gaps: list[float] = field(default_factory=list)
     """After every pass with a sample."""
     deadline: float = np.inf
+    """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
 
     @property
     def smooth(self) -> Any:
@@ -135,8 +145,12 @@ class Newton(WarmStart):
     driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: what passes on is a few vectors of weights and a sample, and no number per row of the data."""
     shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
+    scale."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the Hessian where it is explicit, of twenty vectors, and of rows while they are gathered."""

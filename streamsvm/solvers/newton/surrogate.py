@@ -33,9 +33,13 @@ class RowValues(NamedTuple):
     """The model's rows at a point; all (n,)."""
 
     sums: Sums
+    """The sums over the rows, each counted ``factor`` times."""
     slopes: Float64
+    """-C_i h'(m_i) y_i, C_i = C factor_i."""
     second_derivatives: Float64
+    """C_i h''(m_i), the weights of the rows in the Hessian."""
     f: Float64
+    """Decision values x_i.w + offset_i."""
 
 
 @saved_as("newton.model")
@@ -44,12 +48,19 @@ class Surrogate:
     """See above; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     sample: Sample
+    """The rows the model is made of, as they were at ``center``."""
     factor: Float64
+    """How often a row counts, its weight included."""
     center: Float64
+    """(p,) the point c at which the model's gradient is that of the objective."""
     shift: Float64
+    """(p,) what makes it so: the sample's own gradient at c differs from that of all rows by this."""
     damping: Float64
+    """(p,) 0 or more: by how much each component is held back; set by the trust region."""
     offset: Float64
+    """(n,) what the pass found of x_i.c beyond what the rows in memory give."""
 
     def values_at(self, smooth: Loss, w: Float64) -> RowValues:
         """Evaluate the rows of the model at w: sums, slopes, second derivatives and decision values."""

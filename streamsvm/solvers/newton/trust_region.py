@@ -44,11 +44,13 @@ class TrustRegion:
     """A model, what it was made at, and what it promised of the point it led to."""
 
     model: Surrogate
+    """The model of the objective around the point that was evaluated last."""
     mu: float
     """At its center."""
     value: float
     """The rounded objective there."""
     damping: float
+    """The multiple of C sum s_i x_ij^2, of rows only estimated, that components are damped by; set by ``accept``."""
     reference: float = 0.0
     """``value``, rounded as it is at the point led to; estimated."""
     promised: float = 0.0

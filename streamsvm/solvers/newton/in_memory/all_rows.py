@@ -47,17 +47,27 @@ class AllRows:
     """What is known between two readings. ``w`` is where the iteration is, ``best`` the least primal it has met."""
 
     problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     sample: Sample
     """All rows that count."""
     w: Float64
+    """(columns + 1,) the weights the next iteration begins at."""
     best: Float64
+    """(columns + 1,) the weights of least P so far: the next reading confirms them."""
     primal: float = np.inf
+    """P of ``best``, summed over the rows in memory; inf before the first iteration."""
     dual: float = -np.inf
+    """The largest D met; -inf before the first iteration."""
     interior: Interior | None = None
+    """Dual variables and multipliers of the interior point; None as long as Newton's method on P is at work."""
     target: float = TARGET
+    """The share of the gap allowed at which conjugate gradients may end; falls where that did not do."""
     steps: int = 0
+    """Newton steps on P and iterations of the interior point so far."""
     short: int = 0
+    """How many of the Newton steps were shorter than SHORT_STEP."""
     products: int = 0
+    """Products of X' diag(h) X with a vector so far, which is what the work costs."""
 
     @property
     def solved(self) -> bool:

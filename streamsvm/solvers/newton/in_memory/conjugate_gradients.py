@@ -21,6 +21,7 @@ class Solved(NamedTuple):
     """An approximate solution of A x = right."""
 
     x: Float64
+    """(p,) the approximate solution."""
     residual: Float64
     """right - A x (p,)."""
 

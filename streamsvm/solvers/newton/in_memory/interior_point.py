@@ -42,9 +42,13 @@ class Iterate(NamedTuple):
     """Where an iteration begins: weights, X w, v = sum a_i y_i x_i, and the sum of all complementarity products."""
 
     w: Float64
+    """(p,) the weights."""
     f: Float64
+    """(n,) the decision values X w."""
     v: Float64
+    """(p,) sum a_i y_i x_i, which is w at the optimum."""
     products: float
+    """The sum of lower_i a_i and upper_i (U_i - a_i) over all rows, 0 at the optimum."""
 
 
 def first_interior(rows: MemoryRows, f: Float64) -> Interior:
