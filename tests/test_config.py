@@ -278,6 +278,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_keys_are_fields_or_the_names_of_options(tmp_path: Path) -> None:
     text = '[fit]\nstore = "a"\nmodel = "b"\nlambda = 1e-3\nmemory = "300MB"\ntime-limit = "1h"\noptions.sweeps = 5\n'
     [job] = job_file.check(job_file.read_file(written(tmp_path, text)), "job.toml")
+    assert isinstance(job, FitJob)
     assert (job.lambda_, job.memory, job.time_limit, job.options) == (1e-3, 300_000_000, 3600.0, {"sweeps": 5})
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
+from streamsvm.aliases import JsonObject
 from streamsvm.cli import commands
 from streamsvm.cli.show import model_lines, say, store_lines, write_json
 from streamsvm.config.units import seconds_text, size_text
@@ -53,7 +53,7 @@ def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
         _report_damage(path, facts, as_json)
 
 
-def _report_damage(path: Path, facts: dict[str, Any], as_json: bool) -> None:
+def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
     """End with exit code 65; as text with every part that is damaged."""
     if as_json:
         raise click.exceptions.Exit(DataError.exit_code)
@@ -77,7 +77,7 @@ def doctor(as_json: bool) -> None:
         say(line)
 
 
-def _doctor_lines(facts: dict[str, Any]) -> Iterator[str]:
+def _doctor_lines(facts: JsonObject) -> Iterator[str]:
     yield f"streamsvm  {facts['streamsvm']}, Python {facts['python']}, {facts['platform']}"
     yield "packages   " + ", ".join(f"{name} {version or 'MISSING'}" for name, version in facts["packages"].items())
     blas = ", ".join(f"{b['library']} with {b['threads']} threads" for b in facts["blas"])

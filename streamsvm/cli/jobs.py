@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
-from streamsvm.cli.show import facts_of, lines_of, plan_lines, say, write_json
+from streamsvm.cli.show import lines_of, plan_lines, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
-from streamsvm.errors import BudgetError, UncertifiedError, UsageError
+from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import load
 from streamsvm.report.terminal import reporting
 
+if TYPE_CHECKING:
+    from streamsvm.config.checks import Checked
+    from streamsvm.config.fields import OptionValue
+    from streamsvm.jobs import JobResult
+    from streamsvm.jobs.fit.options import FitJob
 
-def execute(name: str, job: Any, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
+
+def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
     from streamsvm.engine.checkpoint.signals import listening
 
     action = load(STEPS[name].action)
     one_object = as_json and name == "evaluate" and alone
     with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():
-        result = action(job, report)
+        result: JobResult = action(job, report)
     if not as_json:
         for line in lines_of(name, job, result):
             say(line)
     elif one_object:
-        write_json(facts_of(name, result))
+        write_json(result.facts())
     elif name != "fit":  # whose last event says it already
-        write_json({"event": "done", "step": name, **facts_of(name, result)}, indent=None)
-    for warning in getattr(result, "warnings", ()):
+        write_json({"event": "done", "step": name, **result.facts()}, indent=None)
+    for warning in result.warnings:
         say(f"warning: {warning}", err=True)
-    notices = getattr(result, "notices", ())
-    for notice in notices.items() if isinstance(notices, dict) else notices:
-        say("notice: " + (f"{notice[1]} {notice[0]}" if isinstance(notice, tuple) else notice), err=True)
-    if name == "fit" and job.strict and result.warnings:
-        raise UncertifiedError(result.warnings[0], hint="the model was written; without --strict this is a warning")
+    for notice in result.notices:
+        say(f"notice: {notice}", err=True)
+    if result.failure is not None:
+        raise result.failure
 
 
-def _callback(name: str) -> Any:
+def _callback(name: str) -> Callable[..., None]:
     @click.pass_context
     def run_job(
-        ctx: click.Context, /, config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: Any
+        ctx: click.Context, /, config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: OptionValue
     ) -> None:
         job = job_of(name, values, config, settings)
-        to_stdout = getattr(job, "out", None) == "-"
-        if to_stdout and as_json:
+        if job.to_stdout and as_json:
             raise UsageError("--json and predictions cannot share standard output", hint="write them to a file")
         execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"])
 
@@ -64,7 +68,7 @@ def fit_or_plan(
     as_json: bool,
     dry_run: bool = False,
     settings: Sequence[str] = (),
-    **values: Any,
+    **values: OptionValue,
 ) -> None:
     """``fit``; with --dry-run what ``plan`` shows."""
     job = job_of("fit", values, config, settings)
@@ -74,12 +78,12 @@ def fit_or_plan(
         execute("fit", job, as_json=as_json, quiet=ctx.obj["quiet"])
 
 
-def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: Any) -> None:
+def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: OptionValue) -> None:
     """``plan``: a fit that stops before the first pass."""
     show_plan(job_of("fit", {**values, "model": ""}, config, settings), as_json=as_json)
 
 
-def show_plan(job: Any, *, as_json: bool) -> None:
+def show_plan(job: FitJob, *, as_json: bool) -> None:
     """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validation import opened
@@ -127,7 +131,7 @@ def tune_grid(
     as_json: bool,
     grid: Sequence[str] = (),
     settings: Sequence[str] = (),
-    **values: Any,
+    **values: OptionValue,
 ) -> None:
     """``tune``: --grid is another way to write --C, --gamma and --landmarks."""
     job = job_of("tune", values, config, (*settings, *grid))

@@ -11,7 +11,7 @@ import click
 from streamsvm.aliases import ByName
 from streamsvm.cli.commands import COMMANDS
 from streamsvm.cli.settings import help_options
-from streamsvm.config.fields import GROUPS, Field
+from streamsvm.config.fields import GROUPS, Field, OptionValue
 from streamsvm.config.job_file import STEPS, JobStep, make_job, override, read_file
 from streamsvm.config.parsing import parse
 from streamsvm.errors import UsageError
@@ -65,7 +65,7 @@ class Value(click.ParamType[Any]):
         self.field = field
         self.name = field.metavar
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: OptionValue, param: click.Parameter | None, ctx: click.Context | None) -> OptionValue:
         """The value from its text; fails with the form that is expected."""
         if not isinstance(value, str):
             return value

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from streamsvm.config.units import percent, seconds_text, size_text
 from streamsvm.errors import printable
 from streamsvm.report.terminal import count_text, finite, fit_line
+
+if TYPE_CHECKING:
+    from streamsvm.aliases import JsonObject
+    from streamsvm.config.checks import Checked
+    from streamsvm.jobs import JobResult
+    from streamsvm.jobs.apply.evaluate import EvaluateResult
+    from streamsvm.jobs.apply.metrics import ModelEvaluation
+    from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+    from streamsvm.jobs.apply.predict import PredictResult
+    from streamsvm.jobs.embed.builder import EmbedResult
+    from streamsvm.jobs.embed.options import EmbedJob
+    from streamsvm.jobs.fit.options import FitJob
+    from streamsvm.jobs.fit.run import FitResult
+    from streamsvm.jobs.ingest.options import IngestJob, SynthJob
+    from streamsvm.jobs.ingest.run import IngestResult
+    from streamsvm.jobs.ingest.synth import SynthResult
+    from streamsvm.jobs.tune.options import TuneJob
+    from streamsvm.jobs.tune.run import TuneResult
 
 MIB = 1 << 20
 MOST_CLASSES = 20
@@ -24,36 +40,14 @@ def say(line: str, *, err: bool = False) -> None:
     click.echo(printable(line), err=err)
 
 
-def write_json(value: Any, *, indent: int | None = 1) -> None:
+def write_json(value: object, *, indent: int | None = 1) -> None:
     """One JSON object on standard output."""
     click.echo(json.dumps(finite(value), indent=indent, default=str))
 
 
-def facts_of(name: str, result: Any) -> dict[str, Any]:
-    """A result as plain JSON values."""
-    if name == "evaluate":
-        return {
-            **result.evaluation._asdict(),
-            "seconds": result.seconds,
-            "notices": list(result.notices),
-            **{
-                key: found._asdict()
-                for key, found in (("threshold", result.stated), ("best_threshold", result.best))
-                if found is not None
-            },
-        }
-    if name == "tune":
-        scores = [score.facts() for score in result.scores]
-        return {"out": str(result.out), "best": result.best.facts(), "scores": scores, "seconds": result.seconds}
-    found = {f.name: getattr(result, f.name) for f in fields(result)} if is_dataclass(result) else {}
-    plain = (str, int, float, list, tuple, dict, type(None))
-    written = {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
-    return {key: value for key, value in written.items() if isinstance(value, plain)}
-
-
-def lines_of(name: str, job: Any, result: Any) -> Iterable[str]:
+def lines_of(name: str, job: Checked, result: JobResult) -> Iterable[str]:
     """What a command prints when it is done."""
-    shown = {
+    shown: dict[str, Callable[..., Iterator[str]]] = {
         "synth": _synth,
         "ingest": _ingest,
         "embed": _embed,
@@ -61,16 +55,16 @@ def lines_of(name: str, job: Any, result: Any) -> Iterable[str]:
         "tune": _tune,
         "predict": _predict,
         "evaluate": _evaluate,
-    }.get(name)
-    return shown(job, result) if shown else [", ".join(f"{k} {v}" for k, v in facts_of(name, result).items())]
+    }
+    return shown[name](job, result)
 
 
-def _synth(job: Any, result: Any) -> Iterator[str]:
+def _synth(job: SynthJob, result: SynthResult) -> Iterator[str]:
     held_out = f" and {result.rows - job.training_rows} in {result.test}" if result.test else ""
     yield f"{job.training_rows} rows in {result.store}{held_out}, in {seconds_text(result.seconds)}"
 
 
-def _ingest(_: Any, result: Any) -> Iterator[str]:
+def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     kind = "sparse" if result.sparse else "dense"
     held_out = f", {result.test_rows} rows in {result.test_store}" if result.test_store else ""
     yield f"{result.rows} rows x {result.columns} columns, {kind}, in {result.store}{held_out}"
@@ -86,19 +80,19 @@ def shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str
     return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
 
 
-def _embed(_: Any, result: Any) -> Iterator[str]:
+def _embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
     found = "there already" if result.reused else f"in {seconds_text(result.seconds)}"
     resumed = f", {result.resumed} of them by an earlier run" if result.resumed else ""
     yield f"{result.rows} rows x {result.projection.rank} features in {result.embedding}, {found}{resumed}"
 
 
-def _fit(job: Any, result: Any) -> Iterator[str]:
+def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
     from streamsvm.jobs.fit.outputs import summary
 
     yield fit_line({**summary(result.training, result.plan), "model": job.model})
 
 
-def _tune(_: Any, result: Any) -> Iterator[str]:
+def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
     from streamsvm.jobs.tune.results import map_lines
 
     yield from map_lines(result.scores)
@@ -107,13 +101,13 @@ def _tune(_: Any, result: Any) -> Iterator[str]:
     yield f"best: --C {best.C:.6g}{kernel}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
 
 
-def _predict(job: Any, result: Any) -> Iterator[str]:
+def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
     if job.out != "-":
         rate = count_text(result.rows / max(result.seconds, 1e-9))
         yield f"{result.rows} rows in {result.out}, in {seconds_text(result.seconds)}, {rate} rows/s"
 
 
-def _evaluate(_: Any, result: Any) -> Iterator[str]:
+def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
     e = result.evaluation
     yield f"rows               {e.rows}"
     yield f"accuracy           {e.accuracy:.5f}  (error {100 * (1 - e.accuracy):.2f} %)"
@@ -134,13 +128,13 @@ def _evaluate(_: Any, result: Any) -> Iterator[str]:
         yield from _confusion(e)
 
 
-def _by_class(e: Any) -> Iterator[str]:
+def _by_class(e: ModelEvaluation) -> Iterator[str]:
     rows = zip(e.truths, e.precision, e.recall, e.F1_by_class, map(sum, e.confusion), strict=True)
     lines = [[name, *(f"{value:.4f}" for value in values), str(count)] for name, *values, count in rows]
     yield from table([["class", "precision", "recall", "F1", "rows"], *lines])
 
 
-def _confusion(e: Any) -> Iterator[str]:
+def _confusion(e: ModelEvaluation) -> Iterator[str]:
     head = ["truth \\ said", *e.classes]
     rows = [[name, *map(str, counts)] for name, counts in zip(e.truths, e.confusion, strict=True)]
     yield from table([head, *rows])
@@ -154,7 +148,7 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
 
 
-def plan_lines(facts: dict[str, Any]) -> Iterator[str]:
+def plan_lines(facts: JsonObject) -> Iterator[str]:
     """The table of ``plan``."""
     yield f"{facts['rows']} rows x {facts['columns']} columns in {facts['chunks']} chunks"
     yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_few(facts['C'])}"
@@ -182,7 +176,7 @@ def _few(numbers: Sequence[float], most: int = 4) -> str:
     return ", ".join(distinct[:most]) + (", ..." if len(distinct) > most else "")
 
 
-def store_lines(facts: dict[str, Any]) -> Iterator[str]:
+def store_lines(facts: JsonObject) -> Iterator[str]:
     """What ``info`` says of a store."""
     filled = ""
     if facts["nonzeros"] is not None:
@@ -206,13 +200,13 @@ def store_lines(facts: dict[str, Any]) -> Iterator[str]:
         yield from column_lines(facts["statistics"])
 
 
-def column_lines(statistics: Sequence[dict[str, Any]]) -> Iterator[str]:
+def column_lines(statistics: Sequence[JsonObject]) -> Iterator[str]:
     """One line a column."""
     head = ["column", "mean", "std", "min", "max"]
     yield from table([head, *([c["name"], *(f"{c[key]:.5g}" for key in head[1:])] for c in statistics)])
 
 
-def model_lines(facts: dict[str, Any]) -> Iterator[str]:
+def model_lines(facts: JsonObject) -> Iterator[str]:
     """What ``info`` says of a model."""
     yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
     yield f"classes  {', '.join(facts['classes'][:10])}" + (", ..." if len(facts["classes"]) > 10 else "")

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
 from streamsvm.compute.splitmix import MIX1, STEP, mixed
 from streamsvm.rows import Int32, Int64
@@ -46,6 +47,6 @@ def lots(index: Int64, seed: int) -> NDArray[np.uint64]:
     return mixed((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
 
 
-def smallest(keys: NDArray[Any], count: int) -> Int64:
+def smallest(keys: Array, count: int) -> Int64:
     """Return the places of the ``count`` smallest keys."""
     return np.argpartition(keys, count - 1)[:count] if count < len(keys) else np.arange(len(keys))

@@ -31,7 +31,12 @@ def option_group(kind: type[Group]) -> type[Group]:
 
 
 class Checked:
-    """Base of dataclasses that refuse what their options do not allow, whoever makes them."""
+    """Base of jobs and their groups of options: dataclasses that refuse what their options do not allow."""
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether what the job makes goes to standard output, which nothing else may then be written to."""
+        return False
 
     def __post_init__(self) -> None:
         """Replace aliases by what they stand for. Raises UsageError for a value that is out of range or no choice.

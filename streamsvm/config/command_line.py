@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Iterator
-from typing import Any
 
-from streamsvm.config.fields import Field, Quantity
+from streamsvm.config.checks import Checked
+from streamsvm.config.fields import Field, OptionValue, Quantity, field_values
 from streamsvm.config.job_file import STEPS
 
 
-def command_of(name: str, job: Any, **changed: Any) -> str:
+def command_of(name: str, job: Checked, **changed: OptionValue) -> str:
     """Return the command of a step that gives this job again, with some fields ``changed``."""
     step = STEPS[name]
-    values = {field.name: changed.get(field.name, getattr(job, field.name)) for field in step.fields}
+    values = field_values(job, (field.name for field in step.fields)) | changed
     words = ["streamsvm", name]
     for field in step.fields:
         if field.name not in step.positional and _differs(field, values[field.name]):
@@ -25,7 +25,7 @@ def command_of(name: str, job: Any, **changed: Any) -> str:
     return shlex.join([*words, *positional])
 
 
-def _differs(field: Field, value: Any) -> bool:
+def _differs(field: Field, value: OptionValue) -> bool:
     """Whether a value has to be said: it is neither absent nor what the field has anyway."""
     default = field.default
     if isinstance(default, dataclasses.Field):
@@ -33,7 +33,7 @@ def _differs(field: Field, value: Any) -> bool:
     return value not in (None, (), {}) and value != default
 
 
-def _option(field: Field, value: Any) -> Iterator[str]:
+def _option(field: Field, value: OptionValue) -> Iterator[str]:
     if field.option.settings_of:
         for setting, chosen in value.items():
             yield from ("--set", f"{field.option.settings_of}.{setting}={_text(field, chosen)}")
@@ -45,11 +45,11 @@ def _option(field: Field, value: Any) -> Iterator[str]:
         yield from (field.flag, ",".join(_text(field, item) for item in _several(value)))
 
 
-def _several(value: Any) -> tuple[Any, ...]:
+def _several(value: OptionValue) -> tuple[OptionValue, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def _text(field: Field, value: Any) -> str:
+def _text(field: Field, value: OptionValue) -> str:
     """A single value as it is written on a command line: bytes and seconds to the last digit."""
     text = repr(value) if isinstance(value, float) else str(value)
     return text + "s" if field.option.unit is Quantity.SECONDS else text

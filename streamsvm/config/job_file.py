@@ -6,11 +6,13 @@ them in the order of the file. A step that is wanted several times is an array o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.config.fields import Field, options_of
+from streamsvm.aliases import ByName
+from streamsvm.config.checks import Checked
+from streamsvm.config.fields import Field, OptionValue, options_of
 from streamsvm.config.parsing import from_toml, parse
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.registry import did_you_mean, load
@@ -21,8 +23,10 @@ LARGEST = 1 << 20
 
 
 class JobStep(NamedTuple):
-    """A command that is a job: where its options and its action are, and which options are positional."""
+    """A command that is a job: what it does, where its options and its action are, and which options are positional."""
 
+    summary: str
+    """What it does, in the line that its help and the list of commands share."""
     job: str
     """The class of the job, "module:name"."""
     action: str
@@ -37,24 +41,53 @@ class JobStep(NamedTuple):
 
 
 STEPS = {
-    "synth": JobStep("streamsvm.jobs.ingest.options:SynthJob", "streamsvm.jobs.ingest.synth:synth", ("name", "store")),
-    "ingest": JobStep(
-        "streamsvm.jobs.ingest.options:IngestJob", "streamsvm.jobs.ingest.run:ingest", ("sources", "store")
+    "synth": JobStep(
+        "Make a store of random rows from the generator NAME: any number of rows, the same for the same seed.",
+        "streamsvm.jobs.ingest.options:SynthJob",
+        "streamsvm.jobs.ingest.synth:synth",
+        ("name", "store"),
     ),
-    "embed": JobStep("streamsvm.jobs.embed.options:EmbedJob", "streamsvm.jobs.embed.run:embed", ("store", "embedding")),
-    "fit": JobStep("streamsvm.jobs.fit.options:FitJob", "streamsvm.jobs.fit.run:fit", ("store", "model")),
-    "tune": JobStep("streamsvm.jobs.tune.options:TuneJob", "streamsvm.jobs.tune.run:tune", ("store", "out")),
+    "ingest": JobStep(
+        "Read SOURCE files (CSV, svmlight, Parquet, npy, HDF5, Zarr) into a store.",
+        "streamsvm.jobs.ingest.options:IngestJob",
+        "streamsvm.jobs.ingest.run:ingest",
+        ("sources", "store"),
+    ),
+    "embed": JobStep(
+        "Make a store of kernel (Nystrom) features of a store's rows, for several fits.",
+        "streamsvm.jobs.embed.options:EmbedJob",
+        "streamsvm.jobs.embed.run:embed",
+        ("store", "embedding"),
+    ),
+    "fit": JobStep(
+        "Train a model on STORE within a memory budget, with a certificate.",
+        "streamsvm.jobs.fit.options:FitJob",
+        "streamsvm.jobs.fit.run:fit",
+        ("store", "model"),
+    ),
+    "tune": JobStep(
+        "Cross-validate a grid of landmarks, gamma and C: tables and a heat map.",
+        "streamsvm.jobs.tune.options:TuneJob",
+        "streamsvm.jobs.tune.run:tune",
+        ("store", "out"),
+    ),
     "predict": JobStep(
-        "streamsvm.jobs.apply.options:PredictJob", "streamsvm.jobs.apply.predict:predict", ("model", "data", "out")
+        "Write a model's prediction for every row of a store or of files, in order.",
+        "streamsvm.jobs.apply.options:PredictJob",
+        "streamsvm.jobs.apply.predict:predict",
+        ("model", "data", "out"),
     ),
     "evaluate": JobStep(
-        "streamsvm.jobs.apply.options:EvaluateJob", "streamsvm.jobs.apply.evaluate:evaluate", ("model", "data")
+        "Compare a model's predictions with the labels of a store or of files.",
+        "streamsvm.jobs.apply.options:EvaluateJob",
+        "streamsvm.jobs.apply.evaluate:evaluate",
+        ("model", "data"),
     ),
 }
-"""The commands a job file can have tables of."""
+"""The commands that are jobs, which a job file can have tables of. A new one is declared here, and nowhere else."""
 
 
-def make_job(step: str, values: Mapping[str, Any], where: str = "") -> Any:
+def make_job(step: str, values: ByName, where: str = "") -> Any:
     """The job of a step from values by field name. Raises ConfigError for what is missing or of the wrong type."""
     import msgspec
 
@@ -67,13 +100,13 @@ def make_job(step: str, values: Mapping[str, Any], where: str = "") -> Any:
         raise ConfigError(f"{where or step}: {error}", hint=f"see 'streamsvm {step} --help'") from error
 
 
-def _paths(kind: type, value: Any) -> Any:
+def _paths(kind: type, value: OptionValue) -> OptionValue:
     if kind is Path and isinstance(value, str | Path):
         return Path(value)
     raise NotImplementedError
 
 
-def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
+def read_file(path: Path) -> list[tuple[str, ByName]]:
     """The steps of a job file in order, with values by field name. Raises MissingError, ConfigError."""
     import tomllib
 
@@ -100,9 +133,9 @@ def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return steps
 
 
-def by_field(step: str, table: Mapping[str, Any], where: str) -> dict[str, Any]:
+def by_field(step: str, table: ByName, where: str) -> ByName:
     """Values by field name from a table of a job file. Raises ConfigError naming the key."""
-    values: dict[str, Any] = {}
+    values: ByName = {}
     for key, value in table.items():
         field = find(step, key, where)
         try:
@@ -127,7 +160,7 @@ def unknown(message: str, name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(message + did_you_mean(name, names), hint=f"there are: {', '.join(sorted(names))}")
 
 
-def override(step: str, values: dict[str, Any], settings: Sequence[str]) -> None:
+def override(step: str, values: ByName, settings: Sequence[str]) -> None:
     """Apply ``--set`` to the values of a step: 'C=10', 'fit.C=10', 'solver.sweeps=5', 'loss.mu=0.1'.
 
     Raises UsageError for what is no setting, ConfigError for one nobody has.
@@ -159,7 +192,7 @@ def split_setting(setting: str) -> tuple[str, str]:
     return path.strip(), text.strip()
 
 
-def scalar(text: str) -> Any:
+def scalar(text: str) -> OptionValue:
     """A value as TOML has it; what is no TOML is text."""
     import tomllib
 
@@ -169,7 +202,7 @@ def scalar(text: str) -> Any:
         return text
 
 
-def apply_settings(steps: list[tuple[str, dict[str, Any]]], settings: Sequence[str]) -> None:
+def apply_settings(steps: list[tuple[str, ByName]], settings: Sequence[str]) -> None:
     """Apply ``--set`` to a whole job file: 'fit.C=10' to every fit, 'solver.sweeps=5' to where solvers are."""
     for setting in settings:
         path, _ = split_setting(setting)
@@ -182,7 +215,7 @@ def apply_settings(steps: list[tuple[str, dict[str, Any]]], settings: Sequence[s
             override(name, values, [setting])
 
 
-def check(steps: list[tuple[str, dict[str, Any]]], where: str) -> list[Any]:
+def check(steps: list[tuple[str, ByName]], where: str) -> list[Checked]:
     """The jobs of all steps, so that a mistake in the last one is met before the first one runs."""
     jobs = []
     for name, values in steps:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ByName, JsonObject
 from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.schedule.budget import anonymous_bytes
@@ -131,7 +131,7 @@ class ProgressReporter:
         values["rounding"] = found.rounding
         self._event("pass", {"pass": self._training.passes, "problem": k, **values, "facts": found.facts})
 
-    def _event(self, event: str, facts: dict[str, Any]) -> None:
+    def _event(self, event: str, facts: JsonObject) -> None:
         memory = anonymous_bytes()
         self._training.peak = max(self._training.peak, memory)
         self._report({"event": event, **facts, "seconds": self.stopwatch.seconds, "memory": memory})

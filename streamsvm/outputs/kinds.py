@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from streamsvm.aliases import JsonObject
 from streamsvm.durable import is_npy_of_ours
 
 HEAD = 1 << 16
@@ -88,7 +89,7 @@ def _tail(path: Path, nbytes: int = HEAD) -> bytes:
         return file.read(nbytes)
 
 
-def _json(text: bytes | str) -> dict[str, Any]:
+def _json(text: bytes | str) -> JsonObject:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent, seconds_text, size_text
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]
 def to_json(stream: TextIO) -> Report:
     """Return a report that writes every event as a line of JSON at once."""
 
-    def report(event: dict[str, Any]) -> None:
+    def report(event: JsonObject) -> None:
         stream.write(json.dumps(finite(event)) + "\n")
         stream.flush()
 
@@ -70,9 +71,9 @@ class Progress:
         self.gap: float | None = None
         self.memory = 0
 
-    def take(self, event: dict[str, Any]) -> bool:
+    def take(self, event: JsonObject) -> bool:
         """Update from an event, and return whether there is anything new to show."""
-        name = event["event"]
+        name: str = event["event"]
         if name not in ("progress", "pass", "ingest", "synth", "predict", "evaluate", "verify", "embed"):
             return False
         self.seconds = event.get("seconds", self.seconds)
@@ -84,7 +85,7 @@ class Progress:
         self.name = {"progress": "fit", "pass": "fit"}.get(name, name)
         return True
 
-    def _advance(self, event: dict[str, Any]) -> None:
+    def _advance(self, event: JsonObject) -> None:
         number = event.get("pass", 0)
         if number != self.number:
             self.number, self._since = number, self._ended
@@ -131,7 +132,7 @@ class Lines:
         self._stream, self._interval = stream, interval
         self._progress, self._told = Progress(), time.monotonic()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: JsonObject) -> None:
         if event["event"] == "plan":
             self._stream.write(plan_line(event) + "\n")
             self._stream.flush()
@@ -165,7 +166,7 @@ def _onto(bars: Bars) -> Report:
     """A report that shows progress on one bar."""
     progress, task = Progress(), bars.add_task("", total=None, details="")
 
-    def report(event: dict[str, Any]) -> None:
+    def report(event: JsonObject) -> None:
         if event["event"] == "plan":
             bars.console.print(plan_line(event), highlight=False)
         if event["event"] == "columns":
@@ -184,7 +185,7 @@ FELT = 0.01
 """Of the tolerance: less rounding is not worth a word on the last line; it is in certificate.json."""
 
 
-def _felt(end: dict[str, Any]) -> bool:
+def _felt(end: JsonObject) -> bool:
     return bool(end.get("rounding", 0.0) > FELT * end.get("tolerance", 0.0) * abs(end["primal"]))
 
 
@@ -197,7 +198,7 @@ def count_text(count: float) -> str:
     return f"{count:.3g} G"
 
 
-def plan_line(plan: dict[str, Any]) -> str:
+def plan_line(plan: JsonObject) -> str:
     """Return the first line of a fit, from its 'plan' event: what was chosen and why, and what is solved."""
     costs = [f"{C:.4g}" for C in dict.fromkeys(plan["C"])]
     classes = plan["problems"] // len(costs)
@@ -209,7 +210,7 @@ ENDS = {"converged": "", "patience": ", stopped by patience"}
 """What the last line says of ends that were asked for; any other is short of the certificate."""
 
 
-def fit_line(end: dict[str, Any]) -> str:
+def fit_line(end: JsonObject) -> str:
     """Return the last line of a fit, from its 'done' event: how far from the optimum, and what it took."""
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
     stopped = ENDS.get(end["status"], f", not certified: {end['status']}")

@@ -22,6 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.numba_bridge import FAST
@@ -39,7 +40,7 @@ PRECISE = 256
 class Factored(NamedTuple):
     """Rows W' k_i without forming them: kernel values (n, m) float32, or float64; projection (m, r) float32."""
 
-    kernel_values: NDArray[Any]
+    kernel_values: Array
     """The kernel values k_i, (n, m) float32, or float64."""
     projection: Float32
     """The matrix W, (m, r) float32."""
@@ -181,7 +182,7 @@ def gram_bytes(components: int, kernel_values: int = 0) -> int:
     return 12 * components * components + 4 * TILE * (components + kernel_values)
 
 
-def _scaled_rows(X: Dense | Factored, rows: Int64, factors: NDArray[Any], out: NDArray[Any]) -> None:
+def _scaled_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) -> None:
     """Fills ``out`` (k, p): the chosen rows, constant feature included, each times its factor."""
     if isinstance(X, Factored):
         chosen = X.kernel_values[rows]

@@ -5,12 +5,10 @@ stored = round(x / scale_j), clipped to [-127, 127]          x ~ stored * scale_
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.rows import Float32
 
 LEVELS = 127
@@ -18,7 +16,7 @@ LIMIT = np.float32(LEVELS)
 
 
 @njit(cache=True, nogil=True)
-def to_int8(values: Float32, inverse: Float32, out: NDArray[Any]) -> None:
+def to_int8(values: Float32, inverse: Float32, out: Array) -> None:
     """Changes ``out`` (n, d) int8. Given: values, 1 / scale (d,)."""
     n, d = values.shape
     for i in range(n):
@@ -27,7 +25,7 @@ def to_int8(values: Float32, inverse: Float32, out: NDArray[Any]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def from_int8(stored: NDArray[Any], scale: Float32, out: Float32) -> None:
+def from_int8(stored: Array, scale: Float32, out: Float32) -> None:
     """Changes ``out`` (n, d) float32."""
     n, d = stored.shape
     for i in range(n):

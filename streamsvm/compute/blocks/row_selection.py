@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 
 
-def take(X: Rows, chosen: NDArray[Any]) -> Rows:
+def take(X: Rows, chosen: Array) -> Rows:
     """Return the rows whose numbers are ``chosen``, in that order, copied."""
     if isinstance(X, Dense):
         return Dense(X.values[chosen], X.bias)
@@ -43,7 +41,7 @@ def members(index: Int64, start: int, count: int) -> slice:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def row_squares(X: Rows, out: NDArray[Any]) -> None:
+def row_squares(X: Rows, out: Array) -> None:
     """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
     for i in range(out.size):
         out[i] = X.sqnorm(i)

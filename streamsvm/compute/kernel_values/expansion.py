@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import matrix_of
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
@@ -60,7 +60,7 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
 
 def tiles(
     X: Rows, Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE
-) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+) -> Iterator[tuple[slice, slice, Array]]:
     """Yield k(x_i, z_j) for X (n), Z (m) rows tile by tile: which rows, which points, the values; a new array each
     time.
     """
@@ -77,7 +77,7 @@ def tiles(
             yield slice(start, stop), slice(first, last), tile
 
 
-def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> NDArray[Any]:
+def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
     """Return k(z_i, z_j), (m, m)."""
     m, dtype = row_count(Z), dtype_of(arithmetic)
     out = np.empty((m, m), dtype)
@@ -92,7 +92,7 @@ def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> NDArra
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def weigh(K: NDArray[Any], coefficients: Float64, out: Float64) -> None:
+def weigh(K: Array, coefficients: Float64, out: Float64) -> None:
     """Adds K c to ``out`` (n,), summed in float64."""
     n, m = K.shape
     for i in range(n):
@@ -103,7 +103,7 @@ def weigh(K: NDArray[Any], coefficients: Float64, out: Float64) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def weigh_some(K: NDArray[Any], places: Int64, coefficients: Float64, out: Float64) -> None:
+def weigh_some(K: Array, places: Int64, coefficients: Float64, out: Float64) -> None:
     """Adds sum_j coefficients[j] K[:, places[j]] to ``out`` (n,), summed in float64."""
     for i in range(out.size):
         total = 0.0

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import row_squares
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST
@@ -28,9 +28,9 @@ class Points(NamedTuple):
     mind either way.
     """
 
-    columns: NDArray[Any]
+    columns: Array
     """(d, m), C-contiguous: z_j is column j. float32, or float64 for values in float64."""
-    squares: NDArray[Any]
+    squares: Array
     """||z_j||^2, (m,), of the same type."""
 
     @property
@@ -44,7 +44,7 @@ class Points(NamedTuple):
         return self.columns.nbytes + self.squares.nbytes
 
 
-def points_of(rows: NDArray[Any], dtype: Any = np.float32) -> Points:
+def points_of(rows: Array, dtype: Any = np.float32) -> Points:
     """Return the points of a matrix with one a row, (m, d), for values of this type."""
     columns = np.ascontiguousarray(rows.T, dtype)
     squares = np.einsum("jk,jk->k", columns, columns, dtype=np.float64)
@@ -56,14 +56,14 @@ def single(kernel: Any) -> Any:
     return type(kernel)(*(np.float32(value) for value in kernel))
 
 
-def squares_of(X: Rows, dtype: Any = np.float32) -> NDArray[Any]:
+def squares_of(X: Rows, dtype: Any = np.float32) -> Array:
     """Return ||x_i||^2 of every row, the constant feature left out, (n,), rounded to this type."""
     squares = np.empty(row_count(X), dtype)
     row_squares(X._replace(bias=0.0), squares)
     return squares
 
 
-def kernel_block(X: Rows, Z: Points, kernel: Any, out: NDArray[Any], *, by_differences: bool = False) -> None:
+def kernel_block(X: Rows, Z: Points, kernel: Any, out: Array, *, by_differences: bool = False) -> None:
     """out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the type of the points. The constant feature of X is left out.
 
     ``by_differences``: squared distances are summed from x_ik - z_jk, for kernels of x - z and in float64.
@@ -101,7 +101,7 @@ def dense_rows(X: Rows, rows: Int64, columns: int) -> Float32:
     return out
 
 
-def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> NDArray[Any]:
+def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> Array:
     """Return k(x_i, x_i) of every row, (n,), in the arithmetic of the type."""
     squares = squares_of(X, dtype)
     out = np.zeros_like(squares) if kernel.city_block() else squares.copy()
@@ -109,7 +109,7 @@ def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> NDArray[Any]:
     return out
 
 
-def dot_products(X: Rows, Z: Points, out: NDArray[Any]) -> None:
+def dot_products(X: Rows, Z: Points, out: Array) -> None:
     """out[i, j] = x_i . z_j."""
     if isinstance(X, Dense):
         np.matmul(X.values, Z.columns, out=out)
@@ -117,14 +117,14 @@ def dot_products(X: Rows, Z: Points, out: NDArray[Any]) -> None:
         sparse_products(X.data, X.indices, X.indptr, Z.columns, out)
 
 
-def half_squares(X: Rows, Z: Points, out: NDArray[Any]) -> None:
+def half_squares(X: Rows, Z: Points, out: Array) -> None:
     """out[i, j] = -1/2 ||x_i - z_j||^2, which a product would be if the norms were 0. Sparse rows are made dense."""
     values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
     out[:] = 0.0
     dense_half_squares(values, Z.columns, out)
 
 
-def distances(X: Rows, Z: Points, out: NDArray[Any]) -> None:
+def distances(X: Rows, Z: Points, out: Array) -> None:
     """out[i, j] = |x_i - z_j|_1."""
     if isinstance(X, Dense):
         out[:] = 0.0
@@ -135,7 +135,7 @@ def distances(X: Rows, Z: Points, out: NDArray[Any]) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def finish(out: NDArray[Any], sqx: NDArray[Any], sqz: NDArray[Any], kernel: Any) -> None:
+def finish(out: Array, sqx: Array, sqz: Array, kernel: Any) -> None:
     """Changes ``out`` (n, m) from products, or distances, to kernel values."""
     n, m = out.shape
     for i in range(n):
@@ -144,14 +144,14 @@ def finish(out: NDArray[Any], sqx: NDArray[Any], sqz: NDArray[Any], kernel: Any)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def finish_diagonal(out: NDArray[Any], squares: NDArray[Any], kernel: Any) -> None:
+def finish_diagonal(out: Array, squares: Array, kernel: Any) -> None:
     """Changes ``out`` (n,) from ||x||^2, or 0, to k(x, x)."""
     for i in range(out.size):
         out[i] = kernel.similarity(out[i], squares[i], squares[i])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: NDArray[Any], out: NDArray[Any]) -> None:
+def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Array, out: Array) -> None:
     """Changes ``out`` (n, m): rows of a CSR matrix times ``columns`` (d, m). Four entries at a time: out is what costs."""
     n, m = out.shape
     for i in range(n):
@@ -172,7 +172,7 @@ def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: NDArr
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def dense_distances(values: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
+def dense_distances(values: Array, columns: Array, out: Array) -> None:
     """Adds to ``out`` (n, m): |x_ik - z_jk|, summed over k."""
     n, m = out.shape
     for i in range(n):
@@ -183,7 +183,7 @@ def dense_distances(values: NDArray[Any], columns: NDArray[Any], out: NDArray[An
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def dense_half_squares(values: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
+def dense_half_squares(values: Array, columns: Array, out: Array) -> None:
     """Adds to ``out`` (n, m): -1/2 (x_ik - z_jk)^2, summed over k."""
     n, m = out.shape
     for i in range(n):
@@ -195,7 +195,7 @@ def dense_half_squares(values: NDArray[Any], columns: NDArray[Any], out: NDArray
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: NDArray[Any], out: NDArray[Any]) -> None:
+def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: Array, out: Array) -> None:
     """Adds to ``out`` (n, m), which holds |z_j|_1: |x_ik - z_jk| - |z_jk| over the stored entries of row i."""
     n, m = out.shape
     for i in range(n):

@@ -8,8 +8,10 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
 from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -22,19 +24,27 @@ BYTES_A_ROW = 100
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluateResult:
+class EvaluateResult(JobResult):
     """The figures, how long they took, and what is worth knowing beside them."""
 
     evaluation: ModelEvaluation
     """The figures."""
     seconds: float
     """How long it took."""
-    notices: tuple[str, ...]
-    """What a user should know, as lines of text."""
     stated: ThresholdFigures | None = None
     """The figures at the threshold that was asked for."""
     best: ThresholdFigures | None = None
     """The figures at the threshold that is best by the measure that was asked for."""
+
+    def facts(self) -> JsonObject:
+        """Return the figures by name, those at a threshold as tables of their own."""
+        thresholds = {"threshold": self.stated, "best_threshold": self.best}
+        return {
+            **self.evaluation._asdict(),
+            "seconds": self.seconds,
+            "notices": list(self.notices),
+            **{name: found._asdict() for name, found in thresholds.items() if found is not None},
+        }
 
 
 def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | None = None) -> EvaluateResult:
@@ -64,4 +74,4 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         rows.notices.append(rows.rejects.summary())
     on_progress(int(accumulator.confusion.sum()), done=True)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
-    return EvaluateResult(accumulator.result(), stopwatch.seconds, tuple(rows.notices), stated, best)
+    return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))

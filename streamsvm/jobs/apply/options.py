@@ -64,6 +64,11 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         return (self.output,) if isinstance(self.output, str) else self.output
 
     @property
+    def to_stdout(self) -> bool:
+        """Whether predictions go to standard output."""
+        return self.out == STDOUT
+
+    @property
     def named(self) -> bool:
         """Whether ids are written, where rows have any."""
         return self.out == STDOUT or Path(self.out).suffix in NAMED

@@ -14,6 +14,7 @@ from streamsvm import model as models
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
 from streamsvm.jobs.apply.options import STDOUT, PredictJob
 from streamsvm.jobs.apply.output import encoded, file_pieces, write_predictions
@@ -31,7 +32,7 @@ BYTES_A_ROW = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PredictResult:
+class PredictResult(JobResult):
     """What was written."""
 
     out: str
@@ -40,8 +41,6 @@ class PredictResult:
     """The number of rows."""
     seconds: float
     """How long it took."""
-    notices: tuple[str, ...]
-    """What a user should know, as lines of text."""
 
 
 def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
@@ -91,7 +90,7 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     report(
         {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
     )
-    return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, tuple(rows.notices))
+    return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
 
 
 class _Predictions:

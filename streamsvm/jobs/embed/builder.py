@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
@@ -28,6 +29,7 @@ from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, projection_of
 from streamsvm.features.scaling import Standardized
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.embed.distributed import EmbedWork, features_of
 from streamsvm.jobs.embed.feature_writer import JOURNAL, Sink, column_scale
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
@@ -50,7 +52,7 @@ from streamsvm.types import Report, Store
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedResult:
+class EmbedResult(JobResult):
     """The embedding that was built, or found to be there already."""
 
     embedding: Path
@@ -148,7 +150,7 @@ class Builder:
                 hint=f"free space, or {self.remedy}",
             )
 
-    def _write(self, projection: Projection, writer: Any, saved: dict[str, Any]) -> int:
+    def _write(self, projection: Projection, writer: Any, saved: JsonObject) -> int:
         """Map and write every row that is not there yet; returns the first of them."""
         layout, features = self.store.layout, Nystrom(projection, 0.0, factored=True)
         rows = max(1, self.job.chunk_bytes // (4 * projection.rank))
@@ -177,7 +179,7 @@ class Builder:
         """Where workers leave features, beside the embedding: what is there after a stop is not made again."""
         return self.target.resolve().with_name(f".{self.target.name}.parts")
 
-    def _fetch(self, projection: Projection, writer: Any, saved: dict[str, Any], rows: int, executor: Executor) -> None:
+    def _fetch(self, projection: Projection, writer: Any, saved: JsonObject, rows: int, executor: Executor) -> None:
         """Have the features made by workers and write them in order."""
         durable.make_directory(self._parts)
         store, stopwatch, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
@@ -211,10 +213,10 @@ class Builder:
         event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": stopwatch.seconds}
         self.report(event | {"done": False})
 
-    def _facts(self, projection: Projection, saved: dict[str, Any]) -> dict[str, Any]:
+    def _facts(self, projection: Projection, saved: JsonObject) -> JsonObject:
         """What the manifest says of where the features are from."""
         origin = self.store.facts
-        facts: dict[str, Any] = {
+        facts: JsonObject = {
             "embedding": {**self.request.describe(), "key": saved["key"], "store": self.store.digest},
             "map": saved["map"],
             "rank": projection.rank,
@@ -232,7 +234,7 @@ def _ours(target: Path) -> bool:
     return all(path.name == MAP or path.name.endswith(durable.PARTIAL) for path in target.iterdir())
 
 
-def read_journal(directory: Path, key: str) -> dict[str, Any] | None:
+def read_journal(directory: Path, key: str) -> JsonObject | None:
     """Return the journal of an interrupted build of the same embedding; None when there is none that can be used."""
     try:
         saved = json.loads(read_whole(directory / JOURNAL, LARGEST_JOURNAL))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
@@ -37,14 +37,14 @@ FEATURES = "features"
 """The part of the identity that is known only when the features are."""
 
 
-def settings_of(job: FitJob) -> dict[str, Any]:
+def settings_of(job: FitJob) -> JsonObject:
     """The settings that shape the result, as plain JSON."""
-    plain: dict[str, Any] = msgspec.to_builtins(job)
+    plain: JsonObject = msgspec.to_builtins(job)
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     return {name: value for name, value in lists.items() if name not in FREE}
 
 
-def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
+def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
     """What a fit is made with, as plain JSON; without the features, which are not known yet."""
     return {
         "settings": settings_of(job),
@@ -57,7 +57,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> dict[str, Any]:
     }
 
 
-def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved]) -> dict[str, Any]:
+def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved]) -> JsonObject:
     """The identity with the features. Raises ConfigError when it is not that of the checkpoint."""
     identity = {**identity_of(job, store, plan), FEATURES: features_digest(plan)}
     if saved:
@@ -104,7 +104,7 @@ def features_digest(plan: Plan) -> str | None:
     return digest.hexdigest()
 
 
-def refuse_other(saved: dict[str, Any], now: dict[str, Any]) -> None:
+def refuse_other(saved: JsonObject, now: JsonObject) -> None:
     """Raise ConfigError naming all that differs between two identities."""
     then, present = _flat(saved), _flat(now)
     if present.get(SAMPLE) is None:  # earlier versions noted a setting of that name also of solvers that hold no sample
@@ -124,6 +124,6 @@ def refuse_other(saved: dict[str, Any], now: dict[str, Any]) -> None:
     )
 
 
-def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+def _flat(identity: JsonObject) -> JsonObject:
     settings = identity.get("settings", {})
     return {**settings, **{name: value for name, value in identity.items() if name != "settings"}}

@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from streamsvm import __version__, durable
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError
 from streamsvm.features.expansion import Expansion
@@ -120,7 +120,7 @@ def _function(plan: Plan, training: Training) -> tuple[Float64, Expansion | None
     return np.array(rows), plan.features.expansion
 
 
-def _provenance(job: FitJob, store: Store, training: Training) -> dict[str, Any]:
+def _provenance(job: FitJob, store: Store, training: Training) -> JsonObject:
     return {
         "store": {"digest": store.digest, "rows": store.layout.rows},
         "settings": _settings_of(job),
@@ -134,7 +134,7 @@ def _provenance(job: FitJob, store: Store, training: Training) -> dict[str, Any]
     }
 
 
-def _settings_of(job: FitJob) -> dict[str, Any]:
+def _settings_of(job: FitJob) -> JsonObject:
     """All settings but those that say how the run was managed, as plain JSON; files by their content.
 
     What things are called is in the folder of the run: the same fit under other names gives the same file.
@@ -144,8 +144,8 @@ def _settings_of(job: FitJob) -> dict[str, Any]:
     return plain | {name: _content(plain[name]) for name in FILES if isinstance(plain[name], str)}
 
 
-def _plain(job: FitJob) -> dict[str, Any]:
-    settings: dict[str, Any] = msgspec.to_builtins(job)
+def _plain(job: FitJob) -> JsonObject:
+    settings: JsonObject = msgspec.to_builtins(job)
     return settings
 
 
@@ -158,7 +158,7 @@ def _content(name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def certificates_of(training: Training) -> list[dict[str, Any]]:
+def certificates_of(training: Training) -> list[JsonObject]:
     """Primal, dual, gap and rounding of every problem, as plain JSON; the gap counts the rounding."""
     return [
         {
@@ -175,7 +175,7 @@ def certificates_of(training: Training) -> list[dict[str, Any]]:
     ]
 
 
-def summary(training: Training, plan: Plan) -> dict[str, Any]:
+def summary(training: Training, plan: Plan) -> JsonObject:
     """How a run ended, as plain JSON: what the last line of a fit says."""
     worst = max((c for run in training.runs if (c := run.certificate) is not None), key=lambda c: c.gap)
     busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
@@ -256,12 +256,12 @@ def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
     return model if not _differ(job, model, shaping) and data.get("digest") == store.digest else None
 
 
-def _certificate(found: dict[str, Any], facts: dict[str, Any]) -> Certificate:
+def _certificate(found: JsonObject, facts: JsonObject) -> Certificate:
     """The certificate a record tells of."""
     return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
 
 
-def _recorded(record: dict[str, Any], plan: Plan) -> Training:
+def _recorded(record: JsonObject, plan: Plan) -> Training:
     """The training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this plan."""
     facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
     runs = [

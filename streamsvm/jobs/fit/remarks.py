@@ -8,6 +8,7 @@ import numpy as np
 
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
+from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
@@ -30,6 +31,12 @@ def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tu
     also = f"; {apart[0]}" if apart else ""
     wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
     return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_unbounded(plan))
+
+
+def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:
+    """What a fit with ``strict`` ends with: the first of its warnings as an error; None where there are none."""
+    hint = "the model was written; without --strict this is a warning"
+    return UncertifiedError(warnings[0], hint=hint) if warnings else None
 
 
 def _unbounded(plan: Plan) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.trainer import FitLoop, RunSettings, Trainer
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.fit.certified import certify, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
@@ -40,7 +41,7 @@ from streamsvm.jobs.fit.outputs import (
     write_outputs,
 )
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.remarks import scale_notice, uncertified
+from streamsvm.jobs.fit.remarks import scale_notice, strict_failure, uncertified
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.locks import locked
 from streamsvm.model import Model
@@ -54,7 +55,7 @@ STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
-class FitResult:
+class FitResult(JobResult):
     """A model, how it was come by, and where the record of it lies."""
 
     model: Model
@@ -67,10 +68,6 @@ class FitResult:
     """The folder with the plan, the events, the certificate and a copy of the model."""
     models: dict[float, Model]
     """All models, by C."""
-    notices: tuple[str, ...] = ()
-    """What there is to say of the store."""
-    warnings: tuple[str, ...] = ()
-    """What the user has to know before the model is used: that it is not certified, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,10 @@ class _Fit:
         notice, best = self.store.facts.get("notice"), best_cost(plan.costs, training)
         notices = (*([notice] if notice else []), *scale_notice(self.job, self.store))
         warnings = uncertified(self.job, self.store, plan, training)
-        return FitResult(models[best], training, plan, self.run, models, notices, warnings)
+        failure = strict_failure(warnings) if self.job.strict else None
+        return FitResult(
+            models[best], training, plan, self.run, models, notices=notices, warnings=warnings, failure=failure
+        )
 
 
 def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) -> FitResult:

@@ -8,14 +8,15 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from streamsvm.aliases import JsonObject
 from streamsvm.config.fields import options_of
 from streamsvm.engine.checkpoint.signals import current, deferred
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.options import IngestJob
@@ -42,7 +43,7 @@ ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", 
 
 
 @dataclass(frozen=True, slots=True)
-class IngestResult:
+class IngestResult(JobResult):
     """What was stored."""
 
     store: Path
@@ -65,8 +66,6 @@ class IngestResult:
     """Bytes of the sources on disk."""
     seconds: float
     """How long it took."""
-    notices: tuple[str, ...]
-    """What a user should know of the data, as lines of text."""
 
 
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
@@ -102,16 +101,16 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
         return _ingest(job, report, opener, source, options.rejects)
 
 
-def _defaults() -> dict[str, Any]:
+def _defaults() -> JsonObject:
     """The settings that need not be given, as plain JSON."""
     found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
-    plain: dict[str, Any] = json.loads(msgspec.json.encode(found, enc_hook=str))
+    plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
     return {name: value for name, value in plain.items() if name not in ELSEWHERE}
 
 
-def _made_with(job: IngestJob) -> dict[str, Any]:
+def _made_with(job: IngestJob) -> JsonObject:
     """All that decides the bytes of the store, as plain JSON."""
-    plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
+    plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
     settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
     settings["sources"] = [
         [path.name, found.st_size, found.st_mtime_ns]

@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.checks import build
 from streamsvm.engine.progress import Stopwatch
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.outputs import claim, output_path
 from streamsvm.rows import CSR, Int32, row_slice
@@ -26,7 +27,7 @@ CLASSES = ("-1", "1")
 
 
 @dataclass(frozen=True, slots=True)
-class SynthResult:
+class SynthResult(JobResult):
     """Where the generated rows are."""
 
     store: Path

@@ -19,8 +19,10 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
+from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import DataError, ExistsError
+from streamsvm.jobs import JobResult
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
@@ -40,7 +42,7 @@ MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "clus
 
 
 @dataclass(frozen=True, slots=True)
-class TuneResult:
+class TuneResult(JobResult):
     """The table, its best row, and where it lies."""
 
     out: Path
@@ -51,8 +53,11 @@ class TuneResult:
     """The row with the smallest error."""
     seconds: float
     """How long it took."""
-    notices: tuple[str, ...] = ()
-    """What a user should know, as lines of text."""
+
+    def facts(self) -> JsonObject:
+        """Return the rows of the table and the best of them."""
+        scores = [score.facts() for score in self.scores]
+        return {"out": str(self.out), "best": self.best.facts(), "scores": scores, "seconds": self.seconds}
 
 
 def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
@@ -94,7 +99,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             notices = write_results(fresh, table, facts)
             refuse_foreign(out, SEARCH)
             durable.exchange(fresh, out)
-    return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices)
+    return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices=notices)
 
 
 def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.aliases import DType, JsonObject
 from streamsvm.errors import DataError, SecurityError, quote
 from streamsvm.regular import read_whole
 from streamsvm.store.foreign.row_arrays import unreadable
@@ -32,7 +33,7 @@ class ArrayMeta(NamedTuple):
     """The shape of the array."""
     chunk: tuple[int, ...]
     """The shape of what is one file."""
-    dtype: np.dtype[Any]
+    dtype: DType
     """The type of its items."""
     prefix: str
     """What the names of chunk files begin with."""
@@ -66,7 +67,7 @@ def node_type(directory: Path) -> str | None:
     return next((kind for kind in ("array", "group") if (directory / f".z{kind}").is_file()), None)
 
 
-def attributes(directory: Path) -> dict[str, Any]:
+def attributes(directory: Path) -> JsonObject:
     """Return the attributes of a group or array."""
     if (directory / "zarr.json").is_file():
         return dict(_read(directory / "zarr.json").get("attributes", {}))
@@ -98,7 +99,7 @@ def _judged(meta: ArrayMeta) -> ArrayMeta:
     return meta
 
 
-def _v3(node: dict[str, Any], path: Path) -> ArrayMeta:
+def _v3(node: JsonObject, path: Path) -> ArrayMeta:
     if node["node_type"] != "array" or node["chunk_grid"]["name"] != "regular":
         raise ValueError("no array with a regular grid")
     chunk = _sizes(node["chunk_grid"]["configuration"]["chunk_shape"])
@@ -117,7 +118,7 @@ def _v3(node: dict[str, Any], path: Path) -> ArrayMeta:
     return ArrayMeta(_sizes(node["shape"]), chunk, _dtype(node["data_type"]), prefix, separator, _codec(names), inner)
 
 
-def _v2(node: dict[str, Any], path: Path) -> ArrayMeta:
+def _v2(node: JsonObject, path: Path) -> ArrayMeta:
     parts = [p for p in (node.get("compressor"), *(node.get("filters") or ())) if p]
     names = [part["id"] for part in parts]
     _check_codecs(names, COMPRESSORS, path)
@@ -144,13 +145,13 @@ def _sizes(values: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _dtype(name: Any) -> np.dtype[Any]:
+def _dtype(name: Any) -> DType:
     if not isinstance(name, str):
         raise TypeError(f"a type of {quote(name, 40)}")
     return np.dtype("U") if name in ("string", "|O") else np.dtype(name)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     try:
         node = json.loads(read_whole(path, LARGEST_METADATA, follow=True))
     except (OSError, ValueError, RecursionError) as error:

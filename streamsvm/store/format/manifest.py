@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, MissingError, StorageError, quote
 from streamsvm.regular import read_whole
 from streamsvm.store.format.column_encoding import KINDS
@@ -78,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A random name of this very store."""
     versions: dict[str, str]
     """The versions of the programs that wrote it, by name, for people to read."""
-    facts: dict[str, Any]
+    facts: JsonObject
     """What ingest recorded of the sources: names of columns, encoding, index base."""
     stored: dict[str, list[int]] = {}
     """By compressed array, the bytes of each unit."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
@@ -111,7 +112,7 @@ class DiskStore:
         return self.manifest.versions
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """What ingest recorded of the sources."""
         return self.manifest.facts
 

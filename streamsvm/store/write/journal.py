@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.regular import read_whole
 from streamsvm.scratch import sweep
@@ -24,7 +25,7 @@ LARGEST_JOURNAL = 1 << 30
 class Journal:
     """The journal of one build; ``made_with`` is all that decides the bytes of the store."""
 
-    made_with: dict[str, Any]
+    made_with: JsonObject
     """What the store is made from, as plain JSON."""
 
     def begin(self, directory: Path) -> list[Any] | None:
@@ -52,7 +53,7 @@ class Journal:
         durable.write_file(directory / FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-def made_with(directory: Path) -> dict[str, Any] | None:
+def made_with(directory: Path) -> JsonObject | None:
     """Return what an unfinished store in a directory is being made from; None where there is no journal of one."""
     found = _lines(directory / FILE)
     return found[0] if found and isinstance(found[0], dict) else None

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamsvm.aliases import JsonObject
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.regular import open_regular
 from streamsvm.store.sources.decompression import digest_of
@@ -79,7 +80,7 @@ class ParquetSource:
                 raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
             file.sha256 = digest_of(path)
 
-    def encoding(self) -> dict[str, Any]:
+    def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         return {"format": "parquet", "schema": self._recorded.to_json()}
 
@@ -89,7 +90,7 @@ class ParquetSource:
             count_values(self._read(path, CENSUS_ROWS, list(found)), found, str(path))
         return found
 
-    def _samples(self, path: Path) -> dict[str, Any]:
+    def _samples(self, path: Path) -> JsonObject:
         """The values of each column in the first rows of a file."""
         first = next(self._read(path, SAMPLE_ROWS, list(_types(path))), None)
         return {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
