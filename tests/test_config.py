@@ -14,6 +14,7 @@ from streamsvm.config import checks, job_file, units
 from streamsvm.config.fields import GROUPS, Bounds, Field, Option, Quantity, options_of, value_text
 from streamsvm.config.parsing import parse
 from streamsvm.errors import ConfigError, MissingError, UsageError
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.registry import load
 from streamsvm.store.sources import SourceOptions
 
@@ -351,8 +352,6 @@ def test_set_on_a_file_reaches_the_step_it_names() -> None:
 def test_a_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
     """What a checkpoint and a model say of a job does not depend on how the job was made."""
     import msgspec
-
-    from streamsvm.jobs.fit.options import FitJob
 
     made = job_file.make_job("fit", {"store": "s", "model": "m", "max_passes": 3})
     assert msgspec.to_builtins(made) == msgspec.to_builtins(FitJob("s", "m", max_passes=3))
