@@ -1,4 +1,4 @@
-"""DRIVE: one file a family. Solvers see blocks, never files."""
+"""DRIVE: a folder for each family of methods. Solvers see blocks, never files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SOLVERS = Registry(
         "pegasos": "streamsvm.solvers.stochastic.pegasos:Pegasos",
         "sgd": "streamsvm.solvers.stochastic.sgd:SGD",
         "newton": "streamsvm.solvers.newton.solver:Newton",
-        "decomposition": "streamsvm.solvers.kernel.decomposition:Decomposition",
-        "blended": "streamsvm.solvers.kernel.blended:Blended",
-        "fw": "streamsvm.solvers.kernel.frank_wolfe:FrankWolfe",
-        "mfw": "streamsvm.solvers.kernel.frank_wolfe:ModifiedFrankWolfe",
-        "swap": "streamsvm.solvers.kernel.frank_wolfe:Swap",
-        "partan": "streamsvm.solvers.kernel.frank_wolfe:Partan",
+        "decomposition": "streamsvm.solvers.kernel.decomposition.solver:Decomposition",
+        "blended": "streamsvm.solvers.kernel.simplex.blended:Blended",
+        "fw": "streamsvm.solvers.kernel.simplex.frank_wolfe:FrankWolfe",
+        "mfw": "streamsvm.solvers.kernel.simplex.frank_wolfe:ModifiedFrankWolfe",
+        "swap": "streamsvm.solvers.kernel.simplex.frank_wolfe:Swap",
+        "partan": "streamsvm.solvers.kernel.simplex.frank_wolfe:Partan",
     },
 )
 

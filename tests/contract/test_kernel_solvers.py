@@ -22,9 +22,9 @@ from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel import kernel_cache
-from streamsvm.solvers.kernel.blended import Blended
-from streamsvm.solvers.kernel.decomposition import Decomposition
-from streamsvm.solvers.kernel.frank_wolfe import LEAST_CACHE
+from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.simplex.blended import Blended
+from streamsvm.solvers.kernel.simplex.frank_wolfe import LEAST_CACHE
 from streamsvm.solvers.kernel.working_set import LEAST_POOL
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop

@@ -15,9 +15,9 @@ import pytest
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel import multilevel
 from streamsvm.solvers.kernel import working_set as pools
-from streamsvm.solvers.kernel.decomposition import Decomposition
+from streamsvm.solvers.kernel.decomposition import multilevel
+from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve

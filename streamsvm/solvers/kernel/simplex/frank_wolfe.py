@@ -1,6 +1,6 @@
 """Frank-Wolfe, with away steps, with swaps, and accelerated by parallel tangents (Frandi, Nanculef, Suykens).
 
-A pass offers rows to the method (``simplex.py``); here the method works on the rows in memory. Two regimes:
+A pass offers rows to the method (``solver.py``); here the method works on the rows in memory. Two regimes:
 
 *deterministic* (``sample`` 0): g of every row of the pool is kept in step, the vertex is the smallest of them; a step
 costs one kernel column over the pool, from the cache where it is there. If the pool holds all rows this is the textbook
@@ -24,11 +24,11 @@ import numpy as np
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.kernel.iterations import Iterations
 from streamsvm.solvers.kernel.kernel_cache import KernelCache
-from streamsvm.solvers.kernel.sampled_iterations import SampledIterations
-from streamsvm.solvers.kernel.simplex import OnSimplex
-from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
+from streamsvm.solvers.kernel.simplex.iterations import Iterations
+from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
+from streamsvm.solvers.kernel.simplex.solver import OnSimplex
+from streamsvm.solvers.kernel.simplex.state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, late
 from streamsvm.types import Problem
 

@@ -49,7 +49,7 @@ from streamsvm.solvers.kernel.rounding import (
     rounding_of,
     same_arithmetic,
 )
-from streamsvm.solvers.kernel.simplex_state import Candidates, Reached, SimplexState, Target
+from streamsvm.solvers.kernel.simplex.state import Candidates, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 

@@ -33,15 +33,15 @@ from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, 
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows
-from streamsvm.solvers.kernel.decomposition_state import INTERCEPTS, DecompositionState
-from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
-from streamsvm.solvers.kernel.multilevel import (
+from streamsvm.solvers.kernel.decomposition.multilevel import (
     NEGLIGIBLE_SHARE,
     SAMPLED_FROM,
     WORST_ROWS,
     improve_multilevel,
     threshold,
 )
+from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, DecompositionState
+from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import (
     SAMPLE_PER_POINT,
     MaxSupport,

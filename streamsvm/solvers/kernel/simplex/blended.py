@@ -20,8 +20,8 @@ import numpy as np
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.kernel.simplex import OnSimplex
-from streamsvm.solvers.kernel.simplex_state import Reached, SimplexState, Target
+from streamsvm.solvers.kernel.simplex.solver import OnSimplex
+from streamsvm.solvers.kernel.simplex.state import Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, improve_until
 
 GROWING_SHARE = 0.75
