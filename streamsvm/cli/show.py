@@ -56,7 +56,9 @@ def lines_of(name: str, job: Checked, result: JobResult) -> Iterable[str]:
         "predict": _predict,
         "evaluate": _evaluate,
     }
-    return shown[name](job, result)
+    if name in shown:
+        return shown[name](job, result)
+    return [", ".join(f"{key} {value}" for key, value in result.facts().items())]
 
 
 def _synth(job: SynthJob, result: SynthResult) -> Iterator[str]:

@@ -14,15 +14,18 @@ from typing import Any
 from uuid import uuid4
 
 import dask
+from dask.sizeof import sizeof
 from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
+from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
-from streamsvm.cluster.remote import held, run
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
 from streamsvm.engine.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
 from streamsvm.engine.partition import tree_reduce
-from streamsvm.errors import ClusterError
+from streamsvm.engine.state_transfer import bytes_of
+from streamsvm.engine.task import Partial
+from streamsvm.errors import ClusterError, MissingError
 
 MEMORY_SHARE = 0.55
 """Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
@@ -32,6 +35,37 @@ RUN = ("memory", "released", "forgotten", None)
 """States of a task that has run; one that is still wanted and has not is waiting, queued or being processed."""
 GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 """A shared value is part of the graph on purpose."""
+
+
+_LIMITS: list[threadpool_limits] = []
+"""Held as long as the process lives: the limit ends with the object."""
+
+
+def _partial_bytes(found: Partial) -> int:
+    """What the scheduler goes by when it decides where two results are joined."""
+    return bytes_of(found.states)
+
+
+sizeof.register(Partial, _partial_bytes)
+
+
+def as_task(value: Shared) -> Shared:
+    """A value as a task, so that a worker that had it can be lost: it is sent again."""
+    return value
+
+
+def run_task(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
+    """A task on a worker. Raises what it raises; ClusterError when driver and worker are not the same streamsvm."""
+    if version != __version__:
+        message = f"a worker runs streamsvm {__version__}, this is {version}"
+        raise ClusterError(message, hint="install the same version everywhere")
+    if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
+        _LIMITS.append(threadpool_limits(1))
+    try:
+        return function(part, *shared)
+    except MissingError as error:
+        hint = "all workers must see the files under the same names as the program that starts the job"
+        raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error
 
 
 class DaskExecutor:
@@ -65,7 +99,7 @@ class DaskExecutor:
     def share(self, value: Shared) -> Future:
         """Return a future of the value, which is a task like others: it can be computed again."""
         with dask.config.set(GRAPH):
-            return self._client.submit(held, value, key=self._key("shared"), pure=False)
+            return self._client.submit(as_task, value, key=self._key("shared"), pure=False)
 
     def map(
         self,
@@ -96,7 +130,7 @@ class DaskExecutor:
         keys = [future.key for future in held]
 
         def submit(call: Callable[..., Result], *arguments: object) -> Future:
-            called = partial(run, call, __version__)
+            called = partial(run_task, call, __version__)
             held.append(self._client.submit(called, *arguments, key=(name, len(held)), pure=False))
             return held[-1]
 
@@ -141,7 +175,7 @@ class DaskExecutor:
     def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> list[Future]:
         """One task a part; contiguous are meant for one worker, where they are joined without passing the network."""
         name, slots = self._key(task.phase), self._slots()
-        call = partial(run, task.function, __version__)
+        call = partial(run_task, task.function, __version__)
         return [
             self._client.submit(
                 call,

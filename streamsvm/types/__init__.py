@@ -16,6 +16,7 @@ from streamsvm.types.capabilities import (
     Prunable,
     SharedRows,
     ShrinkableMemory,
+    SimplexCriterion,
     SplitState,
     WarmStart,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "S",
     "SharedRows",
     "ShrinkableMemory",
+    "SimplexCriterion",
     "Solver",
     "SplitState",
     "State",

@@ -124,6 +124,16 @@ class DualWitness(Protocol[S_contra]):
 
 
 @runtime_checkable
+class SimplexCriterion(Protocol):
+    """A solver that may also end at an absolute gap on the simplex, the criterion of the Frank-Wolfe papers."""
+
+    @property
+    def epsilon(self) -> float:
+        """The gap ``max_v grad f(x)'(x - v)`` at which it may end; 0 where only the relative gap counts."""
+        ...
+
+
+@runtime_checkable
 class FactoredBlocks(Protocol):
     """A solver that sees a block through margins, adjoint and Gram matrix only, and so takes a factored pair for it."""
 

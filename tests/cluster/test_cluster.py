@@ -20,7 +20,7 @@ import scipy.sparse
 from distributed import Client
 
 from streamsvm.cluster import ingest_dask, using
-from streamsvm.cluster.remote import run
+from streamsvm.cluster.executor import run_task
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
@@ -269,7 +269,7 @@ def test_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(ClusterError, match="a worker runs"):
-        run(len, "0.0.0", [])
+        run_task(len, "0.0.0", [])
 
 
 def test_nothing_listens_but_on_this_machine(cluster: Processes, client: Client) -> None:

@@ -27,7 +27,7 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
-from streamsvm.features.nystrom import Nystrom, Projection, projection_of
+from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.embed.distributed import EmbedWork, features_of
@@ -119,7 +119,7 @@ class Builder:
         if saved is None:
             shutil.rmtree(writer.directory, ignore_errors=True)
             durable.make_directory(writer.directory)
-            projection = projection_of(points, self.request.record, self.request.inner, self.request.cutoff)
+            projection = self.request.projection(points)
             seal = write_map(writer.directory, projection)
             scale = column_scale(projection, self.request, self.store) if self.job.dtype == "int8" else None
             saved = {"key": key, "map": seal, "scale": None if scale is None else scale.tolist(), "progress": None}

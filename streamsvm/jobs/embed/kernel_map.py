@@ -16,7 +16,7 @@ from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError
 from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
 from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows
-from streamsvm.features.nystrom import Nystrom, Projection, projection_of
+from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int32, Int64
@@ -34,7 +34,7 @@ def make_map(request: NystromRequest, store: Store, report: Report, depth: int =
 def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:
     """Return the landmarks and W. Raises DataError, StorageError."""
     points = draw_landmarks(request, store, depth)
-    projection = projection_of(points, request.record, request.inner, request.cutoff)
+    projection = request.projection(points)
     report({"event": "landmarks", **request.describe(), "drawn": points.size, "rank": projection.rank})
     return projection
 

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-from streamsvm.features.nystrom import part_rows, working_bytes
+from streamsvm.features.nystrom import Projection, part_rows, projection_of, working_bytes
 from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.option_groups import KernelOptions
 from streamsvm.kernels import KERNELS
@@ -99,6 +100,10 @@ class NystromRequest:
     """Whether the solver takes a block as a factored pair."""
     on_disk: bool = False
     """Whether the features are written to a store and read from it."""
+
+    def projection(self, points: Points) -> Projection:
+        """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``projection_of`` raises."""
+        return projection_of(points, self.record, self.inner, self.cutoff)
 
     def describe(self) -> JsonObject:
         """Return the request as plain JSON."""

@@ -53,6 +53,7 @@ from streamsvm.types import (
     KernelSolver,
     LinearSolution,
     Problem,
+    SimplexCriterion,
     State,
     Status,
     Store,
@@ -103,7 +104,7 @@ def _reached(run: Run, plan: Plan) -> bool:
     found = run.certificate
     if found is None:
         return False
-    epsilon = float(getattr(plan.solver, "epsilon", 0.0)) if "simplex_gap" in found.facts else 0.0
+    epsilon = plan.solver.epsilon if isinstance(plan.solver, SimplexCriterion) else 0.0
     return found.gap <= run.problem.tolerance or found.facts.get("simplex_gap", np.inf) <= epsilon
 
 

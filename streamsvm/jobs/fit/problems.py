@@ -33,7 +33,15 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     return [
         Problem(
-            loss, C, layout.rows, layout.columns, p, job.bias, factors(job, layout, p), job.tolerance, nonzeros=nonzeros
+            loss,
+            C,
+            layout.rows,
+            layout.columns,
+            p,
+            job.bias,
+            factors(job, layout, p),
+            tolerance=job.tolerance,
+            nonzeros=nonzeros,
         )
         for C in costs_of_loss(job, layout.rows)
         for p in positives
