@@ -141,6 +141,9 @@ class Huber(NamedTuple):
     With k the margin: 0 above k + mu, (k + mu - m)^2 / (4 mu) within, k - m below k - mu. 0 <= a <= C, and with
     l = max_b [b (k - m) - c(b)], b = a / C: c(b) = mu (b^2 - b), so the conjugate is (1 - k) a + mu (a^2 / C - a): less
     than the hinge's inside the box, which is what rounding adds to the value.
+
+    The smoothed hinge of lectures, phi_mu(m) = max_{0 <= b <= 1} [b (1 - m) - mu/2 b^2], begins at m = 1 and lies below the
+    hinge: it is this one at m + mu/2 with half the width, Huber(mu=mu/2, margin=1 - mu/2).
     """
 
     mu: Annotated[float, Option("Half the width over which the corner is rounded.", bounds=Bounds(above=0))] = 0.1

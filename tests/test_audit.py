@@ -23,18 +23,18 @@ ROWS, COLUMNS = 500, 5
 AUDIT = Path(audit.__file__)
 
 
-def store_at(path: Path, *, sparse: bool, weighted: bool = False, classes: int = 2) -> Path:
+def store_at(path: Path, *, sparse: bool, weighted: bool = False, classes: str = "ab") -> Path:
     """Columns of very different means and deviations, one of them constant."""
     rng = np.random.default_rng(4)
     values = sparse_values(rng, ROWS, COLUMNS)
-    codes = np.digitize(values.sum(1) + 0.5 * rng.normal(size=ROWS), [0.3, 1.3][: classes - 1]).astype(np.int32)
+    codes = np.digitize(values.sum(1) + 0.5 * rng.normal(size=ROWS), [0.3, 1.3][: len(classes) - 1]).astype(np.int32)
     values *= np.array([1.0, 50.0, 0.02, 3.0, 0.0], np.float32)
     if not sparse:
         values += np.array([0.0, 20.0, -1.0, 100.0, 7.0], np.float32)
     weight = rng.choice([0.0, 0.5, 2.0], ROWS).astype(np.float32) if weighted else None
     writer = create(path, sparse=sparse, chunk_bytes=1 << 11)
     writer.append(csr_of(values) if sparse else Dense(values), codes, weight)
-    writer.commit(tuple("abc"[:classes]), COLUMNS, {})
+    writer.commit(tuple(classes), COLUMNS, {})
     return path
 
 
@@ -80,13 +80,24 @@ def test_a_true_certificate_is_confirmed(
 
 
 def test_every_class_is_recomputed(tmp_path: Path, capsys: Any) -> None:
-    store = store_at(tmp_path / "s", sparse=False, classes=3)
+    store = store_at(tmp_path / "s", sparse=False, classes="abc")
     model, dual = fitted(tmp_path, store, C=0.1, standardize=True, class_weight="balanced")
     code, said = judged(store, model, dual, capsys)
     assert code == 0, said
     assert [line for line in said.splitlines() if line.startswith("problem")] == [
         f"problem {k}: C 0.1, class {k} against the rest" for k in range(3)
     ]
+
+
+@pytest.mark.parametrize("classes", ["ab", "ba", "cab"])
+def test_every_C_of_a_list_has_its_own_rows_of_the_dual_file(classes: str, tmp_path: Path, capsys: Any) -> None:
+    """A model knows which they are, in whatever order the store met its classes, and whichever model is looked at."""
+    store = store_at(tmp_path / "s", sparse=False, classes=classes)
+    _, dual = fitted(tmp_path, store, C=(0.03, 0.1), standardize=True, loss="hinge")
+    for C in ("0.03", "0.1"):
+        code, said = judged(store, tmp_path / f"m.C={C}.ssvm", dual, capsys)
+        assert code == 0, said
+        assert said.count("dual    recomputed") == (1 if len(classes) == 2 else len(classes))
 
 
 @pytest.fixture(scope="module")

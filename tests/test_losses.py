@@ -188,3 +188,12 @@ def test_a_rounded_loss_is_smooth_near_and_has_feasible_slopes(loss: Any, m: flo
 def test_a_record_is_one_the_compiler_takes(loss: Any) -> None:
     assert len(loss) > 0
     assert all(type(value) is float for value in loss)
+
+
+@given(m=margins, mu=st.floats(0.01, 3.0))
+def test_huber_is_the_smoothed_hinge_of_lectures_with_other_parameters(m: float, mu: float) -> None:
+    """phi_mu(m) is the maximum over b in [0, 1] of b (1 - m) - mu/2 b^2, which is at the nearest b to (1 - m) / mu."""
+    b = min(max((1.0 - m) / mu, 0.0), 1.0)
+    phi = b * (1.0 - m) - mu / 2.0 * b * b
+    assert Huber(mu / 2.0, 1.0 - mu / 2.0).value(m) == pytest.approx(phi, abs=1e-12)
+    assert Huber(mu / 2.0).value(m + mu / 2.0) == pytest.approx(phi, abs=1e-12)

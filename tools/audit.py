@@ -1,6 +1,7 @@
 """Recompute a certificate with nothing but zarr-python, safetensors and numpy float64: tools/audit.py STORE MODEL.
 
-With --dual FILE (written by 'streamsvm fit --dual FILE') the dual value as well. Nothing of streamsvm is imported: what
+With --dual FILE (written by 'streamsvm fit --dual FILE') the dual value as well; a certificate says which row of the
+file is its own ("problem"), since a fit of several C writes one file for all its models. Nothing of streamsvm is imported: what
 is checked here is not checked by what made it. Exit code 1 when a value differs from the certificate by more than 1e-6
 relative, 2 when the model is of a kind this tool knows nothing of.
 
@@ -153,7 +154,7 @@ def audit(data: Data, header: dict[str, Any], weights: Any, alpha: Any) -> Itera
     for k, certificate in enumerate(certificates):
         factors = class_factors(settings["class_weight"], data.classes, counts, certificate["positive"])
         asked = Question(settings, certificate, factors, scaling, weights[k])
-        yield recompute(data, asked, None if alpha is None else alpha[k])
+        yield recompute(data, asked, None if alpha is None else alpha[certificate.get("problem", k)])
 
 
 class Question(NamedTuple):
@@ -203,7 +204,7 @@ def report(certificates: list[dict[str, Any]], found: list[Audited]) -> bool:
     """Print both side by side; whether they agree."""
     agree = True
     for k, (said, audited) in enumerate(zip(certificates, found, strict=True)):
-        print(f"problem {k}: C {said['C']:g}, class {said['positive']} against the rest")
+        print(f"problem {said.get('problem', k)}: C {said['C']:g}, class {said['positive']} against the rest")
         for name, value in (("primal", audited.primal), ("dual", audited.dual)):
             if value is not None:
                 off = difference(value, said[name])
@@ -229,9 +230,13 @@ def main(arguments: list[str] | None = None) -> int:
     if header["kind"] != "linear" or settings["loss"] not in ("hinge", "squared_hinge"):
         print(f"a {header['kind']} model, loss {settings['loss']}, cannot be audited: only linear ones of the hinges")
         return 2
+    certificates = header["provenance"]["certificates"]
+    if len(certificates) != len(weights):
+        print(f"the model has {len(weights)} problems and {len(certificates)} certificates: it is of an early version")
+        return 2
     alpha = None if given.dual is None else np.atleast_2d(np.load(given.dual, allow_pickle=False))
     found = list(audit(Data(given.store), header, weights, alpha))
-    return 0 if report(header["provenance"]["certificates"], found) else 1
+    return 0 if report(certificates, found) else 1
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from streamsvm.config.fields import Bounds, Option, Quantity
 LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS", "streamsvm.solvers:SOLVERS"
 AT_LEAST_ONE = Bounds(least=1)
 POSITIVE = Bounds(above=0)
+COST = Bounds(least=1e-30, most=1e20)
+"""Of C and of lambda: the squares of what is made of them are still numbers."""
 KernelName = Annotated[str, Option("The kernel k(x, z) of the decision function.", "kernel", choices=KERNELS)]
 Tolerance = Annotated[
     float,
@@ -150,7 +152,7 @@ class ModelOptions(ScalingOptions):
             "Factors of C by class, A=2,B=0.5, where classes not named have 1; or 'balanced', so that all classes weigh "
             "the same.",
             "model",
-            bounds=Bounds(least=0),
+            bounds=Bounds(least=0, most=1e9),
             metavar="balanced|A=X,...",
         ),
     ] = None

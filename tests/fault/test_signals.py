@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,6 +69,28 @@ def test_a_fit_saves_a_checkpoint(started: Started, store: Path, tmp_path: Path,
         said = go_on.communicate(timeout=60)[1]
         assert re.fullmatch(r"warning: not certified: [^\n]*\n", said), said
         assert go_on.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "embed"])
+def test_a_stop_while_kernel_features_are_written_says_how_to_go_on(
+    started: Started, store: Path, tmp_path: Path, command: str
+) -> None:
+    """There is no checkpoint yet, but the features that are written are not made again."""
+    kernel = ("--kernel", "rbf", "--gamma", "0.1", "--landmarks", "500")
+    fitting = ("--embedding", "disk", "--max-passes", "1") if command == "fit" else ("--chunk", "256KiB")
+    job = started(command, store, "out", *kernel, *fitting)
+    until = time.monotonic() + 60.0
+    while not any(path.name == "journal.json" for path in tmp_path.rglob("*")):
+        assert time.monotonic() < until, [str(p) for p in tmp_path.rglob("*")]
+        time.sleep(0.01)
+    job.send_signal(signal.SIGTERM)
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 75, said
+    found = re.search(r"what was finished stays\. Resume: streamsvm (.*)", said)
+    assert found is not None, said
+    assert ("--resume" in found[1]) == (command == "fit")
+    go_on = started(*shlex.split(found[1]))
+    assert go_on.wait(timeout=60) == 0, go_on.communicate()
 
 
 def test_a_second_signal_ends_it_at_once(started: Started, store: Path, tmp_path: Path) -> None:

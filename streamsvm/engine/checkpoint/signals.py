@@ -42,6 +42,8 @@ class Interruption:
         self.saving = False
         self.standing = "There is no earlier one"
         """What to tell about the last checkpoint if there is no time for another."""
+        self.resume = ""
+        """The command that goes on with what is on disk, where the job has no checkpoint yet; empty: there is none."""
         self.wakeup_socket: socket.socket | None = None
         """Where the numbers of signals are sent; None: nobody listens."""
         self.deferred = False
@@ -100,6 +102,16 @@ def expiring(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
+def resumed_by(command: str) -> Iterator[None]:
+    """While a job writes what the same job, asked for by ``command``, goes on with: an embedding."""
+    current.resume = command
+    try:
+        yield
+    finally:
+        current.resume = ""
+
+
+@contextmanager
 def deferred() -> Iterator[None]:
     """While a job looks for signals itself."""
     current.deferred = True
@@ -115,6 +127,8 @@ def _handle(number: int, _: Any) -> None:
         return
     if not current.name:
         _note(number)
+    if current.resume:
+        raise current.error(f"what was finished stays. Resume: {current.resume}")
     raise current.error("what was being written is removed, what was finished stays")
 
 
@@ -159,6 +173,7 @@ def _leave(second: int) -> None:
     """End the process now: nothing is cleaned up, and nothing needs to be."""
     if second:
         os._exit(128 + second)
-    sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {current.standing}\n")
+    standing = f"What was finished stays. Resume: {current.resume}" if current.resume else current.standing
+    sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {standing}\n")
     sys.stderr.flush()
     os._exit(InterruptedRun.exit_code)

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from threadpoolctl import threadpool_limits
 
+from streamsvm.config.command_line import command_of
 from streamsvm.config.units import mib
+from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import part_rows
@@ -27,6 +29,7 @@ from streamsvm.types import Report, Store, Term, silent
 
 def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
     """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
+    again = command_of("embed", job)
     with executor_for(job, executor) as found, threadpool_limits(1):
         # a second BLAS thread fights reader and writer for their core
         job = job if found is None else replace(job, memory=task_limit(found, job.memory))
@@ -36,7 +39,9 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
         embed_plan(job, store, request).check("")
-        return Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,)).build()
+        builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))
+        with signals.resumed_by(again):
+            return builder.build()
 
 
 def embed_plan(job: EmbedJob, store: Store, request: NystromRequest) -> MemoryPlan:

@@ -9,7 +9,7 @@ from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
-    POSITIVE,
+    COST,
     ClusterOptions,
     Dtype,
     LandmarkOptions,
@@ -31,7 +31,7 @@ class CostOptions(Checked):
         Option(
             "Weight of the sum of losses against ||w||^2 / 2; of several values a model each.",
             "model",
-            bounds=POSITIVE,
+            bounds=COST,
             default="1",
         ),
     ] = None
@@ -40,7 +40,7 @@ class CostOptions(Checked):
         Option(
             "The other way to give C, for lambda/2 ||w||^2 + mean loss: C = 1 / (lambda n).",
             "model",
-            bounds=POSITIVE,
+            bounds=COST,
         ),
     ] = None
 

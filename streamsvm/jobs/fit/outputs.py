@@ -159,9 +159,14 @@ def _content(name: str) -> str:
 
 
 def certificates_of(training: Training) -> list[JsonObject]:
-    """Primal, dual, gap and rounding of every problem, as plain JSON; the gap counts the rounding."""
+    """Primal, dual, gap and rounding of every problem, as plain JSON; the gap counts the rounding.
+
+    ``problem`` is its number in the whole fit, the row of a file of dual variables: a model holds those of one C only,
+    and has its classes in an order of its own.
+    """
     return [
         {
+            "problem": number,
             "C": run.problem.C,
             "positive": run.problem.positive,
             "primal": c.primal,
@@ -170,7 +175,7 @@ def certificates_of(training: Training) -> list[JsonObject]:
             "rounding": c.rounding,
             "bound": run.problem.kernel is None or run.problem.kernel.positive_semidefinite(),
         }
-        for run in training.runs
+        for number, run in enumerate(training.runs)
         if (c := run.certificate) is not None
     ]
 
@@ -231,6 +236,7 @@ def finished(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[floa
     except (OSError, ValueError, KeyError, TypeError):
         return None
     certificates = [c for model in models.values() for c in model.provenance["certificates"]]
+    certificates.sort(key=lambda found: found.get("problem", 0))
     by_itself = training.status in {Status.CONVERGED, Status.PATIENCE}
     more = not by_itself and any(_differ(job, model, STOPPING) for model in models.values())
     without_dual = job.dual is not None and not Path(job.dual).is_file()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamsvm.config.fields import options_of
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
+from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
-from streamsvm.types import Certificate, Status, Store
+from streamsvm.store.foreign import foreign_format
+from streamsvm.types import Certificate, KernelSolver, Status, Store
 
 APART = 1e4
 """Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
@@ -84,3 +88,35 @@ def _scales(store: Store) -> Float64:
     if store.layout.dense:
         return np.sqrt(statistics.M2 / store.layout.rows)
     return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
+
+
+def without_effect(job: FitJob, plan: Plan, *, distributed: bool) -> list[str]:
+    """A line for each reason why settings of this fit changed nothing, and these settings; a default is no setting."""
+    stated = {field.name: field.flag for field in options_of(FitJob) if getattr(job, field.name) != field.default}
+    idle = _idle(job, plan, distributed=distributed)
+    found = {why: [stated[name] for name in names if name in stated] for why, names in idle.items()}
+    return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in found.items() if flags]
+
+
+def _idle(job: FitJob, plan: Plan, *, distributed: bool) -> dict[str, tuple[str, ...]]:
+    """Which fields nothing looks at, by the reason."""
+    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    free_bias = isinstance(plan.solver, KernelSolver) and plan.solver.free_bias
+    in_place = foreign_format(Path(job.store)) is not None
+    idle = {
+        "there are no landmarks": plan.request is None and ("sampling", "cutoff", "embedding", "embedding_dtype"),
+        "landmarks come from a file": job.landmark_file is not None and ("sampling",),
+        "features are made in every pass": _made_in_passes(plan) and ("embedding_dtype",),
+        "the kernel has no width": kernel is not None and kernel.gamma is None and ("gamma",),
+        "there is no kernel": kernel is None and ("gamma", "kernel_options"),
+        "there is no cluster": not distributed and ("groups",),
+        "no cluster is named": job.cluster is None and ("insecure_network",),
+        "the bias of this solver is free, and not regularized": free_bias and ("bias",),
+        "there is no time limit": job.time_limit == float("inf") and ("at_limit",),
+        "the store has its own layout": not in_place and ("features_key", "labels_key"),
+    }
+    return {why: names for why, names in idle.items() if names}
+
+
+def _made_in_passes(plan: Plan) -> bool:
+    return plan.embedding is not None and plan.embedding.where == FLY

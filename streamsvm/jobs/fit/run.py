@@ -41,7 +41,7 @@ from streamsvm.jobs.fit.outputs import (
     write_outputs,
 )
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.remarks import scale_notice, strict_failure, uncertified
+from streamsvm.jobs.fit.remarks import scale_notice, strict_failure, uncertified, without_effect
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.locks import locked
 from streamsvm.model import Model
@@ -91,7 +91,8 @@ class _Fit:
     def result(self, plan: Plan, training: Training, models: dict[float, Model]) -> FitResult:
         """What ``fit`` answers with."""
         notice, best = self.store.facts.get("notice"), best_cost(plan.costs, training)
-        notices = (*([notice] if notice else []), *scale_notice(self.job, self.store))
+        idle = without_effect(self.job, plan, distributed=self.executor is not None)
+        notices = (*([notice] if notice else []), *scale_notice(self.job, self.store), *idle)
         warnings = uncertified(self.job, self.store, plan, training)
         failure = strict_failure(warnings) if self.job.strict else None
         return FitResult(
@@ -154,7 +155,8 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         record = stack.enter_context(_recorder(report, this.run / "events.jsonl"))
         record({"event": "plan", **this.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
-        seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
+        with signals.resumed_by(command_of("fit", job, resume=True)):
+            seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
         plan, training = stack.enter_context(_trained(this, seen, plan, record))
         certify(plan, training, store, seen)
         models = models_of(job, store, plan, training)

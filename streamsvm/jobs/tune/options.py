@@ -8,6 +8,7 @@ from typing import Annotated
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
+    COST,
     POSITIVE,
     ClusterOptions,
     KernelOptions,
@@ -27,7 +28,7 @@ class TuneJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, Kern
     store: Annotated[str, Option("The store whose rows are trained and judged on, fold by fold.")]
     out: Annotated[str, Option("A directory for the tables and the heat map.")]
     _: KW_ONLY
-    C: Annotated[tuple[float, ...], Option("Weights of the sum of losses to try.", "model", bounds=POSITIVE)] = (1.0,)
+    C: Annotated[tuple[float, ...], Option("Weights of the sum of losses to try.", "model", bounds=COST)] = (1.0,)
     gamma: Annotated[
         tuple[float | str, ...],
         Option("Widths of the kernel to try: numbers, 'scale' or 'mean-distance'.", "kernel", bounds=POSITIVE),

@@ -1,6 +1,6 @@
 """What a search found: a table of errors as JSON and CSV, and a map of how much they depend on the settings.
 
-The map is figure 2 of Cesari et al. ("Snacks"): error by landmarks and C, one panel a width of the kernel. Settings one
+The map is figure 2 of Tanji et al. ("Snacks"): error by landmarks and C, one panel a width of the kernel. Settings one
 can trust lie in a flat region of it.
 """
 

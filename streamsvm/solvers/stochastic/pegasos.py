@@ -1,6 +1,6 @@
 """Pegasos: stochastic sub-gradient descent with step 1 / (lambda t), mini-batches, a projection and averaging.
 
-Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; the smoothed hinge is the lecture's variant. Rows are met in
+Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; a smoothed hinge, the lecture's variant, is ``losses.Huber``. Rows are met in
 random order in complete epochs (the paper's section 2.4 finds that no worse than drawing them), which is what gives it
 a dual bound, for every loss (``compute.passes.pegasos``, ``solvers.stochastic.averaged_certificate``).
 

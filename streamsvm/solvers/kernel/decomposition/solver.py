@@ -1,4 +1,4 @@
-"""Kernel C-SVC with a free bias, by decomposition in few readings (the lecture's method, on two levels).
+"""Kernel C-SVC with a free bias, by decomposition in few readings (the lecture's method, on several levels).
 
     min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
 

@@ -1,0 +1,106 @@
+"""Settings that change nothing are told with the reason, and those beyond what arithmetic holds are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.engine.executor import SerialExecutor
+from streamsvm.errors import UsageError
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.rows import Dense
+from streamsvm.store import create
+
+ROWS, COLUMNS = 120, 3
+
+
+def store_at(path: Path, names: tuple[str, ...] = ("a", "b")) -> Path:
+    X = np.random.default_rng(3).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    writer = create(path, sparse=False, chunk_bytes=1 << 10)
+    writer.append(Dense(X), np.digitize(X[:, 0], [0.0, 0.7][: len(names) - 1]).astype(np.int32), None)
+    writer.commit(names, COLUMNS, {})
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_at(tmp_path_factory.mktemp("idle") / "s")
+
+
+def fitted(store: Path, directory: Path, **settings: Any) -> FitResult:
+    return fit(FitJob(str(store), str(directory / "m.ssvm"), tolerance=0.1, max_passes=5, overwrite=True, **settings))
+
+
+def idle(result: FitResult) -> list[str]:
+    return [notice for notice in result.notices if notice.startswith("without effect")]
+
+
+RBF = {"kernel": "rbf", "gamma": 0.3}
+IDLE: dict[str, tuple[dict[str, Any], str]] = {
+    "sampling": ({"sampling": "greedy"}, "--sampling, because there are no landmarks"),
+    "cutoff": (RBF | {"cutoff": 0.01}, "--cutoff, because there are no landmarks"),
+    "embedding": (RBF | {"embedding": "disk"}, "--embedding, because there are no landmarks"),
+    "its type": ({"embedding_dtype": "int8"}, "--embedding-dtype, because there are no landmarks"),
+    "its type, on the fly": (
+        RBF | {"landmarks": 9, "embedding": "fly", "embedding_dtype": "int8"},
+        "--embedding-dtype, because features are made in every pass",
+    ),
+    "groups": ({"groups": 3}, "--groups, because there is no cluster"),
+    "network": ({"insecure_network": True}, "--insecure-network, because no cluster is named"),
+    "bias": (RBF | {"bias": 2.0}, "--bias, because the bias of this solver is free, and not regularized"),
+    "gamma": ({"gamma": 2.0}, "--gamma, because there is no kernel"),
+    "at limit": ({"at_limit": "stop"}, "--at-limit, because there is no time limit"),
+    "keys": ({"labels_key": "target"}, "--labels-key, because the store has its own layout"),
+}
+
+
+@pytest.mark.parametrize(("settings", "expected"), IDLE.values(), ids=IDLE)
+def test_what_changes_nothing_is_told(store: Path, tmp_path: Path, settings: dict[str, Any], expected: str) -> None:
+    assert idle(fitted(store, tmp_path, **settings)) == [f"without effect: {expected}"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bias": 2.0}, RBF | {"landmarks": 9, "cutoff": 0.01, "sampling": "greedy"}, RBF | {"max_support": 20}],
+    ids=["defaults", "bias", "landmarks", "kernel"],
+)
+def test_what_changes_something_is_not(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    assert idle(fitted(store, tmp_path, **settings)) == []
+
+
+def test_groups_are_of_an_executor_however_it_came(store: Path, tmp_path: Path) -> None:
+    job = FitJob(str(store), str(tmp_path / "m"), groups=2, tolerance=0.1)
+    assert idle(fit(job, executor=SerialExecutor())) == []
+
+
+HUGE: list[dict[str, Any]] = [
+    {"class_weight": {"b": 1e300}},
+    {"class_weight": {"b": 1e10}},
+    {"C": 1e300},
+    {"C": (1.0, 1e21)},
+    {"C": 1e-31},
+    {"lambda_": 1e-300},
+    {"lambda_": 1e300},
+]
+
+
+@pytest.mark.parametrize("settings", HUGE, ids=str)
+def test_what_overflows_is_refused_before_anything_is_read(
+    store: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=r"--(class-weight|C|lambda) cannot be "):
+        fitted(store, tmp_path, **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_had_ended_is_known_in_any_order_of_classes(tmp_path: Path) -> None:
+    """A model has its classes sorted, the record of its run has them as the store met them."""
+    events: list[Any] = []
+    job = FitJob(str(store_at(tmp_path / "s", ("c", "a", "b"))), str(tmp_path / "m"), C=(0.1, 1.0), resume=True)
+    fit(job)
+    fit(job, events.append)
+    assert [event["event"] for event in events] == ["done"]
