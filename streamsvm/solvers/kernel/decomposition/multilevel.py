@@ -1,6 +1,6 @@
 """A pool's problem solved on levels: a subset of a pool is a pool.
 
-A subset is solved without a look at the other rows deadline its violation is a tenth of what the whole pool had. Then the
+A subset is solved without a look at the other rows until its violation is a tenth of what the whole pool had. Then the
 gradient of all rows follows what has moved in the end - once, however often a coordinate moved on the way. Between all
 rows and a working set there are as many levels as it takes to keep the ratio of their sizes small. This is shrinking,
 with the gradient reconstructed at the end of each level, and the start from a sample, in one rule.

@@ -3,7 +3,7 @@
     min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
-rows that moved since the last one and candidates the block's worst violators to the pool, which is then optimized in memory
+rows that moved since the last one and offers the block's worst violators to the pool, which is then optimized in memory
 (``multilevel.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
 moves made since; a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
 the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
@@ -26,17 +26,16 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks.loss_sums import dual_sum
-from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
-from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
-from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, shifted_losses
+from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows
+from streamsvm.solvers.kernel.decomposition.block_update import catch_up, evaluate_anew, measure, rows_of
+from streamsvm.solvers.kernel.decomposition.candidates import next_pool, offer
+from streamsvm.solvers.kernel.decomposition.model_rows import collect, collected, reduce_support
 from streamsvm.solvers.kernel.decomposition.multilevel import (
-    NEGLIGIBLE_SHARE,
     SAMPLED_FROM,
-    WORST_ROWS,
     improve_multilevel,
     threshold,
 )
@@ -46,9 +45,6 @@ from streamsvm.solvers.kernel.reduced_set import (
     SAMPLE_PER_POINT,
     MaxSupport,
     bytes_for,
-    drawn,
-    reduced_to,
-    reduced_values,
 )
 from streamsvm.solvers.kernel.rounding import (
     error_of_values,
@@ -62,21 +58,14 @@ from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     MAX_ROUNDS,
     ROW_BYTES,
-    Pool,
-    depth,
-    extremes,
     in_order,
     select,
-    unite,
-    worst,
 )
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 FIRST_POOL = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
 is work for an x that is soon another."""
-CARRIED_SHARE = 0.25
-"""The most of a new pool that is taken from the last one: rows still between their bounds."""
 SUBSET_ROUNDS = 4
 """Subsets of a pool on levels that are solved before the next pass: a pass costs little beside them, and it brings a
 certificate, a checkpoint, a look at the time limit."""
@@ -148,113 +137,18 @@ class Decomposition:
 
     def visit(self, state: DecompositionState, block: Block) -> None:
         """Bring a and f of the block to the present x, add up both bounds, and offer the rows that violate most."""
-        self._catch_up(state, block)
+        catch_up(state, block)
         state.largest = extended(state.largest, block.X)
         if state.anew is not None:
-            self._evaluate_anew(state, state.anew, block)
-        rows = self._derive(state, block)
-        self._measure(state, block, rows)
+            evaluate_anew(state, state.anew, block)
+        rows = rows_of(state, block)
+        measure(state, block, rows)
         if state.reduced is not None:
             return
         if self.max_support or state.collecting:
-            self._collect(state, rows)
+            collect(state, rows, self.max_support)
         if not state.collecting and (state.anew is None or state.everywhere):
-            self._offer(state, rows, block.seed)
-
-    def _catch_up(self, state: DecompositionState, block: Block) -> None:
-        """Bring a and f of the block to the present x."""
-        if state.pool is None or state.moved is None:
-            return
-        pool, f, n = state.pool, block.rows["f"], len(block.y)
-        mine = members(pool.index, block.start, n)
-        own = pool.index[mine] - block.start
-        block.rows["alpha"][own] = np.abs(pool.x[mine])
-        f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
-        others = np.ones(n, bool)
-        others[own] = False
-        if state.shared_values is not None:
-            f[others] += state.shared_values[others]
-            state.shared_values = None
-        elif others.any():
-            change, moved = np.zeros(n - len(own)), state.moved
-            rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
-            form = state.form
-            expand(rest, moved.X, moved.x, form.kernel, form.columns, change, form.arithmetic)
-            f[others] += change
-
-    def _evaluate_anew(self, state: DecompositionState, support: Pool, block: Block) -> None:
-        """Compute f anew at the rows that have a coefficient or may cost something, or at all."""
-        f, form = block.rows["f"], in_full(state.form, state.largest)
-        slack = state.drift + state.reach
-        near = block.rows["alpha"] > 0.0
-        near |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
-        chosen = np.arange(len(f)) if state.everywhere else np.flatnonzero(near)
-        values = np.zeros(len(chosen))
-        rows = block.X if state.everywhere else take(block.X, chosen)
-        expand(rows, support.X, support.x, form.kernel, form.columns, values, form.arithmetic)
-        f[chosen] = values
-
-    def _derive(self, state: DecompositionState, block: Block) -> Pool:
-        """The block's rows with all the pool wants to know of them; the features are not copied."""
-        n, p = len(block.y), state.problem
-        found = coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss)
-        index, sign = np.arange(block.start, block.start + n), np.ones(n)
-        return Pool(block.X, index, sign, found.ridge, found.low, found.high, found.p, found.x, found.v)
-
-    def _measure(self, state: DecompositionState, block: Block, rows: Pool) -> None:
-        p, f = state.problem, block.rows["f"]
-        top, bottom = extremes(rows)
-        state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
-        state.support_met += int(np.count_nonzero(rows.x))
-        state.square += float(rows.x @ f)
-        state.weight += float(np.abs(rows.x).sum())
-        state.absolute += float(np.abs(rows.x) @ np.abs(f))
-        state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
-        if state.reduced is not None:
-            f, part = reduced_values(state.reduced, state.form, block)
-            state.reduced_square += part
-        shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
-        less = f - state.value_error() * block.y.astype(np.float64)
-        shifted_losses(less, block.y, block.s, p.C, p.loss, state.shifts(), state.upper_losses)
-
-    def _collect(self, state: DecompositionState, rows: Pool) -> None:
-        """Keep the block's support rows for the model."""
-        found = np.flatnonzero(rows.x)
-        state.collected_parts.append(select(rows, found))
-        if (
-            self.max_support
-            and sum(part.size for part in state.collected_parts) > 2 * SAMPLE_PER_POINT * self.max_support
-        ):
-            state.collected_parts = [self._drawn(unite(state.collected_parts))]
-
-    def _drawn(self, rows: Pool) -> Pool:
-        return (
-            select(rows, drawn(rows.index, rows.x, SAMPLE_PER_POINT * self.max_support)) if self.max_support else rows
-        )
-
-    def _offer(self, state: DecompositionState, rows: Pool, seed: int) -> None:
-        """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
-        if state.problem.rows <= state.capacity:
-            state.candidates.append(select(rows, np.arange(rows.size)))
-            return
-        violating = depth(rows, state.intercept) > NEGLIGIBLE_SHARE * state.reach
-        state.violators += int(violating.sum())
-        if state.rate < 1.0:
-            draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
-            chosen = np.union1d(np.flatnonzero(violating & (draws < state.rate)), worst(rows, WORST_ROWS))
-        else:
-            chosen = worst(rows, state.capacity)
-        state.candidates.append(select(rows, chosen))
-        if sum(o.size for o in state.candidates) > 2 * state.capacity:
-            state.candidates = [self._trimmed(state, unite(state.candidates), state.capacity)]
-
-    def _trimmed(self, state: DecompositionState, rows: Pool, count: int) -> Pool:
-        if rows.size <= count:
-            return rows
-        if state.rate >= 1.0:
-            return select(rows, worst(rows, count))
-        drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST_ROWS]
-        return select(rows, np.union1d(drawn, worst(rows, WORST_ROWS)))
+            offer(state, rows, block.seed)
 
     def set_deadline(self, state: DecompositionState, moment: float) -> None:
         """See ``types.Deadline``: the pool is left when a working set ends after that moment."""
@@ -263,11 +157,11 @@ class Decomposition:
     def finish(self, state: DecompositionState) -> Certificate:
         """Close the pass: both bounds are exact for the present x; then the next pool is solved in memory."""
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
-        reduced, collected = state.reduced, state.collecting or self.max_support > 0
+        reduced, complete = state.reduced, state.collecting or self.max_support > 0
         if reduced is None:
             state.support_size = state.support_met
-            if collected:
-                state.support = in_order(self._drawn(unite(state.collected_parts)))
+            if complete:
+                state.support = collected(state, self.max_support)
         square = state.square if reduced is None else state.reduced_square
         primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
         rounding = state.rounding(best)
@@ -282,9 +176,9 @@ class Decomposition:
             doubtful = needed(state.problem, primal, rounding)
             close = primal - dual <= state.problem.tolerance * abs(primal)
             last = state.collecting or (close if doubtful else found.gap <= state.problem.tolerance)
-            more = self._next(state, violation, collected=collected, last=last)
+            more = self._next(state, violation, collected=complete, last=last)
             if last and not more and state.reduced is None:
-                more = self._doubted(state) if doubtful else self._reduce(state)
+                more = self._doubted(state) if doubtful else reduce_support(state, self.max_support)
             if doubtful and not last and reduced is None:
                 found = replace(found, exact=False, rounding=0.0)
         state.close()
@@ -294,7 +188,7 @@ class Decomposition:
     def _doubted(self, state: DecompositionState) -> bool:
         """Have f computed anew, if the whole support is known; whether it will be."""
         if state.support is None or state.support.size < state.support_size:
-            return self._reduce(state)
+            return reduce_support(state, self.max_support)
         state.anew = state.support
         return True
 
@@ -306,7 +200,7 @@ class Decomposition:
         error = error_of_values(state.form, state.largest, state.support_size, state.weight)
         if found.gap <= state.problem.tolerance:
             state.drift = error  # where x is not 0, which is all that still counts
-            return self._reduce(state)
+            return reduce_support(state, self.max_support)
         if everywhere:
             state.drift = error
             self._optimize(state, violation)
@@ -327,20 +221,9 @@ class Decomposition:
             return False
         return not collected
 
-    def _reduce(self, state: DecompositionState) -> bool:
-        """Make the reduced model, if one is asked for and not all of the support is allowed in it."""
-        support = state.support
-        if support is None or not 0 < self.max_support < state.support_size:
-            return False
-        values = support.p - support.v - support.ridge * support.x
-        importance = state.problem.C * state.support_size / support.size
-        state.reduced = reduced_to(support, values, state.form, self.max_support, importance)
-        state.reach = 1.0
-        return True
-
     def _optimize(self, state: DecompositionState, violation: float) -> None:
         """Make the pool of the candidates and of rows held before, solve it, note what moved."""
-        pool = in_order(self._pool_of(state))
+        pool = in_order(next_pool(state))
         state.capacity = min(2 * state.capacity, self.pool)
         state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
         old = pool.x.copy()
@@ -355,17 +238,6 @@ class Decomposition:
         state.pool, state.moved = pool, select(pool, places)
         state.moved.sign[:], state.moved.x = 1.0, (pool.x - old)[places]
 
-    def _pool_of(self, state: DecompositionState) -> Pool:
-        """What was offered beside what of the last pool is still between its bounds, a quarter at most."""
-        offered, last = unite(state.candidates), state.pool
-        if last is None or state.problem.rows <= state.capacity:
-            return self._trimmed(state, offered, state.capacity)
-        free = np.flatnonzero((last.x > last.low) & (last.x < last.high))
-        drawn = np.random.default_rng(len(free)).permutation(free)[: int(CARRIED_SHARE * state.capacity)]
-        kept = select(last, np.sort(drawn))
-        fresh = select(offered, np.flatnonzero(~np.isin(offered.index, kept.index)))
-        return unite([kept, self._trimmed(state, fresh, state.capacity - kept.size)])
-
     def certify(self, state: DecompositionState) -> None:
         """Let the next pass collect the support rows and offer none, or compute f anew where they are known."""
         if state.pool is not None and state.pool.size == state.problem.rows and self.max_support == 0:
@@ -373,7 +245,7 @@ class Decomposition:
         elif state.anew is None:
             state.collecting = True
         state.everywhere = False
-        self._reduce(state)
+        reduce_support(state, self.max_support)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
         """Add up what each worker found; their rows are disjoint and their x is the same."""

@@ -1,0 +1,80 @@
+"""A block brought to the present x, and what its rows add to both bounds: what a visit does before it offers rows.
+
+Where f is computed anew, in the arithmetic of certificates, that is for the rows which have a coefficient or may cost
+something; all others have no say in P and D (``solvers.kernel.rounding``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.compute.blocks.loss_sums import dual_sum
+from streamsvm.compute.blocks.row_selection import members, take
+from streamsvm.compute.kernel_values.expansion import expand
+from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, shifted_losses
+from streamsvm.solvers.kernel.decomposition.state import DecompositionState
+from streamsvm.solvers.kernel.reduced_set import reduced_values
+from streamsvm.solvers.kernel.rounding import in_full
+from streamsvm.solvers.kernel.working_set import Pool, extremes
+from streamsvm.types import Block
+
+
+def catch_up(state: DecompositionState, block: Block) -> None:
+    """Bring a and f of the block, its per-row state, to the present x: own rows of the pool, then what moved elsewhere."""
+    if state.pool is None or state.moved is None:
+        return
+    pool, f, n = state.pool, block.rows["f"], len(block.y)
+    mine = members(pool.index, block.start, n)
+    own = pool.index[mine] - block.start
+    block.rows["alpha"][own] = np.abs(pool.x[mine])
+    f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
+    others = np.ones(n, bool)
+    others[own] = False
+    if state.shared_values is not None:
+        f[others] += state.shared_values[others]
+        state.shared_values = None
+    elif others.any():
+        change, moved = np.zeros(n - len(own)), state.moved
+        rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
+        form = state.form
+        expand(rest, moved.X, moved.x, form.kernel, form.columns, change, form.arithmetic)
+        f[others] += change
+
+
+def evaluate_anew(state: DecompositionState, support: Pool, block: Block) -> None:
+    """Compute f anew from the support at the rows that have a coefficient or may cost something, or at all rows."""
+    f, form = block.rows["f"], in_full(state.form, state.largest)
+    slack = state.drift + state.reach
+    near = block.rows["alpha"] > 0.0
+    near |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
+    chosen = np.arange(len(f)) if state.everywhere else np.flatnonzero(near)
+    values = np.zeros(len(chosen))
+    rows = block.X if state.everywhere else take(block.X, chosen)
+    expand(rows, support.X, support.x, form.kernel, form.columns, values, form.arithmetic)
+    f[chosen] = values
+
+
+def rows_of(state: DecompositionState, block: Block) -> Pool:
+    """Return the block's rows with all the pool wants to know of them; the features are not copied."""
+    n, p = len(block.y), state.problem
+    found = coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss)
+    index, sign = np.arange(block.start, block.start + n), np.ones(n)
+    return Pool(block.X, index, sign, found.ridge, found.low, found.high, found.p, found.x, found.v)
+
+
+def measure(state: DecompositionState, block: Block, rows: Pool) -> None:
+    """Add to the sums of the pass what the block's rows are worth: both bounds, the violation, the size of the support."""
+    p, f = state.problem, block.rows["f"]
+    top, bottom = extremes(rows)
+    state.top, state.bottom = max(state.top, top), min(state.bottom, bottom)
+    state.support_met += int(np.count_nonzero(rows.x))
+    state.square += float(rows.x @ f)
+    state.weight += float(np.abs(rows.x).sum())
+    state.absolute += float(np.abs(rows.x) @ np.abs(f))
+    state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
+    if state.reduced is not None:
+        f, part = reduced_values(state.reduced, state.form, block)
+        state.reduced_square += part
+    shifted_losses(f, block.y, block.s, p.C, p.loss, state.shifts(), state.losses)
+    less = f - state.value_error() * block.y.astype(np.float64)
+    shifted_losses(less, block.y, block.s, p.C, p.loss, state.shifts(), state.upper_losses)
