@@ -27,28 +27,22 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
-from streamsvm.compute.blocks.row_selection import bytes_per_row, members
-from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
-from streamsvm.compute.passes.coordinates import ridges, shifted_losses
+from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError
-from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
-from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to, reduced_values
+from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to
 from streamsvm.solvers.kernel.rounding import (
-    SHARE,
-    error_of_values,
-    extended,
     form_of,
     in_full,
-    joined,
     needed,
-    rounding_of,
     same_arithmetic,
 )
+from streamsvm.solvers.kernel.simplex.block_update import measure, rows_of
+from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
 from streamsvm.solvers.kernel.simplex.state import Candidates, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Pool, in_order, refresh, select, unite
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
@@ -142,69 +136,11 @@ class OnSimplex(ABC):
 
     def visit(self, state: SimplexState, block: Block) -> None:
         """Compute g of the block's rows from the support, add up both bounds, and put rows of small g forward."""
-        rows, f = self._derive(state, block)
-        self._measure(state, block, rows, f)
+        rows, f = rows_of(state, block)
+        measure(state, block, rows, f)
         if not state.certifying and state.reduced is None:
             fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
             state.candidates.add(rows, fresh, partial(self.choose, state))
-
-    def _derive(self, state: SimplexState, block: Block) -> tuple[Pool, Float64]:
-        """The block's rows with a and g, and their decision values at a."""
-        n, p, support = len(block.y), state.problem, state.support
-        f, a = np.zeros(n), np.zeros(n)
-        if support is not None:
-            weights = support.sign * support.x
-            f += state.form.constant * weights.sum()
-            if state.shared_values is None:
-                form = state.form
-                expand(block.X, support.X, weights, form.kernel, form.columns, f, form.arithmetic)
-            else:
-                f += state.shared_values
-                state.shared_values = None
-            mine = members(support.index, block.start, n)
-            a[support.index[mine] - block.start] = support.x[mine]
-        ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
-        v = -(sign * f + ridge * a)
-        if support is not None:
-            support.v[mine] = v[support.index[mine] - block.start]
-        usable = (block.s > 0).astype(np.float64)
-        index = np.arange(block.start, block.start + n)
-        return Pool(block.X, index, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
-
-    def _measure(self, state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
-        p = state.problem
-        state.reach = extended(state.reach, block.X)
-        state.square += float((rows.sign * rows.x) @ f)
-        state.absolute += float(rows.x @ np.abs(f))
-        state.ridge += float(rows.ridge @ np.square(rows.x))
-        state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
-        values = f * self._scale(state)
-        if state.reduced is not None:
-            values, part = reduced_values(state.reduced, state.form, block)
-            state.reduced_square += part
-        shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
-        state.error = max(state.error, self._error(state))
-        shifted_losses(
-            values - state.error * block.y.astype(np.float64),
-            block.y,
-            block.s,
-            p.C,
-            p.loss,
-            np.zeros(1),
-            state.upper_losses,
-        )
-
-    def _error(self, state: SimplexState) -> float:
-        """By how much the decision values of the model can be off, in the arithmetic of the pass."""
-        points = state.reduced or state.support
-        if points is None:
-            return 0.0
-        weight = float(np.abs(points.x).sum()) * (1.0 if state.reduced else self._scale(state))
-        return error_of_values(state.form, state.reach, points.size, weight)
-
-    def _scale(self, state: SimplexState) -> float:
-        """The scale t = k / (2 f) of the dual."""
-        return 0.5 * threshold(state.problem.loss) / state.f if state.f > 0.0 else 0.0
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
@@ -217,8 +153,8 @@ class OnSimplex(ABC):
     def finish(self, state: SimplexState) -> Certificate:
         """Close the pass: both gaps are exact for the present weights; then the method works on the next pool."""
         state.passes += 1
-        certificate = self._certificate(state)
-        last = certificate.final or _reached(certificate, state.problem) or state.certifying
+        certificate = certificate_of(state, self.epsilon)
+        last = certificate.final or reached(certificate, state.problem) or state.certifying
         full = in_full(state.form, state.reach)
         if not last:
             self._work(state)
@@ -229,47 +165,15 @@ class OnSimplex(ABC):
             self._work(state)
         elif state.reduced is None and self._reduce(state):
             certificate = replace(certificate, exact=False)
-        state.certifying, state.candidates.parts = False, []
-        state.square = state.ridge = state.reduced_square = state.losses[0] = 0.0
-        state.lowest, state.absolute, state.upper_losses[0], state.error = np.inf, 0.0, 0.0, 0.0
+        state.close()
         return certificate
-
-    def _certificate(self, state: SimplexState) -> Certificate:
-        f, reduced = 0.5 * (state.square + state.ridge), state.reduced
-        if state.support is None:
-            return Certificate(float(state.losses[0]), 0.0)
-        t, gap = self._scale(state), 2.0 * f - state.lowest
-        blurred = abs(f - state.f) > SHARE * state.problem.tolerance * f
-        if blurred and state.passes > 1:  # the method has seen another f of the same a
-            state.form = in_full(state.form, state.reach)
-        state.gap, state.f, state.scale = gap, f, t
-        facts: JsonObject = {
-            "simplex_gap": gap,
-            "seen_gap": state.seen,
-            "f": f,
-            "support": state.support.size,
-            "iterations": state.iterations,
-        }
-        facts |= {"points": None if reduced is None else reduced.size, "trajectory": state.trajectory}
-        state.trajectory = []
-        half = 0.5 * (t * t * state.square if reduced is None else state.reduced_square)
-        met = bool(gap <= self.epsilon or state.stopped or reduced is not None)
-        dual = threshold(state.problem.loss) * t - t * t * f
-        rounding = rounding_of(
-            state.problem,
-            state.error,
-            t,
-            t * t * state.absolute,
-            (float(state.losses[0]), float(state.upper_losses[0])),
-        )
-        return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts, rounding=rounding)
 
     def _reduce(self, state: SimplexState) -> bool:
         """Make the reduced model, if one is asked for and not all of the support is allowed in it."""
         support = state.support
         if support is None or not 0 < self.max_support < support.size:
             return False
-        values = -self._scale(state) * support.sign * (support.v + support.ridge * support.x)
+        values = -state.dual_scale() * support.sign * (support.v + support.ridge * support.x)
         state.reduced = reduced_to(support, values, state.form, self.max_support, state.problem.C)
         return True
 
@@ -321,20 +225,9 @@ class OnSimplex(ABC):
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
         """Add up what each worker found; their rows are disjoint and their a is the same."""
-        first = states[0]
-        for other in states[1:]:
-            first.candidates.parts += other.candidates.parts
-            first.square += other.square
-            first.ridge += other.ridge
-            first.reduced_square += other.reduced_square
-            first.losses += other.losses
-            first.lowest = min(first.lowest, other.lowest)
-            first.absolute += other.absolute
-            first.upper_losses += other.upper_losses
-            first.error = max(first.error, other.error)
-            first.reach = joined(first.reach, other.reach)
-            if first.support is not None and other.support is not None:
-                first.support.v[:] = np.maximum(first.support.v, other.support.v)
+        first, *others = states
+        for other in others:
+            first.join(other)
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
@@ -342,11 +235,6 @@ class OnSimplex(ABC):
         support = state.reduced or state.support
         if support is None:
             raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
-        scale = self._scale(state) if state.scale is None else state.scale
+        scale = state.dual_scale() if state.scale is None else state.scale
         weights = support.x if support is state.reduced else scale * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))
-
-
-def _reached(certificate: Certificate, problem: Problem) -> bool:
-    """Whether primal and dual, rounding apart, are as close as was asked."""
-    return certificate.primal - certificate.dual <= problem.tolerance * abs(certificate.primal)

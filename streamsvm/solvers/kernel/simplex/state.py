@@ -10,7 +10,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Reach
+from streamsvm.solvers.kernel.rounding import error_of_values, joined
 from streamsvm.solvers.kernel.working_set import Form, Pool, select, unite
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
@@ -166,3 +168,36 @@ class SimplexState:
     def note(self, gap: float, f: float, support: int) -> None:
         """Add an entry to the trajectory: the gap as the method sees it, f, rows with weight."""
         self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
+
+    def close(self) -> None:
+        """Forget the sums of a pass and the rows put forward in it."""
+        self.certifying, self.candidates.parts = False, []
+        self.square = self.ridge = self.reduced_square = self.losses[0] = 0.0
+        self.lowest, self.absolute, self.upper_losses[0], self.error = np.inf, 0.0, 0.0, 0.0
+
+    def join(self, other: SimplexState) -> None:
+        """Add what another worker found on other rows, at the same a."""
+        self.candidates.parts += other.candidates.parts
+        self.square += other.square
+        self.ridge += other.ridge
+        self.reduced_square += other.reduced_square
+        self.losses += other.losses
+        self.lowest = min(self.lowest, other.lowest)
+        self.absolute += other.absolute
+        self.upper_losses += other.upper_losses
+        self.error = max(self.error, other.error)
+        self.reach = joined(self.reach, other.reach)
+        if self.support is not None and other.support is not None:
+            self.support.v[:] = np.maximum(self.support.v, other.support.v)
+
+    def dual_scale(self) -> float:
+        """Return the t = k / (2 f) at which the dual of t a is largest; 0 where there is no a yet."""
+        return 0.5 * threshold(self.problem.loss) / self.f if self.f > 0.0 else 0.0
+
+    def value_error(self) -> float:
+        """By how much the decision values of the model can be off, in the arithmetic of the pass."""
+        points = self.reduced or self.support
+        if points is None:
+            return 0.0
+        weight = float(np.abs(points.x).sum()) * (1.0 if self.reduced else self.dual_scale())
+        return error_of_values(self.form, self.reach, points.size, weight)
