@@ -28,6 +28,8 @@ class Batch(NamedTuple):
     """(n,) factors of C, one a row; None: 1 for all."""
     ids: Array | None = None
     """(n,) what the rows are called by, integers or objects of text; None where they have no names."""
+    split: Array | None = None
+    """(n,) hashes of the groups rows are of, uint64, or whether rows are for testing, bool; None: chance decides."""
 
 
 @dataclass(frozen=True, slots=True)

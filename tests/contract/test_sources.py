@@ -37,6 +37,11 @@ def _csv() -> bytes:
     return ("a,b,c,y\n" + "".join(f"{x[0]:g},{x[1]:g},{x[2]:g},{y:g}\n" for x, y in zip(X, Y, strict=True))).encode()
 
 
+def _jsonl() -> bytes:
+    rows = (dict(zip("abcy", [*map(float, x), float(y)], strict=True)) for x, y in zip(X, Y, strict=True))
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
 def _parquet() -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -80,8 +85,17 @@ def _write(name: str, path: Path) -> None:
     group.create_array("y", data=Y, chunks=(80,))
 
 
-MAKE = {"svmlight": _svmlight, "csv": _csv, "parquet": _parquet, "npy": _npy, "npz": _npz, "idx": _idx, "hdf5": _hdf5}
-LABEL = {"csv": "y", "parquet": "y", "npy": "last", "idx": "last"}
+MAKE = {
+    "svmlight": _svmlight,
+    "csv": _csv,
+    "parquet": _parquet,
+    "jsonl": _jsonl,
+    "npy": _npy,
+    "npz": _npz,
+    "idx": _idx,
+    "hdf5": _hdf5,
+}
+LABEL = {"csv": "y", "parquet": "y", "jsonl": "y", "npy": "last", "idx": "last"}
 
 
 @pytest.fixture(params=list(SOURCES))
@@ -188,7 +202,7 @@ def test_missing_files(tmp_path: Path) -> None:
         (b"", "E-EMPTY"),
         (b"\x89HDF\r\n\x1a\n", "E-HDF5"),
         (b"\x80\x04K\x01.", "E-FORMAT"),
-        (b'{"a": 1}\n', "E-FORMAT"),
+        (b'[{"a": 1}]\n', "E-FORMAT"),
     ],
 )
 def test_what_it_is_not(tmp_path: Path, content: bytes, code: str) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamsvm.errors import StreamSVMError
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.csv import source as csv_source
+from streamsvm.store.sources.csv import head as csv_head
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"
 
@@ -289,7 +289,7 @@ def test_batches_are_bounded(write: Callable[..., Path]) -> None:
     source = open_source([path], SourceOptions(label="y"))
     sizes = [len(batch.labels) for batch in source.batches()]
     assert sum(sizes) == 500_000
-    assert max(sizes) <= 2 * csv_source.BLOCK // 10
+    assert max(sizes) <= 2 * csv_head.BLOCK // 10
 
 
 @pytest.mark.data

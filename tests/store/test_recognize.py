@@ -36,7 +36,10 @@ from streamsvm.store.sources.table.recognize import recognized
         (["03/04/2020", "01/04/2020"], ("category", "")),
         (["red", "green", "7up"], ("category", "")),
         (["1.5", "2.5", "typo"], ("", "")),
-        (["1,5", "2,75"], ("", "")),
+        (["1.234,56", "7", "€ 1.000"], ("amount", "decimal-comma")),
+        (["1,5", "2,75", "-0,1 %"], ("amount", "decimal-comma")),
+        (["1,5", "2.75"], ("", "")),
+        (["101.202.303", "1.234"], ("", "")),
         ([None, None], ("", "")),
     ],
 )
@@ -81,7 +84,13 @@ def test_a_table_as_people_have_it(tmp_path: Path, form: str) -> None:
     assert found["since.month=2"] == [1, 0, 0]
     assert found["since.weekday=sat"] == [0, 1, 0]
     assert found["color=red"] == [1, 0, 1]
-    assert source.proposals == ["column 'color': text, 2 values in 3 rows: one-hot; --column NAME=hash hashes it"]
+    assert source.proposals == [
+        "column 'price': amounts such as '$1,234.50': a number; --column price=KIND says otherwise",
+        "column 'share': amounts such as '5 %': a number; --column share=KIND says otherwise",
+        "column 'member': yes and no such as 'yes': 1 and 0; --column member=KIND says otherwise",
+        "column 'since': dates such as '28-Feb-97': years since 2000, month and day of the week; --column since=KIND says otherwise",
+        "column 'color': text, 2 values in 3 rows: one-hot; --column color=hash hashes it",
+    ]
     other = write(tmp_path / f"b.{'parquet' if form == 'csv' else 'csv'}", ROWS[:1])
     again, _ = read(other, encoding=source.encoding(), label=None, recognize=False)
     assert again == {name: values[:1] for name, values in found.items()}

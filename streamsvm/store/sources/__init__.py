@@ -8,7 +8,8 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.options import Source, SourceFile, SourceOptions, options_from
+from streamsvm.store.sources.options import SourceOptions, options_from
+from streamsvm.store.sources.source import Source, SourceFile
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
 
@@ -17,7 +18,8 @@ SOURCES = Registry(
     {
         "svmlight": "streamsvm.store.sources.svmlight.source:SvmlightSource",
         "csv": "streamsvm.store.sources.csv.source:CSVSource",
-        "parquet": "streamsvm.store.sources.table.parquet:ParquetSource",
+        "parquet": "streamsvm.store.sources.parquet:ParquetSource",
+        "jsonl": "streamsvm.store.sources.json_lines:JSONLinesSource",
         "npy": "streamsvm.store.sources.array.npy:NpySource",
         "npz": "streamsvm.store.sources.array.npy:NpySource",
         "idx": "streamsvm.store.sources.array.npy:NpySource",
@@ -26,8 +28,8 @@ SOURCES = Registry(
     },
 )
 
-TABLES = {None: "csv", "parquet": "parquet"}
-"""By the form of its files, text or binary, how a table is read: its columns have names and kinds in each."""
+TABLES = ("csv", "parquet", "jsonl")
+"""The formats of tables: columns have names and kinds in each, and a model takes each."""
 
 
 def open_source(paths: Sequence[Path | str], options: SourceOptions | None = None) -> Source:
@@ -52,18 +54,16 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
 
 def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:
-    """Return the format to read files by that are to be like those of a model; a table may be text or Parquet.
+    """Return the format to read files by that are to be like those of a model; a table may be in any form of tables.
 
     Raises DataError E-FORMAT for arrays where there was text, and for other arrays than there were.
     """
-    from streamsvm.store.sources.detect import binary_format
+    from streamsvm.store.sources.detect import binary_format, table_form
 
-    forms = [binary_format(path) for path in files]
-    text = "csv" if tabular else expected
+    forms = [table_form(path) if tabular else binary_format(path) or expected for path in files]
     if tabular and forms[0] in TABLES:
-        expected = TABLES[forms[0]]
-    for path, form in zip(files, forms, strict=True):
-        found = form or text
+        expected = forms[0]
+    for path, found in zip(files, forms, strict=True):
         if SOURCES[found] is not SOURCES[expected]:
             hint = f"give {expected}, as the model was trained on, or a store ingested from this"
             raise DataError(f"{path} looks like {found}, expected {expected}", code="E-FORMAT", hint=hint)

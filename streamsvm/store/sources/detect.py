@@ -12,8 +12,17 @@ from streamsvm.store.sources.lines import check_encoding
 
 HEAD = 1 << 16
 MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"\x89HDF\r\n": "hdf5"}
-UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"{": "JSON", b"<": "markup"}
-NAMES = {".csv": "csv", ".tsv": "csv", ".svm": "svmlight", ".libsvm": "svmlight", ".svmlight": "svmlight"}
+UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"<": "markup"}
+NAMES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".svm": "svmlight",
+    ".libsvm": "svmlight",
+    ".svmlight": "svmlight",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{\]]")
 ENTRIES = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
 
 
@@ -31,6 +40,14 @@ def detect(paths: tuple[Path, ...]) -> str:
 def binary_format(path: Path) -> str | None:
     """Return the format of what is not text; None for text and for what nobody knows."""
     return "zarr" if path.is_dir() else _format_by(_head(path))
+
+
+def table_form(path: Path) -> str:
+    """Return the format of a file that may be a table: 'csv' for text that is no JSON, else as ``binary_format``."""
+    form = binary_format(path)
+    if form is not None:
+        return form
+    return "jsonl" if _named(path) == "jsonl" or _head(path).lstrip().startswith(b"{") else "csv"
 
 
 def _head(path: Path) -> bytes:
@@ -52,6 +69,9 @@ def _format_of(path: Path) -> str:
     for magic, name in UNREADABLE.items():
         if head.startswith(magic):
             raise DataError(f"{path} looks like {name}", code="E-FORMAT", hint="convert it, or pass --format")
+    if JSON_ARRAY.match(head):
+        hint = f"write one object a line: jq -c '.[]' {path.name} > rows.jsonl"
+        raise DataError(f"{path} looks like a JSON array", code="E-FORMAT", hint=hint)
     if not head:
         raise DataError(f"{path} is empty", code="E-EMPTY", hint="check that it is the right file")
     return _named(path) or _kind_of_text(check_encoding(str(path), head))
@@ -62,7 +82,11 @@ def _named(path: Path) -> str | None:
 
 
 def _kind_of_text(head: bytes) -> str:
-    """Svmlight when the first line that is no comment is a label and 'index:value' entries, else CSV."""
+    """JSON lines when the first line begins an object, svmlight when the first line that is no comment is a label and
+    'index:value' entries, else CSV.
+    """
+    if head.lstrip().startswith(b"{"):
+        return "jsonl"
     lines = (line for line in head.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
     line = next(lines, b"")
     return "svmlight" if ENTRIES.fullmatch(line.strip()) or not line else "csv"

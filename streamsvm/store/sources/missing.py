@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.sources.options import Source, SourceOptions
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source import Source
 from streamsvm.types import Batch
 
 FILLED = "missing values filled"

@@ -1,22 +1,17 @@
-"""How sources are to be read, and what is known of them afterwards."""
+"""How sources are to be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any
 
-from streamsvm.aliases import ByName, JsonMapping, JsonObject
+from streamsvm.aliases import ByName, JsonMapping
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, field_values, options_of
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.store.sources.rejects import Rejects
 
-if TYPE_CHECKING:
-    from streamsvm.types import Batch
-
-UNLABELED = "rows without a label were left out"
 COLUMN_BYTES = 6 << 10
 """Bytes of memory for each column of a table: its name, types, builder and values (measured with CSV: 5.8 KiB)."""
 
@@ -137,11 +132,31 @@ class ReadOptions(TextEndOptions):
     columns_as: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: what columns hold, NAME=KIND,... with the kinds number, amount (money, percent, thousands), boolean, "
-            "date, epoch (seconds since 1970), category, hash and drop.",
+            "Tables: what columns hold, NAME=KIND,... with the kinds number, amount (money, percent, thousands), "
+            "decimal-comma (1.234,56), boolean, date, epoch (seconds since 1970), category, hash, words, chars:2-4 (text) "
+            "and drop.",
             "columns",
             flag="column",
             metavar="NAME=KIND,...",
+        ),
+    ] = ()
+    text: Annotated[
+        tuple[str, ...],
+        Option(
+            "Tables: columns of text, NAME=words,... or NAME=chars:2-4 (runs of 2 to 4 characters), hashed into columns of "
+            "their own and weighted by how often and how rare (sublinear tf-idf).",
+            "columns",
+            metavar="NAME=words|chars:2-4,...",
+        ),
+    ] = ()
+    text_bits: Annotated[
+        int,
+        Option("Tables: each column of text becomes 2^N columns.", "columns", bounds=Bounds(least=1, most=26)),
+    ] = 18
+    cross: Annotated[
+        tuple[str, ...],
+        Option(
+            "Tables: columns whose values count together, A*B,...: one-hot or hashed.", "columns", metavar="A*B,..."
         ),
     ] = ()
     min_count: Annotated[
@@ -241,74 +256,12 @@ class SourceOptions(ReadOptions):
     without it."""
     recognize: bool = False
     """Tables: what becomes of columns that hold text is decided by their values."""
+    split_by: str | None = None
+    """Tables: the column of groups by which rows are held out."""
+    split_after: str | None = None
+    """Tables: COLUMN=VALUE, beyond which rows are held out."""
     unlabeled: bool = False
     """Labels are not asked for: a column of labels is passed over, whatever it holds."""
-
-
-@dataclass(slots=True)
-class SourceFile:
-    """Facts about one file; they are complete when its last batch was taken."""
-
-    name: str
-    """Its path, as given."""
-    size: int = 0
-    """Its bytes on disk."""
-    sha256: str = ""
-    """The sha256 of its bytes on disk, as hex digits."""
-    rows: int = 0
-    """Rows read so far."""
-    skipped: int = 0
-    """Rows that were left out because they have no label."""
-    read: int = 0
-    """Bytes read so far."""
-    compression: str = ""
-    """'gzip', 'bzip2', 'xz', 'zstd', or empty."""
-
-    @property
-    def position(self) -> int:
-        """Rows that were taken from the file, those included that were left out."""
-        return self.rows + self.skipped
-
-    def take(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
-        """Count a batch that was made of ``rows`` rows of the file; return whether there is any row in it."""
-        from streamsvm.rows import row_count
-
-        kept = row_count(batch.X)
-        self.rows += kept
-        self.skipped += rows - kept
-        if rows > kept:
-            notices[UNLABELED] = notices.get(UNLABELED, 0) + rows - kept
-        return kept > 0
-
-
-class Source(Protocol):
-    """One or several files of one format that are read forward, in bounded memory, into batches of rows."""
-
-    columns: int | None
-    """The number of features; None until the last batch where only the data say it (svmlight)."""
-    names: tuple[str, ...] | None
-    """The names of the features, where the format has names."""
-    proposals: list[str]
-    """What was decided of columns without being asked, as lines of text."""
-    id_column: str | None
-    """The column the ids of the rows are from; None where rows have no names."""
-    sparse: bool
-    """Whether batches are CSR."""
-    sources: list[SourceFile]
-    """The files that were opened so far."""
-    notices: dict[str, int]
-    """What was met and passed over, with counts: blank lines, empty rows, unknown categories."""
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; ``Batch.labels`` is an empty array when the files hold no labels.
-
-        Raises DataError with file and line or row, StorageError.
-        """
-        ...
-
-    def encoding(self) -> JsonObject:
-        """Return what another set of files must be read by to give the same columns, as plain JSON."""
-        ...
 
 
 def options_from(encoding: JsonMapping, **changes: Any) -> SourceOptions:

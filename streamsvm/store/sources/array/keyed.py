@@ -17,7 +17,8 @@ from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format,
 from streamsvm.store.foreign.row_arrays import Features
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.decompression import digest_of
-from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source import SourceFile
 from streamsvm.types import Batch
 
 MIB = 1 << 20

@@ -17,7 +17,8 @@ from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_float32, open_array
 from streamsvm.store.sources.decompression import Input, digest_of
-from streamsvm.store.sources.options import SourceFile, SourceOptions
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source import SourceFile
 from streamsvm.types import Batch
 
 FIRST, LAST = "first", "last"

@@ -12,7 +12,7 @@ from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
-from streamsvm.store.sources.table.encoder import MISSING_HINT
+from streamsvm.store.sources.table.values import MISSING_HINT
 
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
 """The ways people write a missing value. NaN is not one of them: it is a number that is refused."""

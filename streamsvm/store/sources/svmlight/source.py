@@ -17,7 +17,8 @@ from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import BLOCK, line_blocks, note_form
-from streamsvm.store.sources.options import SourceFile, SourceOptions, bad_share
+from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.svmlight.faults import LARGEST_INDEX, Expected, explain
 from streamsvm.store.sources.svmlight.repair import Words, repaired, repairs
 from streamsvm.types import Batch

@@ -43,6 +43,16 @@ def numbers(values: Arrow, name: str) -> Arrow:
         raise BadCell(row, name, "E-PARSE", text, "give the column the kind it had in training") from error
 
 
+def as_text(values: Arrow) -> Arrow:
+    """Return values of any type as strings."""
+    return values if values.type == pa.string() else values.cast(pa.string())
+
+
+def by_value(values: Arrow) -> Arrow:
+    """Return values of any type as strings, whole numbers without a fraction: 1, 1.0 and '1.0' are all '1'."""
+    return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
+
+
 def first_failing(values: Arrow, read: Any) -> tuple[int, Any]:
     """Return row and text of the first value that ``read`` raises ValueError or TypeError for."""
     for row, value in enumerate(values.to_pylist()):
@@ -56,6 +66,10 @@ def first_failing(values: Arrow, read: Any) -> tuple[int, Any]:
 CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
 AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
 """An amount of money, a share in percent, or a number whose thousands are apart; in parentheses it is negative."""
+COMMA_AMOUNT = (
+    rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)?(?:,\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
+)
+"""The same as it is written where the comma is before the fraction: 1.234,56."""
 TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
 ISO, EPOCH = "iso", "epoch"
 DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
@@ -89,17 +103,23 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def amounts(values: Arrow, name: str) -> Arrow:
-    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12 and '5 %' is 0.05. Raises BadCell."""
+def amounts(values: Arrow, name: str, *, comma: bool = False) -> Arrow:
+    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12 and '5 %' is 0.05; with ``comma`` '1.234,50' is
+    1234.5. Raises BadCell.
+    """
     if not is_text(values.type):
         return numbers(values, name)
     texts, rows = _texts(values)
-    return _spread(amounts_of(texts), rows, texts, name, "an amount")
+    expected = "an amount such as 1.234,50" if comma else "an amount"
+    return _spread(amounts_of(texts, comma=comma), rows, texts, name, expected)
 
 
-def amounts_of(texts: Any) -> Any:
-    """Return texts as float64, null where one is no amount."""
-    good = pc.and_(pc.match_substring_regex(texts, AMOUNT), pc.match_substring_regex(texts, r"\d"))
+def amounts_of(texts: Any, *, comma: bool = False) -> Any:
+    """Return texts as float64, null where one is no amount; ``comma``: as it is written before a fraction."""
+    good = pc.match_substring_regex(texts, COMMA_AMOUNT if comma else AMOUNT)
+    good = pc.and_(good, pc.match_substring_regex(texts, r"\d"))
+    if comma:
+        texts = pc.replace_substring(pc.replace_substring(texts, ".", ""), ",", ".")
     negative = pc.starts_with(texts, "(")
     balanced = pc.equal(negative, pc.ends_with(texts, ")"))
     plain = pc.replace_substring_regex(texts, rf"[\s(),%+]|{CURRENCIES}", "")

@@ -1,46 +1,39 @@
-"""Batches of a table (Arrow) to batches of rows: numbers as they are, categories and parts of dates one-hot."""
+"""Batches of a table (Arrow) to batches of rows: numbers as they are, categories one-hot, text hashed."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
-from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.format.labels import as_labels
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, booleans, dates, numbers, years
-from streamsvm.store.sources.table.schema import (
-    AMOUNT,
-    CATEGORY,
-    HASHED,
-    NUMBER,
-    OTHER,
-    SINGLE,
-    YEARS,
-    Column,
-    Schema,
-    ValueCensus,
+from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, as_text, booleans, by_value, dates, years
+from streamsvm.store.sources.table.columns import AMOUNT, CATEGORY, HASHED, NUMBER, OTHER, SINGLE, TEXT, YEARS, Column
+from streamsvm.store.sources.table.schema import Schema
+from streamsvm.store.sources.table.splits import Split, split_of
+from streamsvm.store.sources.table.text import distinct_texts, terms_of, text_hash, weighted
+from streamsvm.store.sources.table.values import (
+    check_missing,
+    check_numbers,
+    float32,
+    ids_of,
+    labels_of,
+    plain,
+    weights_of,
 )
 from streamsvm.types import Batch
 
-MOST_CATEGORIES = 10_000
-ALMOST_UNIQUE = 0.9
-"""The share of distinct values among rows beyond which a column names rows instead of describing them."""
-LEAST_ROWS = 100
-"""Fewer rows than this say nothing about how many values there are."""
 BATCH_BYTES = 2 << 20
 """Bytes of the rows made of one batch."""
+TEXT_ENTRIES = 64
+"""Entries that a column of text is taken to have in a row, by which batches are cut."""
 WHOLE = 1 << 24
 """The number up to which float32 holds every whole number."""
-MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
 
 
 class TableEncoder:
@@ -56,31 +49,34 @@ class TableEncoder:
         self._skips_unlabeled = options.missing_label == "skip"
         self._notices = notices
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
+        self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
         self._as_text = by_value if schema.by_value else as_text
+        self._split = Split.of(schema, options)
 
     def batch(self, table: pa.RecordBatch) -> Batch:
         """Return one batch of rows. Raises BadCell."""
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
-        weight = None if self.schema.weight is None else _weights(table.column(self.schema.weight), self.schema.weight)
-        ids = None if self.schema.id_column is None else _ids(table.column(self.schema.id_column))
+        weight = (
+            None if self.schema.weight is None else weights_of(table.column(self.schema.weight), self.schema.weight)
+        )
+        ids = None if self.schema.id_column is None else ids_of(table.column(self.schema.id_column))
+        split = None if self._split is None else split_of(table.column(self._split.column), self._split)
         if label is None:
-            return Batch(X, np.empty(0), weight, ids)
+            return Batch(X, np.empty(0), weight, ids, split)
         given = table.column(label)
         if self._skips_unlabeled and given.null_count:
             labeled = given.is_valid().to_numpy(zero_copy_only=False)
             X, given = take(X, labeled), given.drop_null()
-            weight, ids = (None if part is None else part[labeled] for part in (weight, ids))
-        return Batch(X, _labels(given, label), weight, ids)
+            weight, ids, split = (None if part is None else part[labeled] for part in (weight, ids, split))
+        return Batch(X, labels_of(given, label), weight, ids, split)
 
     def _dense(self, table: pa.RecordBatch) -> Rows:
         n = table.num_rows
         columns, start = np.zeros((self.schema.width, n), np.float32), 0
         for column in self.schema.columns:
-            if column.kind == NUMBER:
-                columns[start] = _float32(table.column(column.name), column.name)
-            elif column.kind in SINGLE:
-                columns[start] = self._written(table, column)
+            if column.kind in SINGLE:
+                columns[start] = self._numbers(table, column)
             else:
                 codes = self._codes(table, column)
                 known = np.flatnonzero(codes >= 0)
@@ -90,27 +86,31 @@ class TableEncoder:
         return Dense(np.ascontiguousarray(columns.T))
 
     def _sparse(self, table: pa.RecordBatch) -> Rows:
-        """One possible entry a row and table column; zeros and unknown categories are left out."""
-        shape = (table.num_rows, len(self.schema.columns))
-        indices, data, start = np.empty(shape, np.int32), np.empty(shape, np.float32), 0
-        for j, column in enumerate(self.schema.columns):
-            if column.kind == NUMBER:
-                indices[:, j], data[:, j] = start, _float32(table.column(column.name), column.name)
+        """One possible entry a row and table column, many of a column of text; zeros and unknown categories are left
+        out.
+        """
+        schema, start = self.schema, 0
+        shape = (table.num_rows, sum(c.kind != TEXT for c in schema.columns))
+        indices, data, j = np.empty(shape, np.int64), np.empty(shape, np.float32), 0
+        texts = []
+        for column in schema.columns:
+            if column.kind == TEXT:
+                texts.append(self._terms(table.column(column.name), column, start))
             elif column.kind in SINGLE:
-                indices[:, j], data[:, j] = start, self._written(table, column)
+                indices[:, j], data[:, j] = start, self._numbers(table, column)
             elif column.kind == HASHED:
                 indices[:, j], data[:, j] = self._hashes(table.column(column.name), column.name)
             else:
                 codes = self._codes(table, column)
                 indices[:, j], data[:, j] = start + codes, codes >= 0
-            start += column.width
+            start, j = start + column.width, j + (column.kind != TEXT)
         self._check_finite(data, table)
-        if self.schema.hash_bits:
-            return summed(indices, data, self.schema.width)
+        if schema.hash_bits or texts:
+            return summed([_entries(indices, data), *texts], table.num_rows, schema.width)
         stored = data != 0
         indptr = np.zeros(len(stored) + 1, np.int64)
         np.cumsum(np.count_nonzero(stored, axis=1), out=indptr[1:])
-        return CSR(data[stored], indices[stored], indptr)
+        return CSR(data[stored], indices[stored].astype(np.int32), indptr)
 
     def _check_finite(self, numbers: Float32, table: pa.RecordBatch) -> None:
         """Raise BadCell when there is a NaN or an infinity; all columns at once, because there almost never is."""
@@ -120,28 +120,34 @@ class TableEncoder:
         if not np.isfinite(largest) and (np.isinf(numbers).any() or not self._missing):
             for column in self.schema.columns:
                 if column.kind == NUMBER:
-                    _check_numbers(table.column(column.name), column.name, missing=self._missing)
+                    check_numbers(table.column(column.name), column.name, missing=self._missing)
 
     def _note_rounded(self, table: pa.RecordBatch) -> None:
         """C16: whole numbers that float32 does not hold."""
         for column in self.schema.columns:
             if column.kind == NUMBER:
-                values = _plain(table.column(column.name), column.name)
+                values = plain(table.column(column.name), column.name)
                 lossy = int(np.count_nonzero((np.abs(values) > WHOLE) & (values == np.floor(values))))
                 if lossy:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
                     self._notices[what] = self._notices.get(what, 0) + lossy
 
-    def _written(self, table: pa.RecordBatch, column: Column) -> Float32:
-        """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
+    def _numbers(self, table: pa.RecordBatch, column: Column) -> Float32:
+        """A column that is one number; NaN for a missing value. Raises BadCell."""
         values = table.column(column.name)
+        return float32(values, column.name) if column.kind == NUMBER else self._written(values, column)
+
+    def _written(self, values: Arrow, column: Column) -> Float32:
+        """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
         if not self._missing:
-            _check_missing(values, column.name)
+            check_missing(values, column.name)
         if column.kind == YEARS:
             read = years(dates(values, column.name, column.form))
+        elif column.kind == AMOUNT:
+            read = amounts(values, column.name, comma=bool(column.form))
         else:
-            read = (amounts if column.kind == AMOUNT else booleans)(values, column.name)
-        found = _float32(read, column.name)
+            read = booleans(values, column.name)
+        found = float32(read, column.name)
         if np.isinf(found).any():
             row = int(np.argmax(np.isinf(found)))
             raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
@@ -152,18 +158,17 @@ class TableEncoder:
         values = table.column(column.name)
         absent = values.null_count
         if not self._missing:
-            _check_missing(values, column.name)
+            check_missing(values, column.name)
         if column.kind != CATEGORY:
             read = dates(values, column.name, column.form) if column.form else values
             return _calendar_codes(read, column.kind)
-        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-        known = pc.index_in(self._as_text(encoded.dictionary), value_set=self._values[column.name])
+        texts, rows = distinct_texts(values)
+        known = pc.index_in(self._as_text(texts), value_set=self._values[column.name])
         known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
-        codes: NDArray[np.int64] = known[_indices(encoded)]
+        codes: NDArray[np.int64] = known[rows]
         if unknown := int(np.count_nonzero(codes < 0)) - absent:
             if column.values[-1:] == (OTHER,):
-                given = _indices(encoded) >= 0
-                codes[given & (codes < 0)] = len(column.values) - 1
+                codes[(rows >= 0) & (codes < 0)] = len(column.values) - 1
             else:
                 self._notices[f"unknown categories of {column.name}"] += unknown
         if absent:
@@ -173,145 +178,60 @@ class TableEncoder:
     def _hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
         """The feature column and the sign of each row's text; sign 0 where there is none."""
         if not self._missing:
-            _check_missing(values, name)
-        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-        hashed = [text_hash(name, text) for text in self._as_text(encoded.dictionary).to_pylist()]
-        codes = np.array([*hashed, 0], np.uint64)[_indices(encoded)]
+            check_missing(values, name)
+        texts, rows = distinct_texts(values)
+        hashed = [text_hash(name, text) for text in self._as_text(texts).to_pylist()]
+        codes = np.array([*hashed, 0], np.uint64)[rows]
         signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
-        signs[_indices(encoded) < 0] = 0
+        signs[rows < 0] = 0
         places = (codes & np.uint64((1 << self.schema.hash_bits) - 1)).astype(np.int64)
         return self.schema.own_width + places, signs
 
+    def _terms(self, values: Arrow, column: Column, start: int) -> Entries:
+        """The words of a column of text, weighted; none where there is no text."""
+        if not self._missing:
+            check_missing(values, column.name)
+        texts, rows = distinct_texts(values)
+        terms = terms_of(texts, column)
+        found = weighted(terms, self._idf[column.name]).astype(np.float32)
+        lengths = np.append(np.diff(terms.indptr), 0)[rows]
+        begins = np.cumsum(lengths) - lengths
+        which = np.arange(int(lengths.sum())) + np.repeat(np.append(terms.indptr[:-1], 0)[rows] - begins, lengths)
+        return Entries(np.repeat(np.arange(len(rows)), lengths), start + terms.places[which], found[which])
 
-def text_hash(column: str, text: str) -> int:
-    """Return 64 bits that are the same for the same text everywhere and always."""
-    return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
+
+class Entries(NamedTuple):
+    """Entries of rows, in any order."""
+
+    rows: NDArray[np.int64]
+    """The row of each."""
+    columns: NDArray[np.int64]
+    """The feature column of each."""
+    values: Float32
+    """The value of each."""
 
 
-def summed(indices: Array, data: Float32, width: int) -> CSR:
-    """Return rows (n, k) of indices in any order as CSR; what falls on the same column is added up."""
+def _entries(indices: NDArray[np.int64], data: Float32) -> Entries:
+    """The entries of rows (n, k) that are not 0."""
     stored = data != 0
-    rows = np.nonzero(stored)[0]
-    keys, which = np.unique(rows * width + indices[stored], return_inverse=True)
-    sums = np.bincount(which, weights=data[stored], minlength=len(keys)).astype(np.float32)
+    return Entries(np.nonzero(stored)[0], indices[stored], data[stored])
+
+
+def summed(parts: list[Entries], rows: int, width: int) -> CSR:
+    """Return entries as CSR rows of so many columns; what falls on the same column is added up."""
+    keys, which = np.unique(np.concatenate([part.rows * width + part.columns for part in parts]), return_inverse=True)
+    weights = np.concatenate([part.values for part in parts])
+    sums = np.bincount(which, weights=weights, minlength=len(keys)).astype(np.float32)
     row, column = np.divmod(keys[sums != 0], width)
-    indptr = np.searchsorted(row, np.arange(len(data) + 1)).astype(np.int64)
+    indptr = np.searchsorted(row, np.arange(rows + 1)).astype(np.int64)
     return CSR(sums[sums != 0], column.astype(np.int32), indptr)
-
-
-def _indices(encoded: Arrow) -> NDArray[np.int64]:
-    """Into the dictionary of an encoded column; -1 where there is no value."""
-    return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def as_text(values: Arrow) -> Arrow:
-    """Return values of any type as strings."""
-    return values if values.type == pa.string() else values.cast(pa.string())
-
-
-def by_value(values: Arrow) -> Arrow:
-    """Return values of any type as strings, whole numbers without a fraction: 1, 1.0 and '1.0' are all '1'."""
-    return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
-
-
-def count_values(batches: Iterable[pa.RecordBatch], found: dict[str, ValueCensus], where: str) -> None:
-    """Count the distinct values of the columns that ``found`` names, as text, into their census.
-
-    Raises DataError E-LIMIT when a column that was asked for has too many.
-    """
-    for batch in batches:
-        for name, census in found.items():
-            counted = batch.column(name).value_counts()
-            texts = by_value(counted.field("values")).to_pylist()
-            for text, count in zip(texts, counted.field("counts").to_pylist(), strict=True):
-                if text is not None:
-                    _count(census, text, count)
-            if census.full and not census.unasked:
-                many = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
-                raise DataError(many, code="E-LIMIT", hint="hash it with --hash, or leave it out with --drop")
-    for census in found.values():
-        if not census.full:
-            census.unique = census.rows >= LEAST_ROWS and len(census.counts) > ALMOST_UNIQUE * census.rows
-
-
-def _count(census: ValueCensus, text: str, count: int) -> None:
-    if text not in census.counts and len(census.counts) == MOST_CATEGORIES:
-        census.unique = census.unique or (not census.full and MOST_CATEGORIES > ALMOST_UNIQUE * census.rows)
-        census.full = True
-    if text in census.counts or not census.full:
-        census.counts[text] = census.counts.get(text, 0) + count
-    census.rows += count
 
 
 def batch_rows(schema: Schema) -> int:
     """Return how many rows make a batch of about ``BATCH_BYTES``."""
-    row = 8 * len(schema.columns) if schema.sparse else 4 * schema.width
+    texts = TEXT_ENTRIES * sum(column.kind == TEXT for column in schema.columns)
+    row = 8 * (len(schema.columns) + texts) if schema.sparse else 4 * schema.width
     return int(np.clip(BATCH_BYTES // row, 256, 65_536))
-
-
-def _plain(values: Arrow, name: str) -> Arrow:
-    """Numbers as a numpy array, NaN where one is missing."""
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-        values = numbers(values, name)
-    return values.to_numpy(zero_copy_only=False)
-
-
-def _float32(values: Arrow, name: str) -> Float32:
-    """A column as float32: NaN for a missing value, infinite where it does not fit."""
-    with np.errstate(over="ignore"):
-        return _plain(values, name).astype(np.float32, copy=False)
-
-
-def _check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
-    """Raise BadCell for missing (unless that is allowed), non-finite and too large values."""
-    if not missing:
-        _check_missing(values, name)
-    given, finite = _plain(values, name), np.isfinite(_float32(values, name))
-    finite |= missing & np.isnan(_float32(values, name))
-    if not finite.all():
-        row = int(np.argmin(finite))
-        if np.isfinite(given[row]):
-            raise BadCell(row, name, "E-RANGE", f"{given[row]} does not fit float32", "scale the column")
-        raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", "remove or replace such values")
-
-
-def _labels(values: Arrow, name: str) -> Array:
-    """A column as float64, as int64 or uint64, or as str."""
-    if values.null_count:
-        raise BadCell(
-            _first_missing(values),
-            name,
-            "E-LABEL",
-            "the label is missing",
-            "pass --missing-label skip to leave such rows out",
-        )
-    if pa.types.is_dictionary(values.type) or not _is_number(values.type):
-        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-        texts = np.array(as_text(encoded.dictionary).to_pylist(), dtype=np.str_)
-        return texts[encoded.indices.to_numpy()]
-    return as_labels(values.to_numpy(zero_copy_only=False), name)
-
-
-def _ids(values: Arrow) -> Array:
-    """A column as int64, or as objects of text; empty text where a row has no id."""
-    if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
-        return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    return pc.fill_null(as_text(values), "").to_numpy(zero_copy_only=False)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _weights(values: Arrow, name: str) -> Float32:
-    _check_numbers(values, name)
-    weight = _float32(values, name)
-    if (weight < 0).any():
-        row = int(np.argmax(weight < 0))
-        raise BadCell(row, name, "E-RANGE", f"the weight {weight[row]} is negative", "weights are 0 or more")
-    return weight
 
 
 def _calendar_codes(values: Arrow, part: str) -> NDArray[np.int64]:
@@ -319,11 +239,9 @@ def _calendar_codes(values: Arrow, part: str) -> NDArray[np.int64]:
     return taken.to_numpy(zero_copy_only=False).astype(np.int64) - (part == "month")
 
 
-def _check_missing(values: Arrow, name: str) -> None:
-    if count := values.null_count:
-        more = f"the value is missing ({count} missing among the {len(values)} rows read with it)"
-        raise BadCell(_first_missing(values), name, "E-MISSING", more, MISSING_HINT)
-
-
-def _first_missing(values: Arrow) -> int:
-    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+def encoded(encoder: TableEncoder, table: pa.RecordBatch, where: str, rows_before: int) -> Batch:
+    """Return the rows of a table after ``rows_before`` others. Raises DataError that names file, row and column."""
+    try:
+        return encoder.batch(table)
+    except BadCell as cell:
+        raise cell.error(where, rows_before) from cell

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamsvm.store.sources.table.cells import DATES, TRUE, amounts_of, booleans_of, dates_of
+from streamsvm.store.sources.table.columns import AMOUNT, BOOLEAN, CATEGORY, DATE, DECIMAL_COMMA
 
-AMOUNT, BOOLEAN, DATE, CATEGORY = "amount", "boolean", "date", "category"
 SOME_NUMBERS = 0.1
 """The share of numbers from which on a column of text is not taken for categories."""
 
@@ -26,6 +26,9 @@ def recognized(sample: Any) -> tuple[str, str]:
         return BOOLEAN, ""
     if amounts_of(texts).null_count == 0:
         return AMOUNT, ""
+    commas = pc.any(pc.match_substring(texts, ",")).as_py()
+    if commas and amounts_of(texts, comma=True).null_count == 0:  # "1,234" alone is a thousand, not one and a quarter
+        return AMOUNT, DECIMAL_COMMA
     forms = [form for form in DATES if dates_of(texts, form).null_count == 0]
     if forms:
         return (DATE, forms[0]) if len(_told_apart(forms)) == 1 else (CATEGORY, "")

@@ -1,0 +1,184 @@
+"""JSON lines: one object a line, whose keys are the columns; read by pyarrow in blocks of whole lines.
+
+pyarrow decides quickly whether a block is in order; where it is not, its lines are looked at one by one, and what is
+wrong is said of the line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from streamsvm.aliases import JsonMapping
+from streamsvm.errors import DataError, quote
+from streamsvm.store.sources.decompression import Input
+from streamsvm.store.sources.lines import line_blocks, note_form
+from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.table.source import TableSource
+
+HEAD = 1 << 20
+"""Bytes of whole lines by which the columns and their types are told."""
+BLOCK = 1 << 20
+"""Bytes of lines that are parsed at a time."""
+HINT_LINE = "every line is one JSON object of numbers, text, true and false"
+
+
+class JSONLinesSource(TableSource):
+    """JSON lines; see ``Source``. The columns are the keys of the first rows; a key that is not there is missing."""
+
+    form = "jsonl"
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self._known: dict[Path, dict[str, pa.DataType]] = {}
+        recorded = ((options.encoding or {}).get("schema") or {}).get("label")
+        self._exact = {options.label or recorded, options.id_column}
+        super().__init__(paths, options)
+
+    def _types(self, path: Path) -> dict[str, pa.DataType]:
+        if path not in self._known:
+            self._known[path] = self._inferred(path)
+        return self._known[path]
+
+    def _inferred(self, path: Path) -> dict[str, pa.DataType]:
+        """The types of the columns by the first lines."""
+        with Input(path) as stream:
+            head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
+        rows = [row for _, row in _objects(head, str(path), 0, skip=self._options.on_bad_line == "skip")]
+        if not rows:
+            raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+        found: dict[str, Counter[type]] = {}
+        for row in rows:
+            for key, value in row.items():
+                found.setdefault(key, Counter())[type(value)] += 1
+        return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
+
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
+        types = self._types(self._paths[0])
+        schema = pa.schema([(name, self._read_as(name, types[name])) for name in columns])
+        rejects, share, number = self._options.rejects, bad_share(self._options.max_bad), 0
+        rejects.clear()
+        with Input(path) as stream:
+            file.compression = stream.compression
+            lines = line_blocks(stream, BLOCK, allow_no_final_newline=self._options.allow_no_final_newline)
+            for block in lines:
+                table = self._parsed(block, schema, str(path), number)
+                number += block.count(b"\n")
+                rejects.read = number
+                rejects.check(share)
+                yield from table.to_batches(max_chunksize=rows)
+                file.read = stream.disk_position
+            rejects.check(share, last=True)
+            note_form(stream, self.notices)
+            file.sha256 = stream.sha256
+
+    def _read_as(self, name: str, kind: pa.DataType) -> pa.DataType:
+        """Whole numbers may turn out to have fractions later, but for labels and ids, which are exact."""
+        return pa.float64() if pa.types.is_integer(kind) and name not in self._exact else kind
+
+    def _parsed(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
+        parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
+        try:
+            return pajson.read_json(io.BytesIO(block), reading, parsing).select(schema.names)
+        except (pa.ArrowInvalid, KeyError):
+            pass
+        good: list[JsonMapping] = []
+        for number, row in _objects(block, where, before, skip=False, rejects=self._rejected):
+            try:
+                _check_row(row, schema, f"{where} line {number}")
+                good.append({name: row.get(name) for name in schema.names})
+            except DataError as error:
+                self._rejected(where, number, error)
+        return pa.Table.from_pylist(good, schema)
+
+    def _rejected(self, where: str, number: int, error: DataError) -> None:
+        """Note a line that is left out. Raises the error where lines are not."""
+        if self._options.on_bad_line != "skip":
+            raise error
+        self._options.rejects.add(where, number, error)
+
+
+def _objects(
+    block: bytes, where: str, before: int, *, skip: bool, rejects: Any = None
+) -> Iterator[tuple[int, JsonMapping]]:
+    """Number and object of each line that is not empty. Raises DataError E-PARSE, E-ENCODING."""
+    for number, line in enumerate(block.split(b"\n"), before + 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, _object(line, f"{where} line {number}")
+        except DataError as error:
+            if rejects is not None:
+                rejects(where, number, error)
+            elif not skip:
+                raise
+
+
+def _object(line: bytes, place: str) -> JsonMapping:
+    try:
+        found = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{place}: not UTF-8", code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        hint = HINT_LINE
+        if line.strip() in (b"[", b"{") or line.lstrip().startswith(b"["):
+            hint = "write one object a line: jq -c '.[]' FILE > rows.jsonl"
+        raise DataError(f"{place}: no JSON: {quote(str(error), 120)}", code="E-PARSE", hint=hint) from error
+    if not isinstance(found, dict):
+        hint = "write one object a line: jq -c '.[]' FILE > rows.jsonl" if isinstance(found, list) else HINT_LINE
+        raise DataError(f"{place}: {quote(line.decode(errors='replace'), 40)} is no object", code="E-PARSE", hint=hint)
+    return found
+
+
+def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
+    """The type that most values of a column have; whole numbers and others are of one type."""
+    numbers = kinds[int] + kinds[float]
+    counts = {float: numbers, bool: kinds[bool], str: kinds[str], dict: kinds[dict] + kinds[list]}
+    most = max(counts, key=lambda kind: counts[kind])
+    if most is dict:
+        what = "objects" if kinds[dict] else "lists"
+        hint = "write one value a key: jq -c '{a: .a, b: .c.d}' FILE > rows.jsonl"
+        raise DataError(f"column {quote(key)} of {where} holds {what}", code="E-DTYPE", hint=hint)
+    if most is float:
+        return pa.float64() if kinds[float] or not numbers else pa.int64()
+    return pa.bool_() if most is bool else pa.string()
+
+
+def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
+    """Raise DataError for a value that is not of the type of its column."""
+    for field in schema:
+        value = row.get(field.name)
+        expected = _expected(field.type)
+        if value is not None and (
+            not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
+        ):
+            found = f"{place}, column {quote(field.name)}: expected {_called(field.type)}, found {quote(json.dumps(value), 40)}"
+            raise DataError(
+                found, code="E-PARSE", hint=f"correct it, or leave the column out with --drop {field.name!a}"
+            )
+
+
+def _expected(kind: pa.DataType) -> tuple[type, ...]:
+    if pa.types.is_string(kind):
+        return (str,)
+    if pa.types.is_boolean(kind):
+        return (bool,)
+    return (int,) if pa.types.is_integer(kind) else (int, float)
+
+
+def _called(kind: pa.DataType) -> str:
+    if pa.types.is_string(kind):
+        return "text"
+    if pa.types.is_boolean(kind):
+        return "true or false"
+    return "a whole number, as before," if pa.types.is_integer(kind) else "a number"

@@ -1,0 +1,231 @@
+"""Which column of a table becomes what: by what is said of it, by its type, and by its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.aliases import JsonMapping
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.table.columns import (
+    AMOUNT,
+    BOOLEAN,
+    CALENDAR,
+    CATEGORY,
+    DATE,
+    DECIMAL_COMMA,
+    DROP,
+    EPOCH_SECONDS,
+    HASH,
+    HASHED,
+    KINDS,
+    NUMBER,
+    TEXT,
+    YEARS,
+    Column,
+)
+from streamsvm.store.sources.table.schema import (
+    ALL_TEXT,
+    HASH_BITS,
+    Schema,
+    check_named,
+    columns_hint,
+    label_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def plan_schema(
+    types: Mapping[str, pa.DataType],
+    options: SourceOptions,
+    where: str,
+    code: str,
+    samples: JsonMapping | None = None,
+) -> Schema:
+    """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
+    number.
+
+    Categorical columns have no values yet. Raises UsageError, DataError.
+    """
+    names = list(types)
+    said = stated_columns(options)
+    _check_options(names, options, where, said)
+    label = label_of(names, options.label, where)
+    left_out = {label, options.weight, options.id_column, *options.drop, *_split_only(options, said)}
+    columns: list[Column] = []
+    for name in names:
+        if name not in left_out:
+            sample = (samples or {}).get(name)
+            stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
+            columns += (
+                _columns_of(name, types[name], options, where, code) if not stated else _made(name, options, *stated)
+            )
+    columns += [_cross(text, columns, names, where) for text in options.cross]
+    if not columns:
+        raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=columns_hint(names))
+    hashing = any(column.kind == HASHED for column in columns)
+    dropped = {name for name, (kind, _) in said.items() if kind == DROP} | left_out - {None, label}
+    return Schema(
+        tuple(columns),
+        label,
+        options.weight,
+        (options.hash_bits or HASH_BITS) if hashing else 0,
+        tuple(name for name in names if name in dropped - {options.weight, options.id_column}),
+        options.id_column,
+        split=_split_column(options),
+    )
+
+
+def _split_column(options: SourceOptions) -> str | None:
+    """The column by which rows are held out."""
+    return options.split_by or (options.split_after or "").partition("=")[0] or None
+
+
+def _split_only(options: SourceOptions, said: Iterable[str]) -> set[str | None]:
+    """The column of groups, unless somebody says what feature it is: a name of a group says nothing of other groups."""
+    return {options.split_by} - {*said, *options.categorical}
+
+
+def _check_options(names: Sequence[str], options: SourceOptions, where: str, said: Iterable[str]) -> None:
+    """Raise DataError E-SCHEMA for an option that names a column which is not there."""
+    asked: dict[str, Iterable[str | None]] = {
+        "--drop": options.drop,
+        "--categorical": options.categorical,
+        "--calendar": options.calendar,
+        "--column": said,
+        "--weight": [options.weight],
+        "--id": [options.id_column],
+        "--split-by": [options.split_by],
+        "--split-after": [_split_column(options) if options.split_after else None],
+    }
+    for option, wanted in asked.items():
+        check_named([name for name in wanted if name is not None], names, option, where)
+
+
+def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
+    """Return what --column and --text say of columns, by name: the kind, and the form of dates, amounts and text.
+
+    Raises UsageError.
+    """
+    found = {}
+    for said in options.columns_as:
+        column, equals, kind = said.rpartition("=")
+        stated = _stated(kind) if equals else None
+        if stated is None:
+            from streamsvm.store.sources.table.cells import DATES
+
+            known = f"{', '.join(KINDS)}; a date as date:FORM with one of {' '.join(DATES)}; characters as chars:2-4"
+            raise UsageError(f"--column {quote(said)} is not NAME=KIND", hint=f"kinds are {known}")
+        found[column] = stated
+    for said in options.text:
+        column, _, form = said.partition("=")
+        stated = _stated(form or "words")
+        if stated is None or stated[0] != TEXT:
+            raise UsageError(
+                f"--text {quote(said)} is not NAME=words or NAME=chars:2-4", hint=f"write it as --text {column}=words"
+            )
+        found[column] = stated
+    return found
+
+
+def _stated(kind: str) -> tuple[str, str] | None:
+    """Kind and form of what people say of a column; None for what nobody knows."""
+    from streamsvm.store.sources.table.cells import DATES
+    from streamsvm.store.sources.table.text import is_form
+
+    if is_form(kind):
+        return TEXT, kind
+    kind, _, form = kind.partition(":")
+    if kind == DATE and form in ("", *DATES):
+        return DATE, form or "iso"
+    if form or kind not in KINDS:
+        return None
+    return (AMOUNT, DECIMAL_COMMA) if kind == DECIMAL_COMMA else (kind, "")
+
+
+def _recognized(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
+    """What a column holds by its values; empty where its type or an option decides."""
+    from streamsvm.store.sources.table.cells import is_text
+    from streamsvm.store.sources.table.recognize import recognized
+
+    if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
+        return ()
+    if str(sample.type) == "bool":
+        return BOOLEAN, ""
+    if str(sample.type).startswith(("timestamp", "date")):
+        return DATE, "iso", "unasked"
+    found = recognized(sample) if is_text(sample.type) else ("", "")
+    if found[0] == CATEGORY and options.hash_bits is not None:
+        return HASH, ""
+    return (*found, "unasked") if found[0] else ()
+
+
+def _made(name: str, options: SourceOptions, kind: str, form: str, unasked: str = "") -> list[Column]:
+    """The columns that are made of one of a kind."""
+    told = bool(unasked)
+    if kind in (DATE, EPOCH_SECONDS):
+        form = EPOCH_SECONDS if kind == EPOCH_SECONDS else form
+        parts = [Column(name, part, CALENDAR[part], form, told) for part in ("month", "weekday")]
+        return [Column(name, YEARS, (), form, told), *parts]
+    if kind == DROP:
+        return []
+    bits = options.text_bits if kind == TEXT else 0
+    return [Column(name, HASHED if kind == HASH else kind, form=form, unasked=told, text_bits=bits)]
+
+
+def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: str) -> Column:
+    """The column whose values are those of several columns of words together. Raises UsageError, DataError E-SCHEMA."""
+    parts = tuple(text.split("*"))
+    if len(parts) < 2 or len(set(parts)) < len(parts):
+        raise UsageError(f"--cross {quote(text)} is not two columns", hint="write it as --cross a*b")
+    check_named(parts, names, "--cross", where)
+    words = {column.name for column in columns if column.kind in (CATEGORY, HASHED, BOOLEAN)}
+    if others := [part for part in parts if part not in words]:
+        raise UsageError(
+            f"--cross {quote(text)}: column {quote(others[0])} does not hold categories",
+            hint=f"pass --column {quote(others[0])}=category, so that it does",
+        )
+    return Column(text, CATEGORY, unasked=True, parts=parts)
+
+
+def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
+    from pyarrow import types
+
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    text = any(test(value) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    if name in options.calendar:
+        return _calendar(name, value, where, code)
+    if name in options.categorical or (text and ALL_TEXT in options.categorical):
+        return [Column(name, CATEGORY)]
+    if text and options.hash_bits:
+        return [Column(name, HASHED)]
+    if any(test(value) for test in (types.is_integer, types.is_floating, types.is_decimal)):
+        return [Column(name, NUMBER)]
+    if types.is_boolean(value) and code == "E-DTYPE":
+        return [Column(name, NUMBER)]
+    hint = "encode it with --categorical or --hash, or leave it out with --drop"
+    if types.is_temporal(value):
+        hint = "encode it with --calendar, or leave it out with --drop"
+    raise DataError(f"column {quote(name)} of {where} holds {value}, not numbers", code=code, hint=hint)
+
+
+def _calendar(name: str, kind: pa.DataType, where: str, code: str) -> list[Column]:
+    from pyarrow import types
+
+    if not (types.is_timestamp(kind) or types.is_date(kind)):
+        found = f"column {quote(name)} of {where} holds {kind}, not points in time"
+        raise DataError(found, code=code, hint="--calendar is for dates and timestamps")
+    parts = ("month", "weekday", "hour") if types.is_timestamp(kind) else ("month", "weekday")
+    return [Column(name, part, CALENDAR[part]) for part in parts]
+
+
+def same_columns(first: Iterable[str], other: Iterable[str], names: tuple[str, str]) -> None:
+    """Raise DataError E-SCHEMA naming the difference when two files do not have the same columns."""
+    mine, theirs = set(first), set(other)
+    if mine != theirs:
+        only = [f"{quote(column)} is only in {names[0]}" for column in sorted(mine - theirs)[:3]]
+        only += [f"{quote(column)} is only in {names[1]}" for column in sorted(theirs - mine)[:3]]
+        raise DataError(f"the columns differ: {'; '.join(only)}", code="E-SCHEMA", hint="ingest files of one table")

@@ -1,0 +1,110 @@
+"""Tables in files of one form, apart from how the form is read: schema, census, rows in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from streamsvm.aliases import JsonObject
+from streamsvm.errors import DataError
+from streamsvm.store.sources.decompression import digest_of
+from streamsvm.store.sources.options import SourceOptions, check_width
+from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.table.census import census_of
+from streamsvm.store.sources.table.crosses import with_crosses
+from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
+from streamsvm.store.sources.table.planning import plan_schema, same_columns
+from streamsvm.store.sources.table.proposals import proposals
+from streamsvm.store.sources.table.schema import Schema, schema_from
+from streamsvm.types import Batch
+
+CENSUS_ROWS = 65_536
+SAMPLE_ROWS = 5000
+"""Rows by which it is told what a column holds."""
+
+
+class TableSource(ABC):
+    """Files of one table whose columns have names; see ``Source``. Files are matched by the names of their columns.
+
+    A form says how the columns and the rows of a file are read.
+    """
+
+    form: ClassVar[str]
+    """The name of the format."""
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+        self.proposals: list[str] = []
+        self._paths, self._options = paths, options
+        types = self._types(paths[0])
+        check_width(str(paths[0]), len(types), options.memory_limit)
+        for other in paths[1:]:
+            same_columns(types, self._types(other), (str(paths[0]), str(other)))
+        if options.encoding is not None:
+            self._recorded = schema_from(options.encoding["schema"])
+            self.schema = self._recorded.found_in(list(types), options, str(paths[0]))
+            self._recorded.note_extra(list(types), options.label, self.notices)
+        else:
+            self.schema = self._recorded = self._planned(types)
+        self.columns = self.schema.width
+        self.names = self.schema.names
+        self.id_column = self.schema.id_column
+        self.sparse = self.schema.sparse
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
+        encoder = TableEncoder(self.schema, self.notices, self._options)
+        for path in self._paths:
+            file = SourceFile(str(path), path.stat().st_size)
+            self.sources.append(file)
+            for table in self._read(path, batch_rows(self.schema), self.schema.needed, file):
+                made = encoded(encoder, with_crosses(table, self.schema.crosses), str(path), file.position)
+                if file.take(made, table.num_rows, self.notices):
+                    yield made
+            file.sha256 = file.sha256 or digest_of(path)
+            if file.rows == 0:
+                raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+
+    def encoding(self) -> JsonObject:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        return {"format": self.form, "schema": self._recorded.to_json()}
+
+    def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some columns of the table, by default of all, as they are written."""
+        for path in self._paths:
+            yield from self._read(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
+
+    def _planned(self, types: dict[str, pa.DataType]) -> Schema:
+        """The schema of files of which nothing is recorded, after all rows were counted where that is needed."""
+        path, options = self._paths[0], self._options
+        samples = self._samples(path) if options.recognize else {}
+        planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
+        census = census_of(planned)
+        for path in self._paths if census.names else ():
+            read = self._read(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))
+            census.take((with_crosses(table, planned.crosses) for table in read), str(path))
+        census.close()
+        schema = planned.completed(census, options)
+        self.proposals = proposals(schema, planned, census, samples)
+        return schema
+
+    def _samples(self, path: Path) -> dict[str, Any]:
+        """The values of each column in the first rows of a file."""
+        first = next(self._read(path, SAMPLE_ROWS, list(self._types(path)), SourceFile(str(path))), None)
+        return {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
+
+    @abstractmethod
+    def _types(self, path: Path) -> dict[str, pa.DataType]:
+        """The columns of a file with their types, in its order. Raises DataError."""
+
+    @abstractmethod
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of a file, about so many rows at a time, and note in ``file`` how far it was read;
+        ``file.position`` counts the rows that were taken. Raises DataError, StorageError.
+        """
