@@ -15,6 +15,7 @@ from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError
+from streamsvm.tags import FORMER_FIELDS
 from streamsvm.types import Layout, RowState, State
 
 CRC_BYTES = 4
@@ -131,10 +132,6 @@ class GroupRows:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-FORMER_FIELDS = {"guide": "trust_region", "witness": "dual_point"}
-"""What fields were called in files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

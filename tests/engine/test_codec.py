@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.checkpoint.codec import FORMER_NAMES, Decoder, Encoder
+from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import Huber
 from streamsvm.rows import Dense
-from streamsvm.solvers import SOLVERS
-from streamsvm.tags import class_of, saved_as, saved_classes
+from streamsvm.tags import class_of, saved_as
 
 
 @dataclass
@@ -55,12 +54,6 @@ def test_fields_added_at_the_end_get_their_defaults() -> None:
         Decoder(dict[str, Any]().__getitem__).decode({"class": "test.grown", "fields": []})
     with pytest.raises(ValueError, match="3 fields"):
         Decoder(dict[str, Any]().__getitem__).decode({"class": "test.grown", "fields": [1, 2, 3, 4]})
-
-
-def test_every_former_name_has_a_tag_that_still_stands_for_a_class() -> None:
-    for name in SOLVERS:
-        assert SOLVERS[name]
-    assert set(FORMER_NAMES.values()) <= set(saved_classes()) | {"evaluation.state"}
 
 
 def test_a_tag_is_given_once() -> None:

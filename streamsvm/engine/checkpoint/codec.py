@@ -79,7 +79,7 @@ class Decoder:
         for kind in (list, tuple):
             if kind.__name__ in tree:
                 return kind(self.decode(v) for v in tree[kind.__name__])
-        return self._instance(_class(tree["class"]), [self.decode(v) for v in tree["fields"]])
+        return self._instance(class_of(tree["class"]), [self.decode(v) for v in tree["fields"]])
 
     def entry(self, tree: Tree, key: str) -> Saved:
         """One value of a tree that is a dict."""
@@ -104,11 +104,6 @@ class Decoder:
         return made
 
 
-def _class(name: str) -> StateClass:
-    """The class a file names, by its tag or, in files of before there were tags, by where it was defined then."""
-    return class_of(FORMER_NAMES.get(name, name))
-
-
 def _fields(kind: StateClass) -> list[str]:
     return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
 
@@ -130,51 +125,3 @@ def _default(kind: StateClass, name: str) -> Saved:
 
 def _transposed(array: Array) -> bool:
     return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
-
-
-FORMER_NAMES = {
-    "streamsvm.compute.operators.Factored": "rows.factored",
-    "streamsvm.kernels.Laplacian": "kernel.laplacian",
-    "streamsvm.kernels.Linear": "kernel.linear",
-    "streamsvm.kernels.Polynomial": "kernel.polynomial",
-    "streamsvm.kernels.RBF": "kernel.rbf",
-    "streamsvm.kernels.Sigmoid": "kernel.sigmoid",
-    "streamsvm.losses.Hinge": "loss.hinge",
-    "streamsvm.losses.Huber": "loss.huber",
-    "streamsvm.losses.SquaredHinge": "loss.squared_hinge",
-    "streamsvm.rows.CSR": "rows.csr",
-    "streamsvm.rows.Dense": "rows.dense",
-    "streamsvm.rows.Labelled": "rows.labelled",
-    "streamsvm.solvers.appraisal.AppraisalState": "evaluation.state",
-    "streamsvm.solvers.assg.ASSGState": "assg.state",
-    "streamsvm.solvers.cocoa.Joined": "cocoa.joined",
-    "streamsvm.solvers.cocoa.Joint": "cocoa.joint",
-    "streamsvm.solvers.columns.Columns": "kernel.columns",
-    "streamsvm.solvers.dcd.DCDState": "dcd.state",
-    "streamsvm.solvers.decomposition_state.DecompositionState": "decomposition.state",
-    "streamsvm.solvers.evaluation.Evaluation": "evaluation.sums",
-    "streamsvm.solvers.evaluation.Found": "evaluation.point",
-    "streamsvm.solvers.evaluation.Sums": "evaluation.block",
-    "streamsvm.solvers.evaluation.Witness": "evaluation.dual_point",
-    "streamsvm.solvers.evidence.Evidence": "averaged.certificate",
-    "streamsvm.solvers.guide.Guide": "newton.trust_region",
-    "streamsvm.solvers.newton.NewtonState": "newton.state",
-    "streamsvm.solvers.offers.Offers": "kernel.candidates",
-    "streamsvm.solvers.pegasos.PegasosState": "pegasos.state",
-    "streamsvm.solvers.pool.Form": "kernel.form",
-    "streamsvm.solvers.pool.Pool": "kernel.working_set",
-    "streamsvm.solvers.sampled.SampledWalk": "simplex.sampled_iterations",
-    "streamsvm.solvers.sgd.SGDState": "sgd.state",
-    "streamsvm.solvers.simplex_state.Reached": "simplex.reached",
-    "streamsvm.solvers.simplex_state.SimplexState": "simplex.state",
-    "streamsvm.solvers.simplex_state.Target": "simplex.target",
-    "streamsvm.solvers.sketch.Sample": "newton.sample",
-    "streamsvm.solvers.sketch.Sketch": "newton.sampler",
-    "streamsvm.solvers.sketch._Part": "newton.sample_part",
-    "streamsvm.solvers.surrogate.Look": "newton.look",
-    "streamsvm.solvers.surrogate.Model": "newton.model",
-    "streamsvm.solvers.walk.Walk": "simplex.iterations",
-    "streamsvm.types.problem.Problem": "problem",
-    "streamsvm.types.problem.Certificate": "certificate",
-}
-"""Checkpoints of before there were tags name a class by the module it was in: these, for ever."""

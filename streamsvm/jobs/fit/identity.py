@@ -23,6 +23,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import warm_digest
 from streamsvm.schedule import budget
+from streamsvm.tags import IDLE_SETTINGS
 from streamsvm.types import Store
 
 MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "overwrite", "prefetch", "strict")
@@ -107,8 +108,7 @@ def features_digest(plan: Plan) -> str | None:
 def refuse_other(saved: JsonObject, now: JsonObject) -> None:
     """Raise ConfigError naming all that differs between two identities."""
     then, present = _flat(saved), _flat(now)
-    if present.get(SAMPLE) is None:  # earlier versions noted a setting of that name also of solvers that hold no sample
-        then.pop(SAMPLE, None)
+    then = {name: value for name, value in then.items() if name not in IDLE_SETTINGS or present.get(name) is not None}
     changes = [
         (name, then.get(name), present.get(name)) for name in {**then, **present} if then.get(name) != present.get(name)
     ]
