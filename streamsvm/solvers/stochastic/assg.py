@@ -48,6 +48,7 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     merged,
     take_pass,
 )
+from streamsvm.solvers.stochastic.averaged_solver import AveragedSolver, AveragedState
 from streamsvm.solvers.stochastic.pegasos import sampling
 from streamsvm.tags import saved_as
 from streamsvm.types import (
@@ -55,11 +56,8 @@ from streamsvm.types import (
     Certificate,
     Cost,
     Layout,
-    LinearSolution,
     LossRequirement,
     Problem,
-    RowState,
-    WarmStart,
 )
 
 SAMPLE_SWEEPS = 5
@@ -70,7 +68,7 @@ RADIUS_FACTOR = 3.0
 
 @saved_as("assg.state")
 @dataclass(slots=True)
-class ASSGState:
+class ASSGState(AveragedState):
     """``w``, ``center`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
 
     problem: Problem
@@ -108,14 +106,9 @@ class ASSGState:
     step: float = 0.0
     """The length of the steps in the stage under way."""
 
-    @property
-    def lam(self) -> float:
-        """1 / (C rows)."""
-        return 1.0 / (self.problem.C * self.problem.rows)
-
 
 @dataclass(frozen=True, slots=True)
-class ASSG(WarmStart):
+class ASSG(AveragedSolver):
     """Settings of accelerated stochastic subgradient descent."""
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
@@ -136,10 +129,6 @@ class ASSG(WarmStart):
     sample: Annotated[
         int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
     ] = 4096
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
-    shuffled: ClassVar[bool] = True
-    """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
     scale."""
@@ -255,10 +244,6 @@ class ASSG(WarmStart):
         state.linear = state.quadratic = state.losses = 0.0
         return certificate
 
-    def certify(self, state: ASSGState) -> None:
-        """Let the next pass evaluate the candidate and train nothing."""
-        state.averaged.certifying = state.averaged.ending = True
-
     def merge(self, states: list[ASSGState]) -> ASSGState:
         """Average where the copies are in their stages, and add up what they summed over their rows."""
         count = len(states)
@@ -281,11 +266,3 @@ class ASSG(WarmStart):
             quadratic=sum(s.quadratic for s in states),
             losses=sum(s.losses for s in states),
         )
-
-    def candidate(self, state: ASSGState) -> Float64:
-        """The mean of the stage under way, or of the last one where that has just begun."""
-        return state.averaged.candidate.copy()
-
-    def solution(self, state: ASSGState) -> LinearSolution:
-        """The best of the candidates that were evaluated so far."""
-        return LinearSolution(state.averaged.best.copy(), state.problem.bias)

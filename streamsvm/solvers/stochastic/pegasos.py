@@ -41,18 +41,16 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     share_of,
     take_pass,
 )
+from streamsvm.solvers.stochastic.averaged_solver import AveragedSolver, AveragedState
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
     Certificate,
     Cost,
     Layout,
-    LinearSolution,
     Loss,
     LossRequirement,
     Problem,
-    RowState,
-    WarmStart,
 )
 
 ADDITIONS_PER_ROW = 16
@@ -61,7 +59,7 @@ ADDITIONS_PER_ROW = 16
 
 @saved_as("pegasos.state")
 @dataclass(slots=True)
-class PegasosState:
+class PegasosState(AveragedState):
     """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` rows. The sums are those of the pass under way."""
 
     problem: Problem
@@ -100,14 +98,9 @@ class PegasosState:
     met: int = 0
     """Rows that ``weight`` is summed over."""
 
-    @property
-    def lam(self) -> float:
-        """1 / (C rows)."""
-        return 1.0 / (self.problem.C * self.problem.rows)
-
 
 @dataclass(frozen=True, slots=True)
-class Pegasos(WarmStart):
+class Pegasos(AveragedSolver):
     """Settings of Pegasos."""
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
@@ -119,10 +112,6 @@ class Pegasos(WarmStart):
             choices=("none", "all", "tail"),
         ),
     ] = "tail"
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
-    shuffled: ClassVar[bool] = True
-    """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
     scale."""
@@ -219,10 +208,6 @@ class Pegasos(WarmStart):
         state.quadratic_before += state.quadratic
         state.linear = state.quadratic = state.losses = state.samples = 0.0
 
-    def certify(self, state: PegasosState) -> None:
-        """Let the next pass evaluate the candidate and train nothing."""
-        state.averaged.certifying = state.averaged.ending = True
-
     def merge(self, states: list[PegasosState]) -> PegasosState:
         """Add the copies' contributions to a and t: see the module."""
         first, others = states[0], states[1:]
@@ -247,14 +232,6 @@ class Pegasos(WarmStart):
             weight=sum(s.weight for s in states),
             met=sum(s.met for s in states),
         )
-
-    def candidate(self, state: PegasosState) -> Float64:
-        """The mean over passes that ``averaging`` asks for."""
-        return state.averaged.candidate.copy()
-
-    def solution(self, state: PegasosState) -> LinearSolution:
-        """The best of the candidates that were evaluated so far."""
-        return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 
 def largest_slope_product(loss: Loss) -> float:

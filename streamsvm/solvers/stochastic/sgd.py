@@ -45,17 +45,15 @@ from streamsvm.solvers.stochastic.averaged_certificate import (
     take_pass,
     take_slopes,
 )
+from streamsvm.solvers.stochastic.averaged_solver import AveragedSolver, AveragedState
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
     Certificate,
     Cost,
     Layout,
-    LinearSolution,
     LossRequirement,
     Problem,
-    RowState,
-    WarmStart,
 )
 
 ROWS_PER_SAMPLE = 512
@@ -64,7 +62,7 @@ ROWS_PER_SAMPLE = 512
 
 @saved_as("sgd.state")
 @dataclass(slots=True)
-class SGDState:
+class SGDState(AveragedState):
     """``a`` (columns + 1,) float64 is lambda t w; ``t`` presentations. The sums are those of the pass under way."""
 
     problem: Problem
@@ -94,14 +92,9 @@ class SGDState:
     losses: float = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
 
-    @property
-    def lam(self) -> float:
-        """1 / (C rows)."""
-        return 1.0 / (self.problem.C * self.problem.rows)
-
 
 @dataclass(frozen=True, slots=True)
-class SGD(WarmStart):
+class SGD(AveragedSolver):
     """Settings of stochastic gradient descent with growing margins."""
 
     variant: Annotated[
@@ -114,10 +107,6 @@ class SGD(WarmStart):
     multiplicity: Annotated[
         int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
     ] = 5
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
-    shuffled: ClassVar[bool] = True
-    """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, box=True, quadratic=True)
     """The hinge, with any margin: a presentation adds all of a row or nothing, as its slope is -1 or 0."""
 
@@ -186,10 +175,6 @@ class SGD(WarmStart):
         state.updated = state.losses = 0.0
         state.samples = 0
 
-    def certify(self, state: SGDState) -> None:
-        """Let the next pass evaluate the candidate and train nothing."""
-        state.averaged.certifying = state.averaged.ending = True
-
     def merge(self, states: list[SGDState]) -> SGDState:
         """Add the copies' contributions to a and t: see the module."""
         first = states[0]
@@ -204,11 +189,3 @@ class SGD(WarmStart):
             updated=sum(s.updated for s in states),
             losses=sum(s.losses for s in states),
         )
-
-    def candidate(self, state: SGDState) -> Float64:
-        """The mean over passes, the late ones weighing more."""
-        return state.averaged.candidate.copy()
-
-    def solution(self, state: SGDState) -> LinearSolution:
-        """The best of the candidates that were evaluated so far."""
-        return LinearSolution(state.averaged.best.copy(), state.problem.bias)
