@@ -17,11 +17,20 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.operators import TILE, Factored
 from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, arithmetic_for, dtype_of
+from streamsvm.compute.kernel_values.rounding import (
+    DIFFERENCES,
+    SINGLE,
+    UNITS,
+    arithmetic_for,
+    dtype_of,
+    error_of,
+    exact_arithmetic,
+    reach_of,
+)
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
+from streamsvm.rows import Dense, Float32, Reach, Rows, row_count, row_slice
 from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 PART_BYTES = 16 << 20
@@ -57,6 +66,20 @@ class Projection:
         columns = self.points.columns
         points = Dense(np.ascontiguousarray(columns.T))
         return expansion_on(points, self.kernel, len(columns), self.inner)
+
+    def rounding(self, farthest: Reach) -> tuple[float, float]:
+        """How far sum_j b_j k(x, z_j), in the arithmetic of certificates, can be off per sum |b_j|, and max |k(x, z)|.
+
+        Of rows within ``farthest`` where they are dense. Of sparse rows, whose columns are large one at a time, it is that of
+        rows no larger than the landmarks.
+        """
+        rows = Dense(np.ascontiguousarray(self.points.columns.T))
+        reach = reach_of(rows, np.square(rows.values, dtype=np.float64).sum(axis=1))
+        arithmetic = exact_arithmetic(self.kernel, reach, len(self.points.columns))
+        reach = reach.joined(farthest) if farthest.dense else reach
+        largest = float(self.kernel.largest(reach))
+        sums = (len(self.W) + 2) * UNITS[arithmetic] * largest
+        return error_of(self.kernel, reach, arithmetic) + sums, largest
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
         """The same function as a kernel machine on the landmarks."""

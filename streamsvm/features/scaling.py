@@ -20,8 +20,8 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
-from streamsvm.rows import CSR, Dense, Float32, Int64, Reach, Rows, row_count
-from streamsvm.types import FeaturePart, LinearSolution, Statistics, Store
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Reach, Rows, row_count
+from streamsvm.types import FeatureMap, FeaturePart, LinearSolution, Statistics, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,11 @@ class Standardized:
         raw = solution.w[:-1] * self.scale
         constant = solution.bias * solution.w[-1] - float(raw @ self.shift.astype(np.float64))
         return LinearSolution(np.append(raw, constant), 1.0)
+
+    def unfold(self, v: Float64) -> Float64:
+        """The sum (d + 1,) of rows as this map makes them, from the same sum of raw ones with a constant feature of 1."""
+        shifted = v[:-1] - v[-1] * self.shift.astype(np.float64)
+        return np.append(shifted * self.scale, self.bias * v[-1])
 
 
 def scaling_of(store: Store, *, standardize: bool, bias: float) -> Raw | Standardized:
@@ -152,3 +157,30 @@ def typical_reach(map_: Raw | Standardized, store: Store) -> Reach:
         mean, variance = (mean - map_.shift) * scale, variance * np.square(scale)
     entries = layout.columns if layout.nonzeros is None else -(-sum(layout.nonzeros) // layout.rows)
     return Reach(entries, float((np.square(mean) + variance).sum()), layout.dense)
+
+
+def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, Float64]:
+    """The root mean square of each column and of the constant feature (d + 1,) of a store's rows, as a linear map makes them.
+
+    Where rows have weights of their own it is the largest absolute value. Second, the same of the columns that the map
+    scales in float32, 0 elsewhere.
+    """
+    found = store.statistics()
+    shift, scale = np.zeros_like(found.mean), np.ones_like(found.mean)
+    if isinstance(map_, Standardized):
+        shift, scale = map_.shift.astype(np.float64), map_.scale.astype(np.float64)
+    if store.layout.weighted:
+        sizes = np.maximum(np.abs(found.minimum - shift), np.abs(found.maximum - shift)) * scale
+    else:
+        sizes = np.sqrt(np.square(found.mean - shift) + found.M2 / store.layout.rows) * scale
+    changed = (shift != 0.0) | (scale != 1.0)
+    return np.append(sizes, abs(bias)), np.append(np.where(changed, sizes, 0.0), 0.0)
+
+
+def farthest_reach(map_: Raw | Standardized, store: Store) -> Reach:
+    """How large a row can be at most, as the map makes it: the sum of the largest squares of all columns."""
+    found = store.statistics()
+    low, high = found.minimum, found.maximum
+    if isinstance(map_, Standardized):
+        low, high = ((end - map_.shift) * map_.scale for end in (low, high))
+    return Reach(store.layout.columns, float(np.maximum(low * low, high * high).sum()), store.layout.dense)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.loss_sums import dual_sum
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
@@ -110,6 +111,23 @@ class PointSums:
         scale = best_scale(problem.loss, linear, quadratic, square)
         dual = dual_at(scale, linear, quadratic, square)
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
+
+
+class DualSums:
+    """The dual value of given variables: v (p,) = sum a_i y_i x_i, and sum a_i - conjugate(a_i)."""
+
+    def __init__(self, components: int) -> None:
+        self.v: Float64 = np.zeros(components)
+        self.gain = 0.0
+
+    def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
+        """Count a block's rows with their variables (n,)."""
+        self.v += operators.adjoint(block.X, alpha * block.y, problem.columns)
+        self.gain += dual_sum(alpha, block.s, problem.C, problem.loss)
+
+    def value(self) -> float:
+        """Return D."""
+        return self.gain - 0.5 * float(self.v @ self.v)
 
 
 def evaluate_block(

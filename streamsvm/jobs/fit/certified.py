@@ -1,19 +1,20 @@
 """What the end of a fit proves: certificates of the model as it is saved, and a status that says no more than they do.
 
-**Linear fits** are summed in float64 (u = 2^-53, p components, e entries a row at most, n rows). With A = sum_j
-max_i |x_ij| |w_j| no margin is off by more than (e + 2) u A, and
-
-    sum C_i |l'(m_i)| <= 2 L + |w.v| <= 8 P     for v = sum a_i y_i x_i of the slopes, near an optimum,
-    |P - fl(P)|       <= u ((p + 3 + 4 n) P + 8 (e + 2) A P).
-
-v of the dual is a running sum: each of T updates adds the rounding of a vector whose norm is at most sqrt(2 P_0), P_0
-the value at w = 0 (the dual value never falls below 0), so that |D - fl(D)| <= 6 u T P_0.
+**Linear fits**: ``solvers/linear_rounding.py``. With --standardize the rows a solver sees are float32, each entry off by
+two roundings from those the saved weights see; where that is more than a tenth of the tolerance, P of the saved weights and
+D of the slopes there are computed in float64, in one more reading of the rows as they are stored.
 
 **Kernel features** are float32, and a small eigenvalue of the landmarks' matrix makes their rounding large. The features a
 solver sees are not quite those of the model that is saved, f(x) = sum_j b_j k(x, z_j). So P is computed once more, of
-that model, and D of the slopes there, in float64, in one more reading of the rows. The dual point of the solver may be
-better than the slopes. To first order P and D change alike when features do, both by -v.(change of v): its value is
-taken with twice the change of P as what it may be off by.
+that model, and D of the slopes there, in float64, in one more reading of the rows. The regularizer is ||w||^2 of the solver's
+w, b = W w: W as it is stored *is* the map.
+
+The dual point of the solver may be better than the slopes. Of solvers that keep the variables of rows D is computed anew too.
+Of others it is, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the value found is
+taken with twice the change of P as what it may be off by, where the slopes do not prove enough.
+
+**Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less than was
+asked for (``plan.ROOM``).
 
 **Exact kernels**: ``solvers/kernel/rounding.py``.
 
@@ -33,17 +34,28 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.engine.block_visitor import labeled_part
+from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError
 from streamsvm.features.nystrom import Embedded, Nystrom
+from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.kernel.rounding import SHARE
+from streamsvm.solvers.linear_rounding import (
+    COARSE,
+    UNIT,
+    RowWeights,
+    VectorSum,
+    rounding_of_dual,
+    rounding_of_primal,
+    steepness,
+)
 from streamsvm.types import (
     DUAL,
     Block,
@@ -52,18 +64,14 @@ from streamsvm.types import (
     FeatureMap,
     KernelSolver,
     LinearSolution,
-    Problem,
     SimplexCriterion,
     State,
     Status,
     Store,
 )
 
-EPS = 2.0**-53
 SWEEPS = 3
-"""Updates of a row in a pass at most."""
-WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
-"""Of a corner rounded off: the slopes of one of them make a good dual point of a loss that has a corner."""
+"""Updates of a row in a pass at most, unless a solver is told otherwise."""
 PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
 
@@ -75,9 +83,9 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     is not finite: nothing is written then.
     """
     if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and _plain(plan):
-        _evaluate(plan, training, raw)
+        _evaluate_features(plan, training, raw, plan.features)
     elif not isinstance(plan.solver, KernelSolver):
-        _bound(plan, training, seen)
+        _bound(plan, training, raw, seen)
     for run in training.runs:
         _check(run)
     training.status = status_of(training, plan)
@@ -105,7 +113,7 @@ def _reached(run: Run, plan: Plan) -> bool:
     if found is None:
         return False
     epsilon = plan.solver.epsilon if isinstance(plan.solver, SimplexCriterion) else 0.0
-    return found.gap <= run.problem.tolerance or found.facts.get("simplex_gap", np.inf) <= epsilon
+    return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= epsilon
 
 
 def _check(run: Run) -> None:
@@ -119,70 +127,107 @@ def _check(run: Run) -> None:
         )
 
 
-def _bound(plan: Plan, training: Training, seen: Store) -> None:
-    """Add to the certificates of linear fits what rounding can have done."""
-    statistics = seen.statistics()
-    largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
+def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
+    """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them anew."""
+    sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
+    weights, coarse = _row_weights(plan), []
     for run in training.runs:
-        solution, found = plan.solver.solution(run.state), run.certificate
-        if found is None or not isinstance(solution, LinearSolution):
-            continue
-        weights = plan.features.fold(solution)
-        folded = np.abs(weights.w[:-1]) if isinstance(weights, LinearSolution) else np.zeros_like(largest)
-        size = float(folded @ largest) + abs(solution.bias * float(solution.w[-1]))
-        rounding = linear_rounding(run.problem, found.primal, size, training.passes)
-        run.certificate = replace(found, rounding=found.rounding + rounding)
+        found, w = _certificate(run), np.abs(_weights(plan, run))
+        v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
+        off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
+        value = rounding_of_primal(run.problem, abs(found.primal), off + scaling, weights)
+        change = steepness(run.problem, abs(found.primal), weights) * scaling
+        dual = rounding_of_dual(run.problem, found, v, weights) + change
+        run.certificate = replace(found, rounding=found.rounding + max(value, dual))
+        coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
+    if any(coarse) and isinstance(plan.features, Standardized):
+        _evaluate_scaled(plan, training, raw, plan.features)
 
 
-def linear_rounding(problem: Problem, primal: float, size: float, passes: int) -> float:
-    """How far rounding can have moved P or D of a linear fit; ``size`` is A (see above)."""
-    p, n = problem.columns + 1, problem.rows
-    value = (p + 3 + 4 * n + 8 * (p + 2) * size) * abs(primal)
-    start = problem.C * n * max(problem.weights, default=1.0) * problem.loss.value(0.0)
-    return EPS * max(value, 6.0 * SWEEPS * passes * n * min(start, 1e3 * abs(primal)))
+def _updates(plan: Plan, training: Training) -> int:
+    """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
+    if isinstance(plan.solver, DualWitness):
+        return 3 * plan.layout.rows
+    sweeps = plan.solver.sweeps if isinstance(plan.solver, DCD) else 0
+    return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
 
-def _evaluate(plan: Plan, training: Training, raw: Store) -> None:
+def _row_weights(plan: Plan) -> RowWeights | None:
+    """What is known of the weights of rows; of the problem whose classes weigh most, if there are several."""
+    if plan.layout.weighted:
+        return None
+    counts = np.array(plan.layout.counts, np.float64)
+    factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
+    found = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
+    return RowWeights(*(max(values) for values in zip(*found, strict=True)))
+
+
+def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Standardized) -> None:
+    """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
+    solutions = [LinearSolution(_weights(plan, run), features.bias) for run in training.runs]
+    problems = [run.problem for run in training.runs]
+    dual = _dual_rows(training)
+    sums = evaluated(raw, Raw(1.0), problems, [features.fold(solution).w for solution in solutions], dual)
+    sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, features.bias)
+    for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
+        evaluation.transform(solution.w, features.unfold)
+        off = 2 * (len(sizes) + 2) * UNIT * float(sizes @ np.abs(solution.w))  # twice: the folded constant is a sum too
+        _replace(plan, run, evaluation, off, float(np.linalg.norm(sizes)))
+
+
+def _dual_rows(training: Training) -> RowsInOrder | None:
+    """The dual variables of all rows, where the solver has them."""
+    states = training.row_states.get(DUAL)
+    return RowsInOrder(states) if isinstance(states, RowStates | GroupRows) else None
+
+
+def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
     """Put certificates in place that are computed in float64, of models on kernel features."""
-    assert isinstance(plan.features, Nystrom | Embedded)
-    features = Nystrom(plan.features.projection, plan.features.bias, factored=True, exact=True)
-    sums = _summed(plan, training, raw, features)
-    for run, evaluations in zip(training.runs, sums, strict=True):
-        w, before = _weights(plan, run), run.certificate
-        found = [evaluation.close(run.problem, w) for evaluation in evaluations]
-        best = max(found, key=lambda point: point.dual)
-        assert before is not None
-        size = float(np.abs(plan.features.projection.W @ w[:-1]).sum()) + abs(plan.features.bias * w[-1])
-        rounding = linear_rounding(run.problem, best.primal, size, 1)
-        changed = 2.0 * abs(best.primal - before.primal)
-        new = Certificate(best.primal, best.dual, before.exact, before.final, before.facts, rounding)
-        other = replace(new, dual=before.dual, rounding=changed + rounding)
-        run.certificate = min(new, other, key=lambda certificate: certificate.gap)
+    projection = map_.projection
+    features = Nystrom(projection, map_.bias, factored=True, exact=True)
+    weights = [_weights(plan, run) for run in training.runs]
+    sums = evaluated(raw, features, [run.problem for run in training.runs], weights, _dual_rows(training))
+    value, largest = projection.rounding(farthest_reach(projection.inner, raw))
+    for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
+        coefficients = float(np.abs(projection.W @ w[:-1]).sum())
+        off = coefficients * value + 2 * UNIT * abs(map_.bias * float(w[-1]))
+        # features, v of which is made, are sums over W: to first order what they are off by counts once more
+        off += value * float(np.abs(w[:-1]) @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
+        spread = float(np.sqrt(largest + map_.bias**2))
+        _replace(plan, run, evaluation, off, spread)
+
+
+def _replace(plan: Plan, run: Run, evaluation: Evaluation, off: float, spread: float) -> None:
+    """Give a run the certificate of an evaluation whose margins are off by ``off``.
+
+    The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
+    are no variables of rows, it is the one the solver found, whose error is known to first order.
+    """
+    found = [sums.close(run.problem, evaluation.weights) for sums in evaluation.slopes]
+    primal, before, weights = found[0].primal, _certificate(run), _row_weights(plan)
+    duals = [point.dual for point in found] + ([evaluation.own.value()] if evaluation.own else [])
+    new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
+    change = steepness(run.problem, primal, weights) * off
+    v = VectorSum(plan.layout.rows, running=False, spread=spread)
+    dual = rounding_of_dual(run.problem, new, v, weights) + change
+    new = replace(new, rounding=max(rounding_of_primal(run.problem, primal, off, weights), dual))
+    if new.gap > plan.tolerance and evaluation.own is None:
+        rounding = 2.0 * abs(primal - before.primal) + new.rounding
+        new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
+    run.certificate = new
+
+
+def _certificate(run: Run) -> Certificate:
+    """The one it has: there is one after a pass."""
+    assert run.certificate is not None
+    return run.certificate
 
 
 def _weights(plan: Plan, run: Run) -> Float64:
+    """The weights of a problem, as the solver sees them."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)
     return solution.w
-
-
-def _summed(plan: Plan, training: Training, raw: Store, features: Nystrom) -> list[list[PointSums]]:
-    """Of every problem the sums at its weights, for slopes of the loss or of several with rounded corners."""
-    problems, weights = [run.problem for run in training.runs], [_weights(plan, run) for run in training.runs]
-    smooth = [[p.loss] if p.loss.smooth() else [rounded(p.loss, width) for width in WIDTHS] for p in problems]
-    sums = [[PointSums(len(w)) for _ in losses] for w, losses in zip(weights, smooth, strict=True)]
-    with Stream(raw, epoch_visits(raw.layout, 0, 0, shuffled=False)) as stream:
-        for loaded in stream:
-            chunk = loaded.visit.chunk
-            for part in features.parts(loaded.chunk.X):
-                for problem, w, losses, found in zip(problems, weights, smooth, sums, strict=True):
-                    if chunk in problem.held_out:
-                        continue
-                    y, s = labeled_part(problem, loaded, part)
-                    block = Block(part.X, y, s, chunk, 0, loaded.order[part.start : part.stop], 0)
-                    for loss, evaluation in zip(losses, found, strict=True):
-                        evaluation.add(problem, loss, block, w)
-    return sums
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:

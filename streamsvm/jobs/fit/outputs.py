@@ -191,7 +191,7 @@ def summary(training: Training, plan: Plan) -> JsonObject:
         "primal": worst.primal,
         "dual": worst.dual,
         "rounding": worst.rounding,
-        "tolerance": plan.problems[0].tolerance,
+        "tolerance": plan.tolerance,
         "passes": training.passes,
         "seconds": training.seconds,
         "peak": training.peak,

@@ -32,6 +32,11 @@ from streamsvm.types import (
     WarmStart,
 )
 
+ROOM = 0.1
+"""Of the tolerance: what linear solvers leave for the rounding that is added when they have ended."""
+FINE = 1e-6
+"""A tolerance below which rounding in float64 is felt too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -53,6 +58,8 @@ class Plan:
     """What will be held in memory."""
     layout: Layout
     """Of the store that is trained on."""
+    tolerance: float
+    """The relative gap that was asked for; problems have less where rounding will be added to theirs."""
     remedy: str
     """What would help where the memory is not enough, beside more of it; the end of a sentence."""
     request: NystromRequest | None = None
@@ -109,6 +116,8 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, job.bias)
     kernel = kernel_machine.kernel_of(job, solver, store, features)
+    if not isinstance(solver, KernelSolver) and _rounded_later(job, request):
+        problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
         starting = _able_to_start(solver, solver_name, request)
         problems = warm_started(job.warm_start, starting, store, features, problems, names)
@@ -132,7 +141,14 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     remedy = remedy_for(layout, job) + kernel_machine.remedy(solver)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
-    return Plan(problems, names, solver_name, solver, why, features, memory, layout, remedy, request, embedding)
+    return Plan(
+        problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding
+    )
+
+
+def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:
+    """Whether what rounding has done, which is found when the solver has ended, can be felt in the gap asked for."""
+    return request is not None or job.standardize or job.tolerance < FINE
 
 
 def _expected(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:

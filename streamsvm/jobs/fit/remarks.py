@@ -55,7 +55,8 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
 def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
     """Why it ended, and what to do."""
     if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal):
-        return "rounding: the numbers are too large or too close for it", "--standardize, or a smaller C"
+        step = "a larger --tolerance, or a smaller C" if job.standardize else "--standardize, or a smaller C"
+        return "rounding: the numbers are too large or too close for it", step
     if status == Status.TIME:
         return f"the time limit of {job.time_limit:g} s was reached", "a larger --time-limit, or --resume"
     if status == Status.PASSES:

@@ -1,0 +1,94 @@
+"""Given weights and dual variables over all rows, in one more reading: nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.engine.block_visitor import labeled_part
+from streamsvm.engine.row_state import RowStates
+from streamsvm.engine.state_files import GroupRows
+from streamsvm.losses import rounded
+from streamsvm.rows import Float64
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.solvers.point_evaluation import DualSums, PointSums
+from streamsvm.types import Block, FeatureMap, Problem, Store
+
+WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
+"""Of a corner rounded off: the slopes of one of them make a good dual point of a loss that has a corner."""
+
+
+class Evaluation:
+    """What is summed over all rows for one problem, at its weights (p,)."""
+
+    def __init__(self, problem: Problem, weights: Float64) -> None:
+        loss = problem.loss
+        self.problem, self.weights = problem, weights
+        self.slopes = [PointSums(len(weights)) for _ in ([loss] if loss.smooth() else WIDTHS)]
+        """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
+        self.own: DualSums | None = None
+        """Of the solver's dual variables, where it has some."""
+
+    def add(self, block: Block, alpha: Float64 | None) -> None:
+        """Count a block, with the dual variables (n,) of its rows."""
+        loss = self.problem.loss
+        smooth = [loss] if loss.smooth() else [rounded(loss, width) for width in WIDTHS]
+        for sums, one in zip(self.slopes, smooth, strict=True):
+            sums.add(self.problem, one, block, self.weights)
+        if alpha is not None:
+            self.own = self.own or DualSums(len(self.weights))
+            self.own.add(self.problem, block, alpha)
+
+    def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
+        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
+        self.weights = weights
+        for sums in self.slopes:
+            sums.v = change(sums.v)
+        if self.own is not None:
+            self.own.v = change(self.own.v)
+
+
+@dataclass(slots=True)
+class RowsInOrder:
+    """Numbers of all rows, taken one part after the other; the chunks they lie in need not be those that are read."""
+
+    states: RowStates | GroupRows
+    """Where they are."""
+    chunk: int = 0
+    """The next chunk."""
+    rest: Float64 | None = None
+    """What is left of the one before, (problems, n)."""
+
+    def take(self, rows: int) -> Float64:
+        """Return those of the next rows, (problems, rows)."""
+        while self.rest is None or self.rest.shape[1] < rows:
+            found = self.states.load(self.chunk).copy()
+            self.rest = found if self.rest is None else np.concatenate([self.rest, found], axis=1)
+            self.chunk += 1
+        taken, self.rest = self.rest[:, :rows], self.rest[:, rows:]
+        return taken
+
+
+def evaluated(
+    store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], dual: RowsInOrder | None
+) -> list[Evaluation]:
+    """Return the sums of every problem at its weights (p,), and at the dual variables of all rows if there are any.
+
+    Held-out chunks are left out. Raises what reading the store raises.
+    """
+    found = [Evaluation(problem, w) for problem, w in zip(problems, weights, strict=True)]
+    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
+        for loaded in stream:
+            chunk = loaded.visit.chunk
+            alpha = None if dual is None else dual.take(len(loaded.chunk.codes))
+            for part in features.parts(loaded.chunk.X):
+                for k, one in enumerate(found):
+                    if chunk in one.problem.held_out:
+                        continue
+                    y, s = labeled_part(one.problem, loaded, part)
+                    block = Block(part.X, y, s, chunk, 0, loaded.order[part.start : part.stop], 0)
+                    one.add(block, None if alpha is None else alpha[k, part.start : part.stop])
+    return found

@@ -1,0 +1,115 @@
+"""How far rounding can have moved the primal and dual values of a linear fit.
+
+Given: u = 2^-53; p components of w; n rows; C_i = C s_i; r_j >= 0 with sum_i x_ij^2 <= n r_j^2, |r| their length; b = max l'';
+k, the margin from which on a row costs nothing. If margins are off by d_i with mean d_i^2 <= d^2, Cauchy and Schwarz give
+
+    sum_i C_i |l'(m_i)| d_i <= M d       M = g C sqrt(n sum s_i^2)          where |l'| <= g (a box),
+                                         M = sqrt(2 b P) sqrt(C n max s)    else, as |l'|^2 <= 2 b l.
+
+Inner products of p terms in any order (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1) have
+d <= (p + 2) u sum_j r_j |w_j|, and with a sum of n positive terms and ||w||^2 / 2 the **primal** is off by at most
+
+    M d + b / 2 C n max s d^2 (0 in a box) + (n + p + 8) u P,    8 for the arithmetic of a row's own term.
+
+For dual variables with D(a) >= 0 without a box, sum a_i^2 / (2 b C_i) <= k sum a_i, hence sum a_i <= 2 b k sum C_i and
+
+    ||sum_i a_i |x_i| || <= H |r|        H = min(M, sqrt(n g C max s sum a_i)) in a box, where k sum a_i <= D + ||v||^2 / 2,
+                                         H = 2 b k C sqrt(n sum s max s) else.
+
+v = sum a_i y_i x_i is off by dv,  ||dv|| <= T u H |r| if it is a sum of T terms, and <= 5 u T sqrt(2 P_0) if T steps have
+changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i all the way. With
+||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity around the optimum, the **dual** is off by at most
+
+    ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
+
+All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
+P and D then both change by what margins are off by, M d, as v is nearly w. And where rows have weights of their own, of
+which no sum is known, r_j = max |x_ij|, M = H = 8 P / k (at an optimum k sum a_i <= 2 L + ||w||^2) and P_0 = 1000 P.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from streamsvm.losses import threshold
+from streamsvm.types import Certificate, Problem
+
+UNIT = 2.0**-53
+COARSE = 2.0**-23
+"""Of an entry that was centered and scaled in float32: two roundings."""
+OWN = 8
+"""Roundings of a row's own term: loss, weight, label."""
+
+
+class RowWeights(NamedTuple):
+    """What is known of the weights s_i of the rows of a problem."""
+
+    total: float
+    """sum s_i."""
+    squares: float
+    """sum s_i^2."""
+    largest: float
+    """max s_i."""
+
+
+class VectorSum(NamedTuple):
+    """How v came to be."""
+
+    updates: int
+    """T."""
+    running: bool
+    """Whether steps have changed it, each of which raised D; else it is a sum of terms."""
+    spread: float
+    """|r|."""
+
+
+def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> float:
+    """Return M; ``weights`` None: rows have weights of their own."""
+    if weights is None:
+        return 8.0 * primal / threshold(problem.loss)
+    if problem.loss.box():
+        return problem.loss.upper(1.0) * problem.C * math.sqrt(problem.rows * weights.squares)
+    return math.sqrt(2.0 * _bend(problem) * primal * problem.C * problem.rows * weights.largest)
+
+
+def rounding_of_primal(problem: Problem, primal: float, off: float, weights: RowWeights | None) -> float:
+    """Return how far P can be off where margins are by ``off``, d above."""
+    own = (problem.rows + problem.columns + 1 + OWN) * UNIT * primal
+    found = steepness(problem, primal, weights) * off + own
+    if problem.loss.box():
+        return found
+    most = weights.largest if weights else 1.0
+    return found + 0.5 * _bend(problem) * problem.C * problem.rows * most * off * off
+
+
+def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights: RowWeights | None) -> float:
+    """Return how far D can be off, of given rows."""
+    primal = abs(found.primal)
+    length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(found.primal - found.dual, 0.0))
+    heavy, total = _mass(problem, primal, length, weights)
+    if v.running:
+        start = problem.loss.value(0.0) * problem.C * weights.total if weights else 1e3 * primal
+        off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
+    else:
+        off = UNIT * v.updates * heavy * v.spread
+    return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
+
+
+def _mass(problem: Problem, primal: float, length: float, weights: RowWeights | None) -> tuple[float, float]:
+    """Return H, and a bound of sum a_i; ``length`` is one of ||v||."""
+    k, steep = threshold(problem.loss), steepness(problem, primal, weights)
+    if weights is None:
+        return steep, steep
+    if problem.loss.box():
+        total = min((primal + 0.5 * length * length) / k, steep)
+        return min(
+            steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
+        ), total
+    factor = 2.0 * _bend(problem) * k * problem.C
+    return factor * math.sqrt(problem.rows * weights.total * weights.largest), factor * weights.total
+
+
+def _bend(problem: Problem) -> float:
+    """The largest second derivative of the loss, b."""
+    return 1.0 / problem.loss.curvature(1.0)

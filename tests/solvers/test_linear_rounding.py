@@ -1,0 +1,84 @@
+"""Bounds of rounding of linear fits: against long doubles, and of no more than they must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute.passes.certificate import best_scale
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.losses import Hinge, Huber, SquaredHinge, rounded
+from streamsvm.rows import Dense
+from streamsvm.solvers.linear_rounding import (
+    UNIT,
+    RowWeights,
+    VectorSum,
+    rounding_of_dual,
+    rounding_of_primal,
+)
+from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.store import create
+from streamsvm.types import Block, Certificate, Problem, Status
+
+ROWS, COLUMNS = 3000, 20
+LOSSES = [Hinge(), SquaredHinge(), Huber(0.1)]
+
+
+def exactly(problem: Problem, X: Any, y: Any, w: Any, smooth: Any) -> tuple[Any, Any]:
+    """P and the D of slopes, in long doubles, row by row."""
+    X, y, w, C = (np.asarray(a, np.longdouble) for a in (X, y, w, problem.C))
+    m = y * (X @ w[:-1] + w[-1])
+    primal = w @ w / 2 + C * sum(problem.loss.value(value) for value in m)
+    a = np.array([-C * smooth.slope(value) for value in m])
+    loss: Any = problem.loss
+    conjugate, first = np.array([loss.conjugate(value, C) for value in a]), loss.conjugate_slope(0.0, C) * a
+    v = np.append((a * y) @ X, a @ y)
+    t = best_scale(problem.loss, float((a - first).sum()), float((conjugate - first).sum()), float(v @ v))
+    return primal, t * (a - first).sum() - t * t * ((conjugate - first).sum() + v @ v / 2)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_primal_and_dual_are_within_their_bounds_of_long_doubles(loss: Any, scale: float) -> None:
+    rng = np.random.default_rng(3)
+    X = (scale * rng.normal(size=(ROWS, COLUMNS)) * 10.0 ** rng.uniform(-2, 2, COLUMNS)).astype(np.float32)
+    y = np.where(X[:, 0] + scale * rng.normal(size=ROWS) > 0, 1, -1).astype(np.float32)
+    w = rng.normal(size=COLUMNS + 1) / (scale * np.append(np.abs(X).mean(0), 1.0) / scale)
+    problem, smooth = Problem(loss, 10.0, ROWS, COLUMNS, 1), rounded(loss, 0.01)
+    sums = PointSums(COLUMNS + 1)
+    s, order = np.ones(ROWS, np.float32), np.arange(ROWS, dtype=np.int32)
+    sums.add(problem, smooth, Block(Dense(X, 1.0), y, s, 0, 0, order, 0), w)
+    found = sums.close(problem, w)
+    primal, dual = exactly(problem, X, y, w, smooth)
+    sizes = np.append(np.sqrt(np.square(X, dtype=np.float64).mean(0)), 1.0)
+    weights, off = RowWeights(ROWS, ROWS, 1.0), (COLUMNS + 3) * UNIT * float(sizes @ np.abs(w))
+    bound = rounding_of_primal(problem, found.primal, off, weights)
+    assert abs(primal - found.primal) <= bound <= 1e-9 * found.primal
+    v = VectorSum(ROWS, running=False, spread=float(np.linalg.norm(sizes)))
+    assert abs(dual - found.dual) <= rounding_of_dual(problem, Certificate(found.primal, found.dual), v, weights)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
+def test_what_scaling_in_float32_does_is_counted_or_computed_anew(tmp_path: Path, loss: str, tolerance: float) -> None:
+    rng = np.random.default_rng(5)
+    X = (30.0 + rng.normal(size=(500, 6)) * 10.0 ** rng.uniform(-1, 3, 6)).astype(np.float32)
+    y = np.where(X[:, 0] - 30.0 + 0.3 * rng.normal(size=500) > 0, 1, -1)
+    writer = create(tmp_path / "s", sparse=False, chunk_bytes=4096)
+    writer.append(Dense(X), (y > 0).astype(np.int32), None)
+    writer.commit(("a", "b"), 6, {"names": None})
+    settings: dict[str, Any] = {"loss": loss, "C": 1e3, "tolerance": tolerance, "standardize": True}
+    result = fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), solver="newton", **settings))
+    found, run = result.training.runs[0].certificate, result.training.runs[0]
+    assert found is not None
+    assert result.training.status == Status.CONVERGED
+    assert found.gap <= tolerance
+    w = result.plan.solver.solution(run.state).w
+    raw = result.model.weights[0].astype(np.longdouble)
+    m = y * (X.astype(np.longdouble) @ raw[:-1] + raw[-1])
+    primal = w @ w / 2 + 1e3 * sum(run.problem.loss.value(value) for value in m)
+    assert abs(primal - found.primal) <= found.rounding <= 0.5 * tolerance * found.primal
