@@ -44,7 +44,7 @@ def hashes(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
 
 @dataclass(slots=True)
 class Smallest:
-    """The ``size`` rows with the smallest keys among all that were offered, in any order and any row_batches."""
+    """The ``size`` rows with the smallest keys among all that were offered, in any order and any batches."""
 
     size: int
     """How many rows are wanted; there are fewer as long as fewer were offered."""

@@ -17,7 +17,7 @@ from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
 COLUMNS_AT_ONCE = 8
-"""KernelCache computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
+"""Columns that are computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
 
 
 @saved_as("kernel.columns")
