@@ -22,13 +22,14 @@ from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.describe import describe
 from streamsvm.jobs.ingest.options import IngestJob, SynthJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.ingest.synth import synth
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.outputs import Output, claim
-from streamsvm.outputs.kinds import ARRAY, EMBEDDING, MODEL, PREDICTIONS, REJECTS, RUN, SEARCH, STORE, Kind
+from streamsvm.outputs.kinds import ARRAY, EMBEDDING, MODEL, PREDICTIONS, REJECTS, RUN, SCHEMA, SEARCH, STORE, Kind
 from streamsvm.rows import Dense
 from streamsvm.store import create
 
@@ -51,6 +52,7 @@ def made(root: Path) -> Path:
     (root / "bad.csv").write_text(bad)
     job = IngestJob(sources=(root / "bad.csv",), store=root / "bad.zarr", label="y", on_bad_line="skip", max_bad="10%")
     ingest(job)
+    describe(IngestJob(sources=(root / "in.csv",), store=root / "-", label="y"), root / "columns.toml")
     foreign(root)
     return root
 
@@ -91,6 +93,7 @@ OURS: dict[str, tuple[Kind, tuple[str, ...]]] = {
     "predictions": (PREDICTIONS, ("p.csv", "d.csv", "p.txt", "p.npy", "dual.npy")),
     "dual": (ARRAY, ("dual.npy", "p.npy")),
     "rejects": (REJECTS, ("bad.zarr.rejects",)),
+    "schema": (SCHEMA, ("columns.toml",)),
 }
 
 

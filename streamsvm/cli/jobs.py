@@ -11,7 +11,7 @@ import click
 
 from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
-from streamsvm.cli.show import lines_of, plan_lines, say, write_json
+from streamsvm.cli.show import description_lines, lines_of, plan_lines, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import load
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamsvm.config.fields import OptionValue
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.fit.options import FitJob
+    from streamsvm.jobs.ingest.options import IngestJob
 
 
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
@@ -117,6 +118,51 @@ def run_file(ctx: click.Context, path: Path, settings: Sequence[str], as_json: b
         execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], alone=False)
 
 
+@click.pass_context
+def ingest_or_describe(
+    ctx: click.Context,
+    /,
+    config: Path | None,
+    as_json: bool,
+    describe: bool = False,
+    write_schema: Path | None = None,
+    **values: OptionValue,
+) -> None:
+    """``ingest``; with --describe or --write-schema a table of the columns, for which no store need be named."""
+    if not describe and write_schema is None:
+        execute("ingest", job_of("ingest", values, config, ()), as_json=as_json, quiet=ctx.obj["quiet"])
+        return
+    last = values.get("store")
+    if last is not None and (not values["sources"] or Path(last).is_file()):
+        values |= {"sources": (*values["sources"], str(last)), "store": None}
+    values["store"] = values["store"] or "-"
+    show_columns(job_of("ingest", values, config, ()), write_schema, as_json=as_json)
+
+
+def show_columns(job: IngestJob, write_schema: Path | None, *, as_json: bool) -> None:
+    """What ``ingest`` would make of each column. Raises what reading the sources raises, ExistsError."""
+    from streamsvm.jobs.ingest.describe import describe
+
+    result = describe(job, write_schema)
+    if as_json:
+        write_json(result.facts())
+    else:
+        for line in description_lines(result):
+            say(line)
+    for notice in result.notices:
+        say(f"notice: {notice}", err=True)
+
+
+def _ingest_command() -> click.Command:
+    made = command("ingest", ingest_or_describe)
+    text = "Show what is in each column of a table and what would be done with it, and store nothing."
+    made.params.append(GroupedOption(["--describe"], "columns", is_flag=True, help=text))
+    path = click.Path(path_type=Path)
+    text = "As --describe, and write it to a file, to be edited and read by --schema."
+    made.params.append(GroupedOption(["--write-schema"], "columns", type=path, metavar="PATH", help=text))
+    return made
+
+
 def _fit_command() -> click.Command:
     made = command("fit", fit_or_plan)
     made.params.append(GroupedOption(["--dry-run"], is_flag=True, help="Show the plan and read nothing more."))
@@ -162,6 +208,7 @@ def _run_command() -> click.Command:
 
 
 SPECIAL = {
+    "ingest": _ingest_command,
     "fit": _fit_command,
     "plan": lambda: command("plan", plan_only, step="fit", leave_out=("model",)),
     "tune": _tune_command,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamsvm.jobs.embed.options import EmbedJob
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.run import FitResult
+    from streamsvm.jobs.ingest.describe import DescribeResult
     from streamsvm.jobs.ingest.options import IngestJob, SynthJob
     from streamsvm.jobs.ingest.run import IngestResult
     from streamsvm.jobs.ingest.synth import SynthResult
@@ -73,6 +74,31 @@ def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     yield f"classes: {shares(result.classes, result.counts)}"
     rate = result.bytes_read / max(result.seconds, 1e-9)
     yield f"read {size_text(result.bytes_read)} in {seconds_text(result.seconds)}, {size_text(rate)}/s"
+
+
+def description_lines(result: DescribeResult) -> Iterator[str]:
+    """The table of ``ingest --describe``."""
+    head = ["column", "kind", "missing", "values", "least", "most", "example"]
+    rows = [
+        [
+            _cut(c.name),
+            c.kind,
+            f"{100 * c.missing:.3g} %" if c.missing else "",
+            f"{c.distinct}{'+' if c.more else ''}",
+            c.least,
+            c.most,
+            _cut(c.example),
+        ]
+        for c in result.columns
+    ]
+    for line, column in zip(table([head, *rows]), (None, *result.columns), strict=True):
+        yield line if column is None else f"{line}  {column.becomes}"
+    if result.schema_file is not None:
+        yield f"written to {result.schema_file}: change it, then ingest with --schema {result.schema_file}"
+
+
+def _cut(text: str, most: int = 24) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str:

@@ -20,6 +20,7 @@ from streamsvm.durable import is_npy_of_ours
 HEAD = 1 << 16
 LARGEST_JSON = 100 << 20
 REJECTS_HEADER = b"file\tline\tcode\treason\n"
+SCHEMA_HEADER = b"# streamsvm: what becomes of each column of a table\n"
 MAP, JOURNALS = "map.safetensors", ("ingest.journal", "journal.json")
 _PARTIAL = r"(?:.*/)?\.[^/]+\.partial(?:/.*)?"
 _STORE = re.compile(
@@ -199,10 +200,15 @@ def _parts_fault(path: Path) -> str:
 # -- single files -----------------------------------------------------------------------------------------------------
 
 
-def _rejects_fault(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a regular file"
-    return "" if _head(path).startswith(REJECTS_HEADER) else "it does not begin like one"
+def _begins(header: bytes) -> Callable[[Path], str]:
+    """What speaks against a file of lines that begin with a header of ours."""
+
+    def fault(path: Path) -> str:
+        if not path.is_file():
+            return "it is not a regular file"
+        return "" if _head(path).startswith(header) else "it does not begin like one"
+
+    return fault
 
 
 def _array_fault(path: Path) -> str:
@@ -259,5 +265,6 @@ RUN = Kind("the folder of a run", _run_fault)
 SEARCH = Kind("the folder of a search", _search_fault)
 PREDICTIONS = Kind("a file of predictions", _predictions_fault)
 ARRAY = Kind("an array of dual variables", _array_fault)
-REJECTS = Kind("a list of rejected lines", _rejects_fault)
+REJECTS = Kind("a list of rejected lines", _begins(REJECTS_HEADER))
+SCHEMA = Kind("a schema file", _begins(SCHEMA_HEADER))
 PARTS = Kind("the parts of an unfinished output", _parts_fault)

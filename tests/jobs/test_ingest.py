@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.jobs.ingest.hold_out import HoldOut
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.outputs import held_out
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.schedule.budget import anonymous_bytes
@@ -91,6 +91,10 @@ def test_dense_svmlight_needs_its_width(source: Callable[..., Path]) -> None:
     with pytest.raises(UsageError) as caught:
         run(source(SVM, "a.svm"), layout="dense")
     assert "--features" in caught.value.hint
+
+
+def held_out(seed: int, start: int, rows: int, fraction: float) -> np.ndarray[Any, Any]:
+    return HoldOut(seed, fraction).chosen(start, np.zeros(rows, np.int32), None)
 
 
 @pytest.mark.parametrize(("content", "name"), [(CSV, "a.csv"), (SVM, "a.svm")])

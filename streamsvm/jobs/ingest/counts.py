@@ -39,7 +39,7 @@ class IngestCounts:
             )
         codes = self.coder.codes(batch.labels)
         X = in_layout(batch.X, sparse=stores.sparse, columns=columns)
-        self.test_rows += stores.append(X, codes, batch.weight, self.rows, batch.ids)
+        self.test_rows += stores.append(batch, X, codes, self.rows)
         self.rows += rows
         self.counts = added(self.counts, codes)
         few_labels(batch.labels, self.labels.setdefault(file, set()))

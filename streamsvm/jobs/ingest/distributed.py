@@ -159,6 +159,10 @@ def source_for(job: IngestJob, options: SourceOptions, executor: Executor | None
         raise UsageError("lines are skipped only where they are read here", hint="ingest without --cluster")
     if options.id_column is not None:
         raise UsageError("ids are kept only where files are read here", hint="ingest without --cluster")
+    if options.split_by or options.split_after:
+        raise UsageError(
+            "rows are held out by a column only where files are read here", hint="ingest without --cluster"
+        )
     return DistributedSource(job.sources, options, executor, directory)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from streamsvm.config.fields import Bounds, Option, field_values, options_of
-from streamsvm.errors import UsageError
+from streamsvm.errors import UsageError, quote
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     CHUNK,
@@ -86,6 +86,31 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         ),
     ] = False
 
+    stratify: Annotated[
+        bool,
+        Option("With --test-fraction: the same share of the rows of every class.", "output"),
+    ] = False
+    split_by: Annotated[
+        str | None,
+        Option(
+            "With --test-fraction, tables: a column of groups, none of which is divided; it is no feature, unless --column "
+            "or --categorical says which.",
+            "output",
+            metavar="COLUMN",
+        ),
+    ] = None
+    split_after: Annotated[
+        str | None,
+        Option(
+            "Tables: rows beyond a number, or after a day, go to the test store: year=2019, or day=2019-12-31.",
+            "output",
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None
+    schema: Annotated[
+        Path | None,
+        Option("Tables: a file that says what becomes of each column, as --write-schema writes it.", "columns"),
+    ] = None
     recognize: Annotated[
         bool,
         Option(
@@ -101,11 +126,59 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         if self.shuffle and self.id_column is not None:
             hint = "keep the order of the rows, or predict from the files, which have the ids"
             raise UsageError("--shuffle does not move ids along with their rows", hint=hint)
+        self._check_split()
+
+    def _check_split(self) -> None:
+        """Raise UsageError for ways to hold rows out that exclude each other, or that lack what they need."""
+        asked = {"--stratify": self.stratify, "--split-by": self.split_by, "--split-after": self.split_after}
+        given = [name for name, value in asked.items() if value]
+        if len(given) > 1:
+            raise UsageError(f"{given[0]} and {given[1]} are two ways to hold rows out", hint="choose one of them")
+        if given and given != ["--split-after"] and not self.test_fraction:
+            raise UsageError(f"{given[0]} holds no rows out without a share", hint="pass --test-fraction 0.2")
+        if self.split_after is None:
+            return
+        if self.test_fraction:
+            raise UsageError(
+                "--split-after says which rows are for testing, and so does --test-fraction", hint="pass one"
+            )
+        column, equals, value = self.split_after.partition("=")
+        if not (column and equals and value):
+            hint = "write it as --split-after year=2019 or --split-after day=2019-12-31"
+            raise UsageError(f"--split-after {quote(self.split_after)} is not COLUMN=VALUE", hint=hint)
+
+    def with_schema(self) -> IngestJob:
+        """Return the job with what its schema file says, unless an option says otherwise. Raises MissingError,
+        ConfigError.
+        """
+        if self.schema is None:
+            return self
+        from streamsvm.jobs.ingest.schema_file import read_schema
+
+        said = read_schema(self.schema)
+        return replace(
+            self,
+            columns_as=(*said.columns_as, *self.columns_as),
+            label=self.label or said.label,
+            id_column=self.id_column or said.id_column,
+            weight=self.weight or said.weight,
+        )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether some rows go to a test store."""
+        return bool(self.test_fraction or self.split_after)
 
     def options(self) -> SourceOptions:
         """The part that says how the files are read."""
         stated = field_values(self, (option.name for option in options_of(ReadOptions)))
-        return SourceOptions(**stated, memory=self.memory, recognize=self.recognize)
+        return SourceOptions(
+            **stated,
+            memory=self.memory,
+            recognize=self.recognize,
+            split_by=self.split_by,
+            split_after=self.split_after,
+        )
 
     def test_path(self) -> Path:
         """Where the test store goes."""
@@ -113,7 +186,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
 
     def targets(self) -> list[Path]:
         """The store and, if rows are held out, the test store."""
-        return [self.store, self.test_path()] if self.test_fraction else [self.store]
+        return [self.store, self.test_path()] if self.holds_out else [self.store]
 
 
 @dataclass(frozen=True)

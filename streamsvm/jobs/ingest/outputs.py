@@ -7,18 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import InterruptedRun, StorageError
+from streamsvm.jobs.ingest.hold_out import HoldOut
 from streamsvm.jobs.ingest.shuffle import Shuffling
-from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.rows import Int32, Rows
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.write.building import Opener
-from streamsvm.store.write.external_shuffle import hashes
 from streamsvm.store.write.writer import StoreWriter
+from streamsvm.types import Batch
 
 
 class Stores:
@@ -30,32 +30,33 @@ class Stores:
         opener: Opener,
         sparse: bool,
         chunk_bytes: int,
-        test_split: tuple[int, float],
+        split: HoldOut,
         *,
         shuffle: bool = False,
     ) -> None:
         self.sparse = sparse
-        self._seed, self._fraction = test_split
+        self._split = split
         opened = [opener(path, sparse, chunk_bytes) for path in paths]
         self._ids: list[IdWriter | None] = [None] * len(opened)
         self._folders = [writer.directory if writer.repairs is None else None for writer in opened]
         self.writers: list[StoreWriter | Shuffling] = (
-            [Shuffling(writer, self._seed) for writer in opened] if shuffle else list(opened)
+            [Shuffling(writer, split.seed) for writer in opened] if shuffle else list(opened)
         )
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None, first_row: int, ids: Array | None = None) -> int:
-        """Write rows, the first of which is row ``first_row`` of the sources, and return how many were held out. Raises
-        StorageError.
+    def append(self, batch: Batch, X: Rows, codes: Int32, first_row: int) -> int:
+        """Write the rows of a batch, in the layout of the stores and with their class codes, and return how many were
+        held out. ``first_row`` is the number of the first among the rows of the sources. Raises StorageError.
         """
-        if not self._fraction:
-            self.writers[0].append(X, codes, weight)
-            self._append_ids(0, ids)
+        if len(self.writers) == 1:
+            self.writers[0].append(X, codes, batch.weight)
+            self._append_ids(0, batch.ids)
             return 0
-        chosen = held_out(self._seed, first_row, len(codes), self._fraction)
+        chosen = self._split.chosen(first_row, codes, batch.split)
         for k, mask in enumerate((~chosen, chosen)):
             if mask.any():
-                self.writers[k].append(take(X, mask), codes[mask], None if weight is None else weight[mask])
-                self._append_ids(k, None if ids is None else ids[mask])
+                weight = None if batch.weight is None else batch.weight[mask]
+                self.writers[k].append(take(X, mask), codes[mask], weight)
+                self._append_ids(k, None if batch.ids is None else batch.ids[mask])
         return int(np.count_nonzero(chosen))
 
     def _append_ids(self, store: int, ids: Array | None) -> None:
@@ -88,12 +89,3 @@ class Stores:
         elif error is not None:
             for writer in self.writers:
                 writer.abort()
-
-
-def held_out(seed: int, start: int, rows: int, fraction: float) -> NDArray[np.bool_]:
-    """Return whether each of the rows [start, start + rows) goes to the test store, (rows,) bool: by splitmix64 of seed
-    and row number.
-
-    It depends on nothing else, so that the same rows are held out however the source was cut into batches.
-    """
-    return (hashes(seed, start, rows) >> np.uint64(11)) < np.uint64(int(fraction * 2**53))

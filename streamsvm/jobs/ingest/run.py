@@ -19,6 +19,7 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
+from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.precision import looks_like_ids, precision_warnings
@@ -38,7 +39,7 @@ from streamsvm.store.sources.table.schema import schema_from
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.types import Batch, Report, silent
 
-ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "cluster", "insecure_network")
+ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "schema", "cluster", "insecure_network")
 """The fields of a job that say nothing of what the store will hold."""
 
 
@@ -75,11 +76,11 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL,
     ConfigError when another job was stopped there, InterruptedRun.
     """
-    job = replace(job, sources=expand(job.sources), store=output_path(job.store))
+    job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
     memory_limit = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
     with executor_for(job, executor) as found, all_locked(job.targets()):
-        claim(_outputs(job), [*job.sources, job.labels], overwrite=job.overwrite or job.repair)
+        claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         return _begun(job, memory_limit, report, found)
 
 
@@ -132,8 +133,8 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
             raise _nothing(job, first)
         sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
         check_disk(job.store, total, source, first[1], None if sparse else columns)
-        test_split = job.seed, job.test_fraction
-        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, test_split, shuffle=job.shuffle)
+        split = HoldOut(job.seed, job.test_fraction, job.stratify)
+        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, split, shuffle=job.shuffle)
         on_failure.push(stores.on_exit)
         for file, batch in chain((first,), batches):
             if current.name:
@@ -170,6 +171,8 @@ def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> 
 def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
     """Returns what there is to say of the rows."""
     check_rows(counts.rows, job.expect_rows)
+    if job.split_by or job.split_after:
+        check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
     check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
     columns = source.columns
     assert columns is not None
@@ -180,7 +183,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         "sources": [{k: v for k, v in asdict(f).items() if k != "read"} for f in source.sources],
         "encoding": encoding,
         "labels": {"positive": job.positive, "threshold": job.label_threshold},
-        "test": {"fraction": job.test_fraction, "seed": job.seed},
+        "test": _test_facts(job),
         "notices": dict(source.notices),
         "shuffled": job.shuffle,
         "rejected": rejected,
@@ -191,6 +194,12 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         facts["ids"] = {"column": source.id_column}
     manifest = stores.commit(counts.coder.table(), columns, facts)
     return [*notice_lines(source.notices), *drift_warning(manifest)]
+
+
+def _test_facts(job: IngestJob) -> JsonObject:
+    """How rows were held out."""
+    asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
+    return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
 
 
 def _precision(job: IngestJob, source: Source, ids: list[int]) -> list[str]:
@@ -214,7 +223,7 @@ def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, 
     assert source.columns is not None
     return IngestResult(
         store=job.store,
-        test_store=job.test_path() if job.test_fraction else None,
+        test_store=job.test_path() if job.holds_out else None,
         rows=counts.rows - counts.test_rows,
         test_rows=counts.test_rows,
         columns=source.columns,

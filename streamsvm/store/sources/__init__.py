@@ -48,6 +48,9 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     name = detect(files) if options.format == "auto" else options.format
     if options.encoding is not None:
         name = _form(files, name, tabular="schema" in options.encoding)
+    if name not in TABLES and (options.split_by or options.split_after):
+        found = f"rows of {name} are not held out by a column: its columns have no names"
+        raise UsageError(found, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
     options = replace(options, format=name)
     source: Source = SOURCES[name](files, options)
     return source if options.missing == "error" else filled(source, files, options)

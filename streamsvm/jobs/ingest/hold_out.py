@@ -1,0 +1,79 @@
+"""Which rows are held out for testing: some of all, of every class or of the groups, drawn from the seed, or those after a value.
+
+What is drawn depends on the seed and on the rows alone, so that the same rows are held out however the sources are cut
+into batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.aliases import Array
+from streamsvm.errors import DataError
+from streamsvm.rows import Int32
+from streamsvm.store.write.external_shuffle import STEP, hashes, mixed
+
+STRATUM = 100
+"""Rows of a class of which the share that is held out is exact, to the row."""
+
+
+@dataclass(slots=True)
+class HoldOut:
+    """Chooses rows for the test store."""
+
+    seed: int
+    """What is drawn from."""
+    fraction: float
+    """The share of the rows; of no account where a value decides."""
+    stratify: bool = False
+    """Whether it is the share of the rows of every class."""
+    _met: dict[int, int] = field(default_factory=dict)
+
+    def chosen(self, first_row: int, codes: Int32, split: Array | None) -> NDArray[np.bool_]:
+        """Return whether each row goes to the test store, (n,) bool: rows from number ``first_row`` on, of these classes.
+
+        ``split`` is of the rows' groups or of the value that decides; see ``Batch.split``.
+        """
+        if split is not None and split.dtype == np.bool_:
+            decided: NDArray[np.bool_] = split
+            return decided
+        if self.stratify:
+            return self._stratified(codes)
+        if split is None:
+            return _below(hashes(self.seed, first_row, len(codes)), self.fraction)
+        start = np.uint64((self.seed * 0xD1B54A32D192ED03) % 2**64)
+        return _below(mixed((split + start + np.uint64(1)) * STEP), self.fraction)
+
+    def _stratified(self, codes: Int32) -> NDArray[np.bool_]:
+        found = np.zeros(len(codes), np.bool_)
+        for code in np.unique(codes).tolist():
+            rows = np.flatnonzero(codes == code)
+            first = self._met.get(code, 0)
+            found[rows] = self._of_class(code, first, len(rows))
+            self._met[code] = first + len(rows)
+        return found
+
+    def _of_class(self, code: int, first: int, count: int) -> NDArray[np.bool_]:
+        """Whether the rows [first, first + count) of a class are held out: of every 100 of them the share, drawn."""
+        strata = range(first // STRATUM, (first + count - 1) // STRATUM + 1)
+        drawn = [np.random.default_rng((self.seed, code, k)).permutation(STRATUM) for k in strata]
+        ends = np.floor(np.arange(strata.start, strata.stop + 1) * (STRATUM * self.fraction) + 0.5)
+        chosen = np.concatenate([rank < n for rank, n in zip(drawn, np.diff(ends), strict=True)])
+        skipped = first - strata.start * STRATUM
+        return chosen[skipped : skipped + count]
+
+
+def _below(values: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
+    """Whether evenly distributed values are among the lowest share."""
+    return (values >> np.uint64(11)) < np.uint64(int(fraction * 2**53))
+
+
+def check_parts(rows: int, test_rows: int, what: str) -> None:
+    """Raise DataError E-SPLIT when all rows, or none, are held out by a column; ``what`` is the option."""
+    if test_rows in (0, rows):
+        where = "the test store" if test_rows else "the store for training"
+        found = f"{what} sends all {rows} rows to {where}"
+        raise DataError(found, code="E-SPLIT", hint="'--describe' shows what values there are: choose another one")

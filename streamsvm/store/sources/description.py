@@ -1,0 +1,172 @@
+"""What is in the columns of a table and what becomes of each, found by reading all rows once and writing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.table.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
+from streamsvm.store.sources.table.columns import AMOUNT, BOOLEAN, CATEGORY, DROP, HASHED, NUMBER, TEXT, YEARS, Column
+from streamsvm.store.sources.table.proposals import ALMOST_UNIQUE, LEAST_ID, LEAST_ROWS
+from streamsvm.store.sources.table.schema import Schema
+
+MOST_DISTINCT = 10_000
+"""Up to so many different values are counted."""
+
+
+@runtime_checkable
+class TableLike(Protocol):
+    """A source whose columns have names and kinds."""
+
+    @property
+    def schema(self) -> Schema:
+        """What is read of the table."""
+        ...
+
+    def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some columns, by default of all, as they are written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """A column of a table: what it holds, and what will be done with it."""
+
+    name: str
+    """Its name."""
+    kind: str
+    """What it is taken for, as --column says it; or 'label', 'id', 'weight'."""
+    missing: float
+    """The share of rows that have no value."""
+    distinct: int
+    """How many different values there are, counted up to ``MOST_DISTINCT``."""
+    more: bool
+    """Whether there are more than were counted."""
+    least: str
+    """The smallest number or the first date; empty where there is neither."""
+    most: str
+    """The largest number or the last date."""
+    example: str
+    """The first value."""
+    becomes: str
+    """What will be done with it, in words."""
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What was met in a column so far."""
+
+    rows: int = 0
+    missing: int = 0
+    counted: int = 0
+    distinct: set[str] = field(default_factory=set)
+    more: bool = False
+    example: str = ""
+    least: Any = None
+    most: Any = None
+    whole: bool = True
+
+    def add(self, values: Any, column: Column | None) -> None:
+        self.rows += len(values)
+        self.missing += values.null_count
+        found = pc.drop_null(values.unique())
+        if pa.types.is_dictionary(found.type):
+            found = found.dictionary.take(found.indices)
+        if not len(found):
+            return
+        self.example = self.example or str(as_text(found)[0].as_py())
+        if not self.more:
+            self.counted += len(values) - values.null_count
+            self.distinct.update(by_value(found).to_pylist())
+            self.more = len(self.distinct) > MOST_DISTINCT
+        scale = _measured(found, column)
+        if scale is not None and len(scale):
+            self.whole &= pa.types.is_floating(scale.type) and bool((np.asarray(scale) % 1 == 0).all())
+            lowest, highest = pc.min_max(scale).as_py().values()
+            self.least = lowest if self.least is None else min(self.least, lowest)
+            self.most = highest if self.most is None else max(self.most, highest)
+
+
+def _measured(values: Any, column: Column | None) -> Any:
+    """The values as numbers or points in time, as far as they are; None for a column without a scale."""
+    try:
+        if column is None or column.kind in (BOOLEAN, CATEGORY, HASHED, TEXT):
+            return None
+        if column.kind == NUMBER:
+            return pc.drop_null(numbers(values, column.name))
+        if column.kind == AMOUNT and is_text(values.type):
+            return pc.drop_null(amounts_of(pc.utf8_trim_whitespace(as_text(values)), comma=bool(column.form)))
+        return pc.drop_null(dates(values, column.name, column.form or "iso"))
+    except BadCell:
+        return None
+
+
+def described(source: TableLike, options: SourceOptions) -> list[ColumnDescription]:
+    """Return what every column of a table is, in the order of the table. Raises what reading it raises."""
+    schema = source.schema
+    first = {c.name: c for c in reversed(schema.columns)}
+    facts: dict[str, _Facts] = {}
+    for table in source.tables():
+        for name, values in zip(table.schema.names, table.columns, strict=True):
+            if name in schema.crosses:
+                continue
+            facts.setdefault(name, _Facts()).add(values, first.get(name))
+    return [_description(name, found, schema, options) for name, found in facts.items()]
+
+
+def _description(name: str, facts: _Facts, schema: Schema, options: SourceOptions) -> ColumnDescription:
+    columns = [c for c in schema.columns if c.name == name]
+    roles = {schema.label: "label", schema.id_column: "id", schema.weight: "weight"}
+    kind = roles.get(name) or (columns[0].stated if columns else DROP)
+    becomes = {"label": "the label", "id": "the name of the row", "weight": "the weight of the row"}.get(kind, "")
+    becomes = becomes or (_becomes(columns, schema) if columns else _left_out(name, options))
+    if facts.missing and columns and options.missing == "error":
+        becomes += "; missing values are refused: --missing mean, zero or indicator"
+    if _names_rows(facts, columns):
+        becomes += f"; an id, it seems: --drop {name} leaves it out"
+    share = facts.missing / max(1, facts.rows)
+    least, most = _shown(facts.least), _shown(facts.most)
+    distinct = min(len(facts.distinct), MOST_DISTINCT)
+    return ColumnDescription(name, kind, share, distinct, facts.more, least, most, facts.example, becomes)
+
+
+def _becomes(columns: Sequence[Column], schema: Schema) -> str:
+    column, width = columns[0], sum(c.width for c in columns)
+    texts = {
+        NUMBER: "a number, as it is",
+        AMOUNT: "a number",
+        BOOLEAN: "1 and 0",
+        CATEGORY: f"one-hot, {width} columns",
+        HASHED: f"hashed with other text into 2^{schema.hash_bits} columns",
+        TEXT: f"{column.form} hashed into 2^{column.text_bits} columns, weighted by tf-idf",
+        YEARS: f"years since 2000, month and day of the week: {width} columns",
+    }
+    return texts.get(column.kind, f"parts of the date, {width} columns")
+
+
+def _left_out(name: str, options: SourceOptions) -> str:
+    if name == options.split_by:
+        return "the group of the row; it is no feature"
+    asked = name in options.drop or f"{name}={DROP}" in options.columns_as
+    return "left out" if asked else "left out, because almost every row has another"
+
+
+def _names_rows(facts: _Facts, columns: Sequence[Column]) -> bool:
+    """Whether a column of whole numbers has another in nearly every row, as far as they were counted."""
+    if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
+        return False
+    enough = facts.counted >= LEAST_ROWS and facts.most > LEAST_ID
+    return enough and len(facts.distinct) > ALMOST_UNIQUE * facts.counted
+
+
+def _shown(value: Any) -> str:
+    """A number or a point in time in few letters."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value).removesuffix(" 00:00:00")
