@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.store import open_store
@@ -104,13 +106,14 @@ def test_preconditioned_steps_solve_the_system_whatever_the_scales(
         monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.preconditioner.{name}", value)
     values, y, _ = table(200, 12, 3, 8.0)
     X = csr_of(values, 1.0) if sparse else Dense(values, 1.0)
-    rows = MemoryRows(rows_in_memory(X, y), Problem(SquaredHinge(), 1.0, 200, 12, 1))
-    h, arrow = np.linspace(0, 2, 200), ArrowPreconditioner(X, 12)
+    outer = OuterTerms(np.linspace(1.0, 3.0, 13), np.zeros(13))
+    rows = MemoryRows(rows_in_memory(X, y), Problem(SquaredHinge(), 1.0, 200, 12, 1), outer=outer)
+    h, arrow = np.linspace(0, 2, 200), ArrowPreconditioner(X, 12, outer.diagonal)
     arrow.update(h)
     full = np.hstack([values.astype(np.float64), np.ones((200, 1))])
     right = full.T @ y
     found = solve(lambda d: rows.hessian_product(h, d), arrow, right, lambda energy, _: energy < 1e-20)
-    exact = np.linalg.solve(np.eye(13) + full.T @ (h[:, None] * full), right)
+    exact = np.linalg.solve(np.diag(outer.diagonal) + full.T @ (h[:, None] * full), right)
     np.testing.assert_allclose(full @ found.x, full @ exact, rtol=1e-5, atol=1e-6)
     chosen = arrow.block_step(right) != 0
     assert chosen[-1]
@@ -200,6 +203,42 @@ def test_the_optimum_of_liblinear_is_between_the_bounds(loss: Any, number: int) 
     assert found.solved
     assert found.dual <= theirs * (1 + 1e-9)
     assert found.primal <= theirs * (1 + 1e-6)
+
+
+@each_loss
+def test_terms_that_are_no_sum_over_rows_are_part_of_both_bounds(loss: Any) -> None:
+    """Damped around a center and shifted: the optimum is between the bounds, which an independent minimizer confirms."""
+    values, y, _ = table(300, 12, 4, 1.0)
+    rng = np.random.default_rng(9)
+    outer = OuterTerms(rng.uniform(1.0, 5.0, 13), rng.normal(0.0, 20.0, 13))
+    found = solver_of(rows_in_memory(csr_of(values, 1.0), y), 12, loss)
+    found.outer, found.wanted = outer, 1e-5
+    found.advance(np.inf)
+    full = np.hstack([values.astype(np.float64), np.ones((300, 1))])
+
+    def value(w: Any, smooth: Any) -> float:
+        return 0.5 * w @ (outer.diagonal * w) + outer.linear @ w + sum(map(smooth.value, y * (full @ w)))
+
+    def gradient(w: Any, smooth: Any) -> Any:
+        slopes = np.array([smooth.slope(m) for m in y * (full @ w)])
+        return outer.diagonal * w + outer.linear + full.T @ (y * slopes)
+
+    smooth = Huber(1e-4) if isinstance(loss, Hinge) else loss
+    theirs = scipy.optimize.minimize(value, found.best, (smooth,), "L-BFGS-B", gradient, options={"maxiter": 2000})
+    assert found.solved
+    assert found.primal == pytest.approx(value(found.best, loss), rel=1e-10)
+    assert found.dual <= value(theirs.x, loss) + 1e-9
+    assert found.primal <= value(theirs.x, loss) + 1e-4
+
+
+def test_a_share_of_the_decrease_will_do_where_that_is_more() -> None:
+    loose, sharp = wide(Hinge()), wide(Hinge())
+    for found, share in ((loose, 0.3), (sharp, 0.0)):
+        found.wanted, found.share = 1e-6, share
+        found.advance(np.inf)
+        assert found.solved
+    assert loose.primal - loose.dual <= 0.3 * (loose.first - loose.primal)
+    assert loose.steps < sharp.steps
 
 
 # -- budgets, deadlines, state -----------------------------------------------------------------------------------------

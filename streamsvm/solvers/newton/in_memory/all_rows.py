@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from streamsvm.compute.passes.all_rows import Interior, value_pass
-from streamsvm.compute.passes.certificate import RowLoss, scaled_dual
+from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.interior_point import InteriorStep, Iterate, first_interior
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.tags import saved_as
@@ -69,12 +70,31 @@ class AllRows:
     products: int = 0
     """Products of X' diag(h) X with a vector so far, which is what the work costs."""
 
+    outer: OuterTerms | None = None
+    """What of the objective is not a sum over rows; None: 1/2 ||w||^2."""
+    wanted: float = 0.0
+    """The gap that is asked for; 0: the problem's tolerance says it."""
+    share: float = 0.0
+    """This share of the decrease that was reached will do, where that is more."""
+    first: float = np.inf
+    """The objective where the iteration began."""
+
+    @property
+    def allowed(self) -> float:
+        """The gap that is asked for."""
+        if not self.wanted:
+            return self.problem.tolerance * abs(self.primal)
+        return max(self.wanted, self.share * (self.first - self.primal)) if self.share else self.wanted
+
+    @property
+    def size(self) -> float:
+        """What gaps are relative to."""
+        return self.allowed / self.problem.tolerance
+
     @property
     def solved(self) -> bool:
         """Whether the gap, with all rows in memory, is what is asked for."""
-        return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.problem.tolerance * abs(
-            self.primal
-        )
+        return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.allowed
 
     def facts(self) -> dict[str, Any]:
         """What there is to say of it in the events of a run."""
@@ -83,17 +103,19 @@ class AllRows:
 
     def advance(self, deadline: float) -> None:
         """Iterate until the gap is small enough, or until it is time for a reading."""
-        rows = MemoryRows(self.sample, self.problem, deadline)
-        preconditioner = ArrowPreconditioner(rows.X, self.problem.columns)
+        rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
+        preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
         if self.interior is None and not np.isfinite(self.problem.loss.upper(1.0)):
             self._newton(rows, preconditioner)
         if not self.solved and not (rows.exhausted and self.primal < np.inf):
             self._inside(rows, preconditioner)
         self.products += rows.products
 
-    def _seen(self, w: Float64, losses: float, dual: float) -> None:
+    def _seen(self, rows: MemoryRows, w: Float64, losses: float, dual: float) -> None:
         """An iterate was evaluated: the sum of its losses, and the value of a dual point."""
-        primal = 0.5 * float(w @ w) + losses
+        primal = rows.outer.value(w) + losses
+        if self.primal == np.inf:
+            self.first = primal
         if primal < self.primal:
             self.primal, self.best = primal, w
         self.dual = max(self.dual, dual)
@@ -107,31 +129,30 @@ class AllRows:
         while self.short < SHORT_STEPS and self.steps < NEWTON_STEPS:
             losses, _, linear, quadratic = slopes_pass(rows.terms.y, rows.terms.s, f, cost, slopes, h)
             v = rows.weighted_sum(slopes)
-            self._seen(self.w, losses, scaled_dual(self.problem.loss, linear, quadratic, float(v @ v)))
+            self._seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v))
             if self.solved or rows.exhausted:
                 return
             if not corrected:
                 preconditioner.update(h)
-            gradient = self.w - v
+            gradient = rows.outer.gradient(self.w) - v
             energy = float(gradient @ preconditioner(gradient))
-            corrected = not corrected and energy <= self.problem.tolerance * self.primal
+            corrected = not corrected and energy <= self.allowed
             if corrected:
-                self.target = min(self.target, TIGHTEN * energy / (self.problem.tolerance * self.primal))
+                self.target = min(self.target, TIGHTEN * energy / self.allowed)
                 step = preconditioner.block_step(-gradient)
                 length, df = 1.0, rows.margins(step)
             else:
                 step = self._newton_step(rows, preconditioner, h, gradient, energy)
                 df = rows.margins(step)
-                outer = float(self.w @ step), float(step @ step)
-                length = step_length(rows.terms, self.problem.loss, f, df, outer)
+                length = step_length(rows.terms, self.problem.loss, f, df, rows.outer.along(self.w, step))
                 self.steps, self.short = self.steps + 1, self.short + (length < SHORT_STEP)
             self.w, f = self.w + length * step, f + length * df
 
     def _newton_step(
         self, rows: MemoryRows, preconditioner: ArrowPreconditioner, h: Float64, gradient: Float64, energy: float
     ) -> Float64:
-        forcing = min(max(energy / self.primal, FORCING[0]), FORCING[1])
-        least = max(forcing * forcing * energy, self.target * self.problem.tolerance * self.primal)
+        forcing = min(max(energy / self.size, FORCING[0]), FORCING[1])
+        least = max(forcing * forcing * energy, self.target * self.allowed)
 
         def enough(found: float, _: Float64) -> bool:
             return found <= least or rows.exhausted
@@ -148,9 +169,9 @@ class AllRows:
         while True:
             losses, linear, quadratic, products = value_pass(rows.terms, f, self.interior, slopes)
             v = rows.weighted_sum(slopes)
-            self._seen(self.w, losses, scaled_dual(self.problem.loss, linear, quadratic, float(v @ v)))
+            self._seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v))
             if self.solved or rows.exhausted:
                 return
             step = InteriorStep(rows, preconditioner, self.interior, Iterate(self.w, f, v, products))
-            self.w, f = step.take(self.problem.tolerance * abs(self.primal))
+            self.w, f = step.take(self.allowed)
             self.steps += 1

@@ -88,7 +88,7 @@ class InteriorStep:
         passes.system_pass(rows.terms, here.f, self._at, target, affine, self._theta, self._right)
         if start is None:
             self._preconditioner.update(self._theta)
-        pull = rows.weighted_sum(rows.terms.y * self._theta * self._right) + here.v - here.w
+        pull = rows.weighted_sum(rows.terms.y * self._theta * self._right) + here.v - rows.outer.gradient(here.w)
         energy = ENERGY * float(pull @ self._preconditioner(pull))
 
         def enough(found: float, left: Float64) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.all_rows import RowTerms, hessian_product
 from streamsvm.rows import CSR, Float64
+from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms, plain
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.types import Problem
 
@@ -26,8 +27,11 @@ PRODUCTS = 30
 class MemoryRows:
     """The rows of a complete sample; ``terms`` are their signs, weights and loss."""
 
-    def __init__(self, sample: Sample, problem: Problem, deadline: float = np.inf) -> None:
+    def __init__(
+        self, sample: Sample, problem: Problem, deadline: float = np.inf, outer: OuterTerms | None = None
+    ) -> None:
         self.X, self.problem, self._deadline = sample.X, problem, deadline
+        self.outer = outer or plain(problem.columns + 1)
         self.terms = RowTerms(sample.y, sample.s.astype(np.float64), problem.C, problem.loss)
         self.count = len(sample.y)
         self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
@@ -50,8 +54,8 @@ class MemoryRows:
         return operators.adjoint(self.X, a, self.problem.columns)
 
     def hessian_product(self, h: Float64, d: Float64) -> Float64:
-        """(I + X' diag(h) X) d (p,); rows with h = 0 cost nothing."""
-        out = d.copy()
+        """(G + X' diag(h) X) d (p,); rows with h = 0 cost nothing."""
+        out = self.outer.diagonal * d
         active = hessian_product(self.X, h, d, out)
         self._left -= 2 * self.entries * active // max(1, self.count)
         self.products += 1

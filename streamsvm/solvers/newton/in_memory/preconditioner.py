@@ -28,10 +28,10 @@ JITTER = 1e-13
 
 
 class ArrowPreconditioner:
-    """Of I + X' diag(h) X at one h after another; ``columns`` is what a CSR record cannot know."""
+    """Of G + X' diag(h) X at one h after another; ``columns`` is what a CSR record cannot know, G diagonal (p,)."""
 
-    def __init__(self, X: Rows, columns: int) -> None:
-        self._X, self._columns = X, columns
+    def __init__(self, X: Rows, columns: int, outer: Float64) -> None:
+        self._X, self._columns, self._outer = X, columns, outer
         self._chosen = densest(X, columns)
         self._place = np.full(columns + 1, -1, np.int32)
         self._place[self._chosen] = np.arange(len(self._chosen))
@@ -43,9 +43,9 @@ class ArrowPreconditioner:
         """Make it that of second derivatives h (n,) >= 0."""
         self._factor = None  # before, to make room
         if len(self._chosen) <= self._columns:
-            self._diagonal = 1.0 + squares(self._X, h, self._columns)
+            self._diagonal = self._outer + squares(self._X, h, self._columns)
         block = self._block(h)
-        block[np.diag_indices_from(block)] += 1.0
+        block[np.diag_indices_from(block)] += self._outer[self._chosen]
         self._scale = 1.0 / np.sqrt(np.diagonal(block))
         block *= self._scale
         block *= self._scale[:, None]
