@@ -67,7 +67,7 @@ def _started(workers: int) -> Iterator[Client]:
             host="127.0.0.1",
             protocol="tls://",
             security=certificate.security(),
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,

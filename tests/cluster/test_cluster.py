@@ -141,7 +141,12 @@ def test_an_embedding_and_a_search_are_the_same(store: Path, tmp_path: Path, cli
 
 def test_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: Path, client: Client) -> None:
     with using(client) as executor:
-        for name, output in (("p.csv", "label"), ("p.npy", "decision")):
+        for name, output in (
+            ("p.csv", "label"),
+            ("p.npy", "decision"),
+            ("p.parquet", ("label", "decision")),
+            ("p.txt", "label"),
+        ):
             job = PredictJob(str(model), (str(store),), str(tmp_path / name), output)
             predict(job)
             predict(replace(job, out=str(tmp_path / f"spread-{name}")), executor=executor)

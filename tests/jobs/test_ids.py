@@ -80,7 +80,10 @@ def test_another_column_of_new_rows_and_none(place: Path) -> None:
     out = predicted(place, "keyed.csv", "keyed.out.csv", id_column="key")
     assert [line.split(",")[0] for line in out.read_text().splitlines()] == ["key", "0", "1", "2", "3", "4"]
     bare = predicted(place, "keyed.csv", "bare.csv")
-    assert bare.read_text().splitlines()[0] == "predicted_label,decision_yes"
+    assert bare.read_text().splitlines()[:2] == [
+        "row,predicted_label,decision_yes",
+        "0," + out.read_text().splitlines()[1].split(",", 1)[1],
+    ]
 
 
 def test_what_cannot_be_is_refused(place: Path, tmp_path: Path) -> None:

@@ -63,8 +63,10 @@ def test_decisions_as_csv(place: Path, tmp_path: Path, data: str) -> None:
     out = tmp_path / "out.csv"
     result = predict(PredictJob(str(place / "two.ssvm"), (str(place / data),), str(out), output="decision"))
     lines = out.read_text().splitlines()
-    assert lines[0] == "decision_yes"
-    assert np.array_equal(np.array(lines[1:], float), decisions(place, "two")[:, 0])
+    assert lines[0] == "row,decision_yes"
+    rows = np.array([line.split(",") for line in lines[1:]], float)
+    assert np.array_equal(rows[:, 0], np.arange(ROWS))
+    assert np.array_equal(rows[:, 1], decisions(place, "two")[:, 0])
     assert result.rows == ROWS
 
 
@@ -93,8 +95,16 @@ def test_one_column_of_decisions_a_class(place: Path, tmp_path: Path) -> None:
     predict(PredictJob(str(place / "three.ssvm"), (str(place / "three.zarr"),), str(out), output="decision"))
     head, first, *_ = out.read_text().splitlines()
     classes = models.load(place / "three.ssvm").classes
-    assert head == ",".join(f"decision_{name}" for name in classes)
-    assert [float(x) for x in first.split(",")] == decisions(place, "three")[0].tolist()
+    assert head == ",".join(["row", *(f"decision_{name}" for name in classes)])
+    assert [float(x) for x in first.split(",")[1:]] == decisions(place, "three")[0].tolist()
+
+
+def test_rows_are_not_numbered_where_lines_may_be_left_out(place: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "some.csv", tmp_path / "out.csv"
+    source.write_text("a,b\n1,2\nx,2\n3,4\n")
+    predict(PredictJob(str(place / "two.ssvm"), (str(source),), str(out), on_bad_line="skip", max_bad="50%"))
+    assert out.read_text().splitlines()[0] == "predicted_label"
+    assert len(out.read_text().splitlines()) == 3
 
 
 def test_columns_in_another_order_are_found_by_name(place: Path, tmp_path: Path) -> None:

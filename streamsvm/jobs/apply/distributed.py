@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm import model as models
@@ -14,11 +14,12 @@ from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
-from streamsvm.jobs.apply.output import encoded
+from streamsvm.jobs.apply.output import PredictionTable, Table
 from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store
+from streamsvm.store.format.row_ids import parquet_pieces
 
 
 class Slice(NamedTuple):
@@ -52,7 +53,7 @@ class Written(NamedTuple):
     """The output of a slice."""
 
     path: Path
-    """The file that holds it."""
+    """The Parquet file that holds its predictions, rows numbered from 0."""
     rows: int
     """The number of rows."""
     notices: list[str]
@@ -105,15 +106,16 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
     model, rows = rows_of(part, work)
     job = work.job
     assert isinstance(job, PredictJob)
-    path, count = work.directory / f"{part.number:06d}", 0
+    path, count = work.directory / f"{part.number:06d}.parquet", 0
+    form = PredictionTable(job, model, rows.id_column)
 
-    def pieces() -> Iterator[Any]:
+    def tables() -> Iterator[Table]:
         nonlocal count
         for batch in rows:
+            yield form.of(model.decision(batch.X), batch.ids, count)
             count += row_count(batch.X)
-            yield encoded(job, model, model.decision(batch.X), batch.ids, rows.id_column)
 
-    durable.write_stream(path, pieces())
+    durable.write_stream(path, parquet_pieces(tables()))
     return Written(path, count, rows.notices)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -17,6 +18,7 @@ from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_batches import request_of, row_batches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
+from streamsvm.store.sources.standard_input import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100
@@ -51,8 +53,11 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
     """Apply the model to every row and compare. Raises MissingError, BudgetError, DataError (E-LABEL for rows without
     labels).
     """
-    with executor_for(job, executor) as found, threadpool_limits(1):
-        return _evaluated(job, report, found)
+    with ExitStack() as stack:
+        found = stack.enter_context(executor_for(job, executor))
+        stack.enter_context(threadpool_limits(1))
+        data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=found is not None))
+        return _evaluated(replace(job, data=data), report, found)
 
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:

@@ -28,7 +28,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "A store, or files like those the model's store was made of, with or without labels.",
+            "A store, or files like those the model's store was made of, with or without labels; - is standard input.",
             metavar="STORE|SOURCE",
         ),
     ]
@@ -40,7 +40,8 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         str | tuple[str, ...],
         Option(
             "Write the label of a row, the decision value of every problem (f > 0 for the positive class), or both: "
-            "label,decision. Rows that have ids begin with theirs in CSV and Parquet.",
+            "label,decision. In CSV and Parquet a row begins with its id, or with its number, from 0, where rows have "
+            "none and no lines may be left out.",
             "output",
             choices=OUTPUTS,
         ),
@@ -53,8 +54,6 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
             raise UsageError(
                 "an array holds labels or decision values, not both", hint="write NAME.csv or NAME.parquet"
             )
-        if Path(self.out).suffix == ".parquet" and self.cluster is not None:
-            raise UsageError("workers write CSV, text and arrays, not Parquet", hint="write NAME.csv")
         if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
             raise UsageError(f"{self.out} has none of the endings {', '.join(SUFFIXES)}", hint="or - for CSV on stdout")
 
@@ -70,8 +69,13 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
 
     @property
     def named(self) -> bool:
-        """Whether ids are written, where rows have any."""
+        """Whether columns have names, and rows begin with their ids."""
         return self.out == STDOUT or Path(self.out).suffix in NAMED
+
+    @property
+    def numbered(self) -> bool:
+        """Whether rows that have no ids are numbered: the numbers are those of the source only if all lines are read."""
+        return self.named and self.on_bad_line == "error"
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,10 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     model: Annotated[str, Option("The model.")]
     data: Annotated[
         tuple[str, ...],
-        Option("A store, or labeled files like those the model's store was made of.", metavar="STORE|SOURCE"),
+        Option(
+            "A store, or labeled files like those the model's store was made of; - is standard input.",
+            metavar="STORE|SOURCE",
+        ),
     ]
     threshold: Annotated[
         float | None,

@@ -5,89 +5,113 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TypeAlias
 
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.jobs.apply.options import STDOUT, PredictJob
+from streamsvm.aliases import Array, DType
+from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.model import Model
+from streamsvm.rows import Float64
 from streamsvm.scratch import scratch_beside
+from streamsvm.store.format.row_ids import parquet_pieces
 
 PREDICTED = "predicted_label"
-"""The name of the column of labels where there are others beside it."""
+"""The name of the column of labels."""
+ROW = "row"
+"""The name of the column of row numbers."""
 
 
-class Counted(Protocol):
-    """Something that has counted the rows once all of them have been written."""
+Table: TypeAlias = Mapping[str, Array]
+"""Predictions of some rows: columns (n,) by name, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTable:
+    """Which columns the predictions of a job have, and what they look like in its file."""
+
+    job: PredictJob
+    """What is asked for."""
+    model: Model
+    """The model whose predictions they are."""
+    id_column: str | None
+    """The column that ids come from; None where rows have none."""
 
     @property
-    def rows(self) -> int:
-        """The number of rows so far."""
-        ...
+    def numbered(self) -> bool:
+        """Whether rows are numbered, for want of ids."""
+        return self.job.numbered and self.id_column is None
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns: that of the ids, or of the row numbers, is the first."""
+        first = self.id_column or (ROW if self.numbered else None)
+        names = [first] if first is not None and self.job.named else []
+        for output in self.job.outputs:
+            names += [PREDICTED] if output == "label" else [f"decision_{name}" for name in _classes(self.model)]
+        return names
 
-def write_predictions(
-    job: PredictJob, model: Model, pieces: Iterable[Any], counted: Counted, id_column: str | None = None
-) -> None:
-    """Write what ``encoded`` made of all rows; ``counted`` knows afterwards how many they are. Raises StorageError."""
-    out = Path(job.out)
-    header = [_header(job, model, id_column)]
-    if job.out == STDOUT:
-        for piece in chain(header, pieces):
-            sys.stdout.buffer.write(piece)
-    elif out.suffix == ".npy":
-        _write_npy(out, job, model, pieces, counted)
-    elif out.suffix == ".parquet":
-        from streamsvm.store.format.row_ids import parquet_pieces
+    def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
+        """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
+        columns: list[Array] = []
+        if self.job.named and (ids is not None or self.numbered):
+            columns.append(np.arange(start, start + len(decision)) if ids is None else ids)
+        for output in self.job.outputs:
+            if output == "label":
+                columns.append(np.array(self.model.classes, dtype=object)[self.model.codes(decision)])
+            else:
+                columns += list(decision.T)
+        return dict(zip(self.names, columns, strict=True))
 
-        durable.write_stream(out, parquet_pieces(iter(pieces)))
-    else:
-        durable.write_stream(out, chain(header if out.suffix == ".csv" else [], pieces))
+    def renumbered(self, table: Table, start: int) -> Table:
+        """Return the columns of rows that were numbered from 0 as those of rows from ``start`` on."""
+        return {**table, ROW: table[ROW] + start} if self.numbered else table
 
-
-def column_names(job: PredictJob, model: Model, id_column: str | None) -> list[str]:
-    """Return the names of the columns that are written, that of the ids first."""
-    alone = id_column is None and job.outputs == ("label",)
-    names = [] if id_column is None or not job.named else [id_column]
-    for output in job.outputs:
-        if output == "label":
-            names.append("label" if alone else PREDICTED)
+    def write(self, tables: Iterable[Table]) -> None:
+        """Write all tables to the job's file, or nothing; to standard output, one after the other. Raises StorageError."""
+        out, lines = Path(self.job.out), map(_lines, tables)
+        header = (",".join(map(_quoted, self.names)) + "\n").encode()
+        if self.job.to_stdout:
+            for piece in chain([header], lines):
+                sys.stdout.buffer.write(piece)
+        elif out.suffix == ".npy":
+            self._write_array(out, tables)
+        elif out.suffix == ".parquet":
+            durable.write_stream(out, parquet_pieces(iter(tables)))
         else:
-            names += [f"decision_{name}" for name in _classes(model)]
-    return names
+            durable.write_stream(out, chain([header] if out.suffix == ".csv" else [], lines))
+
+    def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
+        """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
+        decisions = self.job.outputs == ("decision",)
+        dtype = np.dtype("<f8") if decisions else np.array(self.model.classes).dtype
+        with scratch_beside(out) as scratch:
+            spool = scratch / "numbers"
+            durable.write_stream(spool, (_rows(table, dtype) for table in tables))
+            wide = len(self.model.weights) if decisions else 1
+            rows = spool.stat().st_size // (dtype.itemsize * wide)
+            header = durable.npy_header(dtype, (rows, wide) if wide > 1 else (rows,))
+            durable.write_stream(out, chain([header], file_pieces(spool)))
 
 
-def _header(job: PredictJob, model: Model, id_column: str | None) -> bytes:
-    return (",".join(map(_quoted, column_names(job, model, id_column))) + "\n").encode()
+def _rows(table: Table, dtype: DType) -> Array:
+    """The bytes of an array of rows: labels as text of one width, or decision values."""
+    return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
 
 
-def encoded(job: PredictJob, model: Model, decision: Any, ids: Any = None, id_column: str | None = None) -> Any:
-    """Return what is written of a block with decision values (n, k) and ids (n,), if its rows have any.
-
-    Lines of text, the bytes of an array's rows, or for Parquet the columns by name.
-    """
-    suffix = Path(job.out).suffix
-    if suffix == ".npy":
-        values = decision if job.outputs == ("decision",) else np.array(model.classes)[model.codes(decision)]
-        return np.ascontiguousarray(values).view(np.uint8)
-    columns = [] if ids is None or not job.named else [ids]
-    for output in job.outputs:
-        if output == "label":
-            columns.append(np.array(model.classes, dtype=object)[model.codes(decision)])
-        else:
-            columns += list(decision.T)
-    if suffix == ".parquet":
-        return dict(zip(column_names(job, model, id_column), columns, strict=True))
-    texts = [_texts(column) for column in columns]
+def _lines(table: Table) -> bytes:
+    """The rows as lines of CSV."""
+    texts = [_texts(column) for column in table.values()]
     lines = texts[0] if len(texts) == 1 else (",".join(row) for row in zip(*texts, strict=True))
     return ("\n".join(lines) + "\n").encode()
 
 
-def _texts(column: Any) -> list[str]:
+def _texts(column: Array) -> list[str]:
     """A column as CSV fields: numbers as they are told apart, text in quotes where it needs them."""
     if column.dtype != object:
         return list(map(repr, column.tolist()))
@@ -105,18 +129,6 @@ def _quoted(text: str) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow([text])
     return line.getvalue()
-
-
-def _write_npy(out: Path, job: PredictJob, model: Model, pieces: Iterable[Any], counted: Counted) -> None:
-    """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
-    decisions = job.outputs == ("decision",)
-    dtype = np.dtype("<f8") if decisions else np.array(model.classes).dtype
-    with scratch_beside(out) as scratch:
-        spool = scratch / "numbers"
-        durable.write_stream(spool, pieces)
-        wide = decisions and len(model.weights) > 1
-        shape = (counted.rows, len(model.weights)) if wide else (counted.rows,)
-        durable.write_stream(out, chain([durable.npy_header(dtype, shape)], file_pieces(spool)))
 
 
 def file_pieces(path: Path) -> Iterator[bytes]:

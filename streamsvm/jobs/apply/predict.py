@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -16,8 +15,8 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
-from streamsvm.jobs.apply.options import STDOUT, PredictJob
-from streamsvm.jobs.apply.output import encoded, file_pieces, write_predictions
+from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.output import PredictionTable, Table
 from streamsvm.jobs.apply.row_batches import RowBatches, request_of, row_batches
 from streamsvm.locks import locked
 from streamsvm.model import Model
@@ -25,6 +24,8 @@ from streamsvm.outputs import Output, claim
 from streamsvm.outputs.kinds import PREDICTIONS, REJECTS
 from streamsvm.rows import row_count
 from streamsvm.scratch import scratch_beside, sweep_beside
+from streamsvm.store.format.row_ids import parquet_tables
+from streamsvm.store.sources.standard_input import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 200
@@ -48,13 +49,14 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
     StorageError, ExistsError, ClusterError.
     """
     with ExitStack() as stack:
-        if job.out != STDOUT:
+        if not job.to_stdout:
             claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
             stack.enter_context(locked(Path(job.out)))
             sweep_beside(Path(job.out))
         found = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
-        return _predicted(job, report, found)
+        data = stack.enter_context(standard_input(job.data, _beside(job), cluster=found is not None))
+        return _predicted(replace(job, data=data), report, found)
 
 
 def rejects_path(job: PredictJob) -> Path:
@@ -73,45 +75,47 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     rows = row_batches(model, job.data, request)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     needs = rows.check_memory(memory, BYTES_A_ROW * (len(model.weights) if "decision" in job.outputs else 1))
-    counted = _Predictions(rows, model, report)
+    counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
     if executor is None:
-        with closing(counted.encoded(job)) as pieces:  # a full disk ends its reader
-            write_predictions(job, model, pieces, counted, rows.id_column)
+        with closing(counted.made(form)) as tables:  # a full disk ends its reader
+            form.write(tables)
     else:
-        with scratch_beside(Path("predictions" if job.out == STDOUT else job.out)) as scratch:
+        with scratch_beside(_beside(job)) as scratch:
             work, parts = work_of(job, request, scratch), slices_of(job.data)
-            write_predictions(
-                job, model, counted.fetched(written(work, parts, executor, needs)), counted, rows.id_column
-            )
+            form.write(counted.fetched(written(work, parts, executor, needs), form))
     counted.check()
     if rows.rejects.count:
-        to_file = job.out != STDOUT
-        rows.notices.append(rows.rejects.write(rejects_path(job)) if to_file else rows.rejects.summary())
+        rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
     report(
         {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
     )
     return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
 
 
+def _beside(job: PredictJob) -> Path:
+    """What files that are only needed for a while lie beside: the output, or this directory for standard output."""
+    return Path("predictions" if job.to_stdout else job.out)
+
+
 class _Predictions:
-    """Decision values (n, k) of block after block, counted and reported."""
+    """The predictions of block after block, counted and reported."""
 
     def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
         self._batches, self._model, self._report = rows, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
-    def encoded(self, job: PredictJob) -> Generator[Any]:
+    def made(self, form: PredictionTable) -> Generator[Table]:
         """Yield what is written, block after block."""
         for batch in self._batches:
-            decision = self._model.decision(batch.X)
+            yield form.of(self._model.decision(batch.X), batch.ids, self.rows)
             self.rows += row_count(batch.X)
-            yield encoded(job, self._model, decision, batch.ids, self._batches.id_column)
             self._tell()
 
-    def fetched(self, slices: Iterator[Written]) -> Iterator[bytes]:
+    def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Table]:
         """What workers have written, instead."""
         for found in slices:
-            yield from file_pieces(found.path)
+            for table in parquet_tables(found.path):
+                yield form.renumbered(table, self.rows)
             found.path.unlink()
             self.rows += found.rows
             self._batches.notices += [n for n in found.notices if n not in self._batches.notices]

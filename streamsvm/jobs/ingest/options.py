@@ -26,7 +26,8 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
     """What ``streamsvm ingest`` is asked for; the keys of a job file are these fields and those of the groups."""
 
     sources: Annotated[
-        tuple[Path, ...], Option("Files of one format, directories of them, or patterns.", metavar="SOURCE")
+        tuple[Path, ...],
+        Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
     ]
     store: Annotated[Path, Option("Where the store is written.")]
     positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (

@@ -27,14 +27,16 @@ from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
+from streamsvm.scratch import sweep_beside
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
-from streamsvm.store.sources import Source
+from streamsvm.store.sources import Source, SourceFile
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.standard_input import source_name, standard_input
 from streamsvm.store.sources.table.schema import schema_from
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.types import Batch, Report, silent
@@ -81,7 +83,15 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     memory_limit = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
     with executor_for(job, executor) as found, all_locked(job.targets()):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
-        return _begun(job, memory_limit, report, found)
+        with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
+            return _begun(replace(job, sources=tuple(map(Path, sources))), memory_limit, report, found)
+
+
+def kept_input(store: Path) -> Path:
+    """What the file that standard input is kept in lies beside: not the store, whose leftovers are removed on the way."""
+    beside = store.with_name(f"{store.name}.input")
+    sweep_beside(beside)
+    return beside
 
 
 def _outputs(job: IngestJob) -> list[Output]:
@@ -180,7 +190,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     facts = {
         "names": None if source.names is None else list(source.names),
         "index_base": encoding.get("index_base"),
-        "sources": [{k: v for k, v in asdict(f).items() if k != "read"} for f in source.sources],
+        "sources": [_recorded(file) for file in source.sources],
         "encoding": encoding,
         "labels": {"positive": job.positive, "threshold": job.label_threshold},
         "test": _test_facts(job),
@@ -200,6 +210,12 @@ def _test_facts(job: IngestJob) -> JsonObject:
     """How rows were held out."""
     asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
     return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
+
+
+def _recorded(file: SourceFile) -> JsonObject:
+    """A source as the manifest has it."""
+    facts = {name: value for name, value in asdict(file).items() if name != "read"}
+    return facts | {"name": source_name(file.name)}
 
 
 def _precision(job: IngestJob, source: Source, ids: list[int]) -> list[str]:

@@ -116,7 +116,7 @@ class _Sink(RawIOBase):
 
 
 def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of predictions made of tables: columns by name, each a row group."""
+    """Yield the bytes of a Parquet file of predictions made of tables: columns by name, in groups of at most GROUP_ROWS rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -125,8 +125,23 @@ def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
         table = pa.table({name: pa.array(values) for name, values in columns.items()})
         if writer is None:
             writer = pq.ParquetWriter(sink, table.schema.with_metadata({PREDICTIONS: b"1"}), write_page_checksum=True)
-        writer.write_table(table.cast(writer.schema))
+        writer.write_table(table.cast(writer.schema), row_group_size=GROUP_ROWS)
         yield sink.taken()
     if writer is not None:
         writer.close()
         yield sink.taken()
+
+
+def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
+    """Yield what ``parquet_pieces`` made a file of, a row group at a time; nothing of an empty file.
+
+    Raises StorageError when it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        return
+    with durable.explained("reading", path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, use_threads=False)
+            yield {name: table.column(name).to_numpy() for name in table.schema.names}

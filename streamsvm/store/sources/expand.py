@@ -10,15 +10,18 @@ from pathlib import Path
 from streamsvm.errors import MissingError, UsageError, quote
 from streamsvm.regular import what_is
 from streamsvm.store.format.manifest import FILE
+from streamsvm.store.sources.standard_input import STANDARD_INPUT
 
 PATTERN = frozenset("*?[")
 
 
 def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """Return the files that are meant, and directories that are Zarr arrays. Raises MissingError, UsageError."""
+    """Return the files that are meant, directories that are Zarr arrays, and "-" as it is. Raises MissingError, UsageError."""
     found: list[Path] = []
     for path in map(Path, paths):
-        if path.exists():
+        if str(path) == STANDARD_INPUT:
+            found.append(path)
+        elif path.exists():
             found += _in_directory(path) if path.is_dir() else [_regular(path)]
         elif PATTERN & set(str(path)):
             found += _matching(str(path))
@@ -32,7 +35,7 @@ def _regular(path: Path) -> Path:
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
         return path
-    hint = "a source is read more than once: write it to a file first, as in 'zcat FILE > rows.csv'"
+    hint = "a source is read more than once: name - and pipe it in, as in 'zcat FILE | streamsvm ingest - STORE'"
     raise UsageError(f"{path} is {what_is(mode)}, not a regular file", hint=hint)
 
 
