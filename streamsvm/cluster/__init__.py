@@ -5,12 +5,15 @@ From a program that has a client already::
     with streamsvm.cluster.using(client) as executor:
         fit(FitJob(...), executor=executor)
 
+A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="client:"))``) uses the cluster it is on.
+
 Scheduler, workers and the program need the same installation and see the same files under the same names.
 """
 
 from __future__ import annotations
 
-from streamsvm.cluster.arrays import ingest_dask
 from streamsvm.cluster.connection import connected, using
+from streamsvm.cluster.dask_apply import evaluate_dask, predict_dask
+from streamsvm.cluster.dask_ingest import ingest_dask
 
-__all__ = ["connected", "ingest_dask", "using"]
+__all__ = ["connected", "evaluate_dask", "ingest_dask", "predict_dask", "using"]

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_client, rejoin, secede
 from distributed.security import Security
 
 from streamsvm.aliases import ByName
@@ -17,7 +17,7 @@ from streamsvm.cluster import certificate
 from streamsvm.cluster.address import Address, parse
 from streamsvm.cluster.executor import DaskExecutor
 from streamsvm.cluster.watch import PATIENCE
-from streamsvm.errors import ClusterError, SecurityError
+from streamsvm.errors import ClusterError, SecurityError, UsageError
 
 CONNECT_SECONDS = 20
 SILENT_SECONDS = "30s"
@@ -36,13 +36,48 @@ def connected(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]
 
 
 @contextmanager
-def using(client: Client, *, patience: float = PATIENCE) -> Iterator[DaskExecutor]:
-    """The executor of a client a program has; the client stays open. Raises ClusterError."""
+def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterator[DaskExecutor]:
+    """The executor of a client a program has, or of Dask's default one; the client stays open.
+
+    Raises UsageError where there is none or it is asynchronous, ClusterError.
+    """
+    client = client or default_client()
+    if client is None:
+        raise UsageError("there is no Dask client", hint="make one: distributed.Client('tcp://127.0.0.1:8786')")
+    if client.asynchronous:
+        hint = "use one that waits: Client(ADDRESS, asynchronous=False), in a thread of its own if need be"
+        raise UsageError("an asynchronous client cannot be used: a job waits for what it asks for", hint=hint)
     executor = DaskExecutor(client, patience)
     try:
         yield executor
     finally:
         executor.close()
+
+
+@contextmanager
+def of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
+    """The executor of 'client:': Dask's default client, or that of the worker whose task this is.
+
+    A task that waits for others gives its thread to them meanwhile. Raises UsageError where there is no client, ClusterError.
+    """
+    del address, insecure  # whoever made the client has decided both
+    with ExitStack() as stack:
+        executor = stack.enter_context(using())
+        try:
+            secede()
+        except ValueError:  # not a task
+            pass
+        else:
+            stack.callback(rejoin)
+        yield executor
+
+
+def default_client() -> Client | None:
+    """The client Dask itself would use: that of the program, or of the task this runs in; None where there is none."""
+    try:
+        return get_client()
+    except ValueError:
+        return None
 
 
 @contextmanager

@@ -18,6 +18,7 @@ EXECUTORS = Registry(
         "tls": "streamsvm.cluster:connected",
         "scheduler-file": "streamsvm.cluster:connected",
         "local": "streamsvm.cluster:connected",
+        "client": "streamsvm.cluster.connection:of_program",
         "here": "streamsvm.engine.executor:here",
     },
 )

@@ -78,8 +78,8 @@ class ClusterOptions(Checked):
     cluster: Annotated[
         str | None,
         Option(
-            "Run on Dask workers: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (N workers started here), or "
-            "scheduler-file:PATH.",
+            "Run on Dask workers: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (N workers started here), "
+            "scheduler-file:PATH, or client: (of a program: the client it has).",
             "cluster",
         ),
     ] = None

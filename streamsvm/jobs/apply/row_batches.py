@@ -175,12 +175,16 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
             raise UsageError("one store at a time", hint="run the command once for each")
         return _store_rows(model, paths[0])
     options = source_options(model, request)
-    source = open_source(paths, options)
+    return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
+
+
+def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -> RowBatches:
+    """Return the rows of a source that is open; ``where`` is what errors call it. Raises DataError E-SCHEMA."""
     if source.columns is not None and not source.sparse and source.columns != model.columns:
-        raise _width_error(str(paths[0]), source.columns, model.columns)
+        raise _width_error(where, source.columns, model.columns)
     term = Term("source", SOURCE_BYTES, "text, parser and rows of one batch, at most")
     return RowBatches(
-        model, list(model.classes), None, [term], _source=source, rejects=options.rejects, id_column=source.id_column
+        model, list(model.classes), None, [term], _source=source, rejects=rejects, id_column=source.id_column
     )
 
 

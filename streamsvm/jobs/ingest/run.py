@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -28,10 +28,10 @@ from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lin
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.scratch import sweep_beside
-from streamsvm.store import open_store
+from streamsvm.store import create, open_store
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
-from streamsvm.store.sources import Source, SourceFile
+from streamsvm.store.sources import Source, SourceFile, SourceOptions
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.expand import expand
@@ -39,6 +39,7 @@ from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.standard_input import source_name, standard_input
 from streamsvm.store.sources.table.schema import schema_from
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
+from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
 
 ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "schema", "cluster", "insecure_network")
@@ -92,6 +93,26 @@ def kept_input(store: Path) -> Path:
     beside = store.with_name(f"{store.name}.input")
     sweep_beside(beside)
     return beside
+
+
+def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], report: Report = silent) -> IngestResult:
+    """Ingest what a program has instead of files: ``opened`` makes a source of it once the outputs are locked.
+
+    A run that was stopped is not gone on with. Raises as ``ingest`` does.
+    """
+    job = replace(job, store=output_path(job.store))
+    memory_limit = memory_for_source(job.memory, job.chunk_bytes, len(job.targets()), shuffle=job.shuffle)
+
+    def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
+        size, form, packed = chunk_bytes, job.store_format, job.compression
+        return create(path, sparse=sparse, chunk_bytes=size, overwrite=True, store_format=form, compression=packed)
+
+    with all_locked(job.targets()):
+        claim(store_outputs(job.targets(), continues=False), overwrite=job.overwrite)
+        for target in job.targets():
+            sweep_beside(target)
+        options = replace(job.options(), memory_limit=memory_limit)
+        return _ingest(job, report, opener, opened(options), options.rejects)
 
 
 def _outputs(job: IngestJob) -> list[Output]:

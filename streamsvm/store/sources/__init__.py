@@ -53,7 +53,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
         raise UsageError(found, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
     options = replace(options, format=name)
     source: Source = SOURCES[name](files, options)
-    return source if options.missing == "error" else filled(source, files, options)
+    return source if options.missing == "error" else filled(source, lambda: SOURCES[name](files, options), options)
 
 
 def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:

@@ -6,9 +6,8 @@ reading the source once before, and recorded, so that other files are filled wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,21 +92,19 @@ class Filled:
         return self._source.encoding() | {"missing": self._filling.to_json()}
 
 
-def filled(source: Source, paths: tuple[Path, ...], options: SourceOptions) -> Source:
-    """Return the source with missing values replaced as asked. Raises DataError E-MISSING for a column without any
-    value.
+def filled(source: Source, again: Callable[[], Source], options: SourceOptions) -> Source:
+    """Return the source with missing values replaced as asked; ``again`` opens the same rows once more.
+
+    Raises DataError E-MISSING for a column without any value.
     """
     recorded = (options.encoding or {}).get("missing")
     if recorded is not None:
         values, indicators = np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64)
         return Filled(source, Filling(values, indicators, options.missing))
-    from streamsvm.store.sources import SOURCES
-
     if options.missing == "zero" and source.columns is not None:
         return Filled(source, Filling(np.zeros(source.columns, np.float32), np.empty(0, np.int64), "zero"))
     filling = _census(source, options.missing)
-    again: Source = SOURCES[options.format](paths, options)
-    return Filled(again, filling)
+    return Filled(again(), filling)
 
 
 def _census(source: Source, policy: str) -> Filling:

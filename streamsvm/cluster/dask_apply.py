@@ -1,0 +1,119 @@
+"""A model applied to dask collections, lazily: nothing is computed until somebody asks for it.
+
+Each block is a task, on whatever computes the rest of the graph; the model is one value of the graph that all of them share.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+from threadpoolctl import threadpool_limits
+
+from streamsvm.aliases import Array
+from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks
+from streamsvm.engine.partition import tree_reduce
+from streamsvm.errors import UsageError
+from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
+from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, rows_of_source, source_options
+from streamsvm.model import Model, load
+from streamsvm.store.sources.parts.source import array_source, frame_source
+from streamsvm.store.sources.parts.writing import write_arrays, write_frames
+
+LABEL, DECISION = "label", "decision"
+
+
+def predict_dask(model: Model | Path | str, X: Collection, *, output: str = LABEL) -> Collection:
+    """What a model says of a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
+
+    ``output``: 'label', text (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more. Columns of a data
+    frame are found by name and read as those the model was trained on. Raises UsageError, and MissingError or DataError for
+    the model; rows are looked at when they are computed.
+    """
+    if output not in (LABEL, DECISION):
+        raise UsageError(f"output cannot be '{output}'", hint=f"choose from {LABEL}, {DECISION}")
+    found = _model(model)
+    width = () if output == LABEL or len(found.weights) == 1 else (len(found.weights),)
+    empty = np.empty((0, *width), np.array(found.classes).dtype if output == LABEL else np.float64)
+    shared, blocks = delayed(found), _blocks(X)
+    lengths = (np.nan,) * len(blocks) if isinstance(X, DelayedFrame) else X.chunks[0]
+    parts = [
+        da.from_delayed(delayed(_predicted)(shared, k, block, output), (rows, *width), meta=empty)
+        for k, (block, rows) in enumerate(zip(blocks, lengths, strict=True))
+    ]
+    return da.concatenate(parts)
+
+
+def evaluate_dask(
+    model: Model | Path | str, X: Collection, y: Collection = None, *, label: str | None = None
+) -> Collection:
+    """How good a model is on labeled rows, as a lazy value: ``.compute()`` gives a ``ModelEvaluation``.
+
+    Labels are an array ``y`` (n,) beside an array, a column of a data frame: ``label``, or the one the model was trained
+    with. Raises as ``predict_dask`` does.
+    """
+    shared, blocks = delayed(_model(model)), _blocks(X, *([] if y is None else [y]))
+    counted = (delayed(_counted)(shared, k, block, label) for k, block in enumerate(blocks))
+    return delayed(_result)(tree_reduce(counted, len(blocks), delayed(_joined)))
+
+
+def _model(model: Model | Path | str) -> Model:
+    return model if isinstance(model, Model) else load(Path(model))
+
+
+def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
+    """Blocks of rows and labels. Raises UsageError."""
+    if isinstance(X, DelayedFrame):
+        if beside:
+            raise UsageError("the labels of a data frame are one of its columns", hint="pass label=NAME, and no y")
+        return frame_blocks(X)
+    return array_blocks(X, *beside)
+
+
+def _predicted(model: Model, number: int, block: tuple[Collection, ...], output: str) -> Array:
+    """The task of ``predict_dask``. Raises DataError naming block and row."""
+    decisions = [np.empty((0, len(model.weights)))]
+    with _rows(model, number, block, {"unlabeled": True}) as rows, threadpool_limits(1):
+        decisions += [model.decision(batch.X) for batch in rows or ()]
+    decision = np.concatenate(decisions)
+    if output == LABEL:
+        return np.array(model.classes)[model.codes(decision)]
+    return decision[:, 0] if len(model.weights) == 1 else decision
+
+
+def _counted(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> MetricAccumulator:
+    """The task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without labels."""
+    with _rows(model, number, block, {} if label is None else {"label": label}) as rows, threadpool_limits(1):
+        return MetricAccumulator(model.classes) if rows is None else accumulate(model, rows, lambda done: None)
+
+
+def _joined(one: MetricAccumulator, other: MetricAccumulator) -> MetricAccumulator:
+    return one.joined(other)
+
+
+def _result(found: MetricAccumulator) -> Any:
+    return found.result()
+
+
+@contextmanager
+def _rows(
+    model: Model, number: int, block: tuple[Collection, ...], stated: dict[str, Any]
+) -> Iterator[RowBatches | None]:
+    """The rows of a block, read as those the model was trained on; None where it has none."""
+    options = source_options(model, FileRequest(stated))
+    with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as place:
+        frame = hasattr(block[0], "memory_usage")
+        write = write_frames if frame else partial(write_arrays, missing=options.missing != "error")
+        part = write(Path(place), 0, number, [block])
+        if sum(part.rows):
+            source = (frame_source if frame else array_source)([part], options)
+            yield rows_of_source(model, source, f"{'partition' if frame else 'block'} {number}", options.rejects)
+        else:
+            yield None

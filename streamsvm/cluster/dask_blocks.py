@@ -1,0 +1,130 @@
+"""Dask arrays and data frames as groups of blocks: what one task takes.
+
+A task costs some milliseconds, whatever is in it, and where there is no cluster the graph of the whole collection is gone
+through for each. So blocks are looked at once, in the program that calls, and small ones are put into one task together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from dask.delayed import delayed
+
+from streamsvm.errors import DataError, UsageError, quote
+
+GROUP_BYTES = 32 << 20
+"""Blocks are put together until they are this large, by estimate."""
+MOST_BLOCKS = 64
+"""In a group, however small they are: the estimate is of a few of them."""
+
+
+@runtime_checkable
+class DelayedArray(Protocol):
+    """What is asked of a ``dask.array``."""
+
+    ndim: int
+    """Its dimensions."""
+    shape: tuple[float, ...]
+    """Its lengths; nan where nobody knows."""
+    dtype: np.dtype[Any]
+    """The type of its items."""
+    numblocks: tuple[int, ...]
+    """Blocks along each dimension."""
+    chunks: tuple[tuple[float, ...], ...]
+    """Lengths of the blocks along each dimension; nan where nobody knows."""
+
+    def rechunk(self, chunks: dict[int, Any]) -> Any:
+        """Return the same array in other blocks."""
+        ...
+
+    def to_delayed(self) -> Any:
+        """Return the blocks as an array of delayed values."""
+        ...
+
+
+@runtime_checkable
+class DelayedFrame(Protocol):
+    """What is asked of a ``dask.dataframe``."""
+
+    columns: Iterable[str]
+    """The names of the columns."""
+
+    def to_delayed(self) -> Any:
+        """Return the partitions as a list of delayed data frames."""
+        ...
+
+
+Collection: TypeAlias = Any
+"""What a program hands over, and what dask makes of it: an array, a data frame, or one of their blocks."""
+
+
+class BlockGroup(NamedTuple):
+    """Blocks that one task takes, which lie next to each other."""
+
+    number: int
+    """Its place among the groups."""
+    first: int
+    """The number of its first block."""
+    blocks: Sequence[tuple[Collection, ...]]
+    """Of each block: its rows, and where labels and weights are apart these."""
+
+
+def frame_names(X: DelayedFrame) -> list[str]:
+    """The names of the columns of a data frame. Raises DataError E-HEADER for one that is there twice."""
+    names = [str(name) for name in X.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"the data frame names {quote(twice[0])} twice", code="E-HEADER", hint="rename a column")
+    return names
+
+
+def frame_blocks(X: DelayedFrame) -> list[tuple[Collection, ...]]:
+    """The partitions of a data frame."""
+    return [(part,) for part in X.to_delayed()]
+
+
+def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
+    """The blocks of rows (n, d) and of what stands beside them, arrays (n,). Raises UsageError."""
+    if not all(isinstance(array, DelayedArray) for array in (X, *beside)):
+        raise UsageError("rows (n, d) and labels (n,) are needed, as dask arrays", hint="ingest_dask(X, y, store)")
+    if X.ndim != 2 or any(array.ndim != 1 for array in beside):
+        shapes = " and ".join(str(array.shape) for array in (X, *beside))
+        raise UsageError(f"rows (n, d) and labels (n,) are needed, not {shapes}", hint="ingest_dask(X, y, store)")
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    aligned = [array.rechunk({0: X.chunks[0]}) if _differ(X, array) else array for array in beside]
+    return list(zip(*(array.to_delayed().ravel().tolist() for array in (X, *aligned)), strict=True))
+
+
+def _differ(X: DelayedArray, other: DelayedArray) -> bool:
+    """Whether two divisions of rows differ; lengths that are unknown (nan) are compared block by block, on workers."""
+    if X.numblocks[0] != other.numblocks[0]:
+        return True
+    lengths = np.array([X.chunks[0], other.chunks[0]], np.float64)
+    return bool(np.any((lengths[0] != lengths[1]) & np.isfinite(lengths).all(axis=0)))
+
+
+def grouped(
+    blocks: Sequence[tuple[Collection, ...]], largest: float, compute: Callable[[list[Any]], list[Any]]
+) -> list[BlockGroup]:
+    """Blocks in groups of about ``GROUP_BYTES``. ``largest``: bytes of a block at most, nan to have some measured."""
+    if len(blocks) > 1 and not np.isfinite(largest):
+        few = sorted({0, len(blocks) // 2, len(blocks) - 1})
+        largest = max(compute([delayed(block_bytes)(*blocks[number]) for number in few]))
+    together = int(np.clip(GROUP_BYTES // max(largest, 1.0), 1, MOST_BLOCKS)) if np.isfinite(largest) else 1
+    starts = range(0, len(blocks), together)
+    return [BlockGroup(number, start, blocks[start : start + together]) for number, start in enumerate(starts)]
+
+
+def largest_block(X: DelayedArray) -> float:
+    """Bytes of the largest block of an array as float64, were it dense; nan where nobody knows."""
+    return float(np.max(np.array(X.chunks[0], np.float64)) * float(X.shape[1]) * 8.0)
+
+
+def block_bytes(*parts: Collection) -> int:
+    """Bytes of a block; this is a task."""
+    rows = parts[0]
+    if hasattr(rows, "memory_usage"):  # a data frame
+        return int(rows.memory_usage(deep=True).sum())
+    return int(getattr(rows, "nbytes", 0) or rows.data.nbytes + rows.indices.nbytes)

@@ -1,0 +1,168 @@
+"""Blocks of rows that a program has in memory, written to files by one process and read from them by another.
+
+Data frames become Parquet, so that they are read by the rules files are read by; arrays become .npy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse
+
+from streamsvm.aliases import Array
+from streamsvm.errors import DataError, quote
+from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
+from streamsvm.store.format.labels import as_labels
+from streamsvm.store.sources.array.stream import HINT_DTYPE, KINDS, as_float32
+
+ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
+"""Names of the arrays of a part."""
+HINT_WEIGHT = "weights are 0 or more"
+ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
+ROW_GROUP = 65_536
+"""Rows of a row group of a part."""
+
+
+Block: TypeAlias = Any
+"""A block as a program has it: a pandas data frame, or an array, sparse matrix, labels or weights as arrays."""
+
+
+class BlocksPart(NamedTuple):
+    """What a worker made of a group of blocks."""
+
+    path: Path
+    """Where it is: a Parquet file, or a folder of arrays."""
+    first: int
+    """The number of the first block."""
+    rows: tuple[int, ...]
+    """Rows of each block; a block may be empty."""
+    sparse: bool = False
+    """Whether the rows are CSR."""
+    columns: int = 0
+    """The number of columns of an array."""
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The block that row ``row`` of the part is in, and which of its rows it is, from 0."""
+        ends = np.cumsum(self.rows)
+        block = int(np.searchsorted(ends, row, side="right"))
+        return self.first + block, row - int(ends[block] - self.rows[block])
+
+
+def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]]) -> BlocksPart:
+    """Write the data frames of a group to one Parquet file. Raises DataError naming partition and column."""
+    import pandas as pd
+
+    frames = [frame for (frame,) in blocks]
+    try:  # all at once: Arrow takes milliseconds for each
+        table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
+    except ARROW_ERRORS as error:
+        raise _told(frames, first) from error
+    path = directory / f"{number:06d}.parquet"
+    pq.write_table(table, path, row_group_size=ROW_GROUP)
+    return BlocksPart(path, first, tuple(map(len, frames)))
+
+
+def _table(frame: Block) -> Any:
+    """A data frame as an Arrow table; a column of objects that are all missing is one of text."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    table = table.rename_columns([str(name) for name in frame.columns])
+    for k, field in enumerate(table.schema):
+        if pa.types.is_null(field.type):
+            table = table.set_column(k, field.name, table.column(k).cast(pa.string()))
+    return table
+
+
+def _told(frames: Sequence[Block], first: int) -> DataError:
+    """What is wrong with a column, in the first partition where it is."""
+    hint = "give every column values of one type"
+    for k, frame in enumerate(frames):
+        for name in frame.columns:
+            if (said := _unreadable(frame[name])) is not None:
+                found = f"partition {first + k}, column {quote(str(name))}: {said}"
+                return DataError(found, code="E-DTYPE", hint=hint)
+    return DataError(f"a column of partitions {first} and on has several types", code="E-DTYPE", hint=hint)
+
+
+def _unreadable(values: Block) -> str | None:
+    """What Arrow says of a column that it does not take."""
+    try:
+        pa.array(values, from_pandas=True)
+    except ARROW_ERRORS as error:
+        return quote(str(error), 120)
+    return None
+
+
+def write_arrays(
+    directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]], missing: bool
+) -> BlocksPart:
+    """Write the arrays of a group to a folder. ``missing``: NaN stands for a missing value. Raises DataError."""
+    folder = directory / f"{number:06d}"
+    folder.mkdir(exist_ok=True)
+    rows = [_rows(block[0], f"block {first + k}", missing=missing) for k, block in enumerate(blocks)]
+    counts = tuple(row_count(X) for X in rows)
+    for place, name in enumerate((LABELS, WEIGHTS)[: len(blocks[0]) - 1], 1):
+        read = _labels if name == LABELS else _weights
+        beside = [
+            _of_rows(read(block[place], f"block {first + k}"), counts[k], f"block {first + k}", name)
+            for k, block in enumerate(blocks)
+        ]
+        np.save(folder / f"{name}.npy", np.concatenate(beside))
+    whole = row_stack(rows)
+    arrays = {ROWS: whole.values} if isinstance(whole, Dense) else _csr(whole)
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    return BlocksPart(folder, first, counts, isinstance(whole, CSR), int(blocks[0][0].shape[1]))
+
+
+def _csr(X: CSR) -> dict[str, Array]:
+    return {ENTRIES: X.data, COLUMNS: X.indices, STARTS: X.indptr}
+
+
+def _rows(X: Block, name: str, *, missing: bool) -> Rows:
+    """A block as rows. Raises DataError E-DTYPE, E-NONFINITE, E-RANGE as for files of arrays."""
+    sparse = scipy.sparse.issparse(X)
+    values = X if sparse else np.asarray(X)
+    if values.dtype.kind not in KINDS:
+        found = "text" if values.dtype.kind in "US" else str(values.dtype)
+        raise DataError(f"{name} holds {found}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
+    if not sparse:
+        return Dense(as_float32(values, name, 0, missing=missing))
+    X = scipy.sparse.csr_matrix(X)
+    X.sum_duplicates()
+    data = as_float32(X.data.reshape(-1, 1), f"the entries of {name},", 0, missing=missing).ravel()
+    return CSR(data, X.indices.astype(np.int32), X.indptr.astype(np.int64))
+
+
+def _labels(values: Block, name: str) -> Array:
+    """Labels of a block. Raises DataError E-LABEL for one that is missing, as for files."""
+    labels = np.asarray(values)
+    if labels.dtype.kind != "O":
+        return as_labels(labels, f"{name} of the labels")
+    read = pa.array(labels, from_pandas=True)
+    if read.null_count:
+        row = int(np.argmax(read.is_null().to_numpy(zero_copy_only=False))) + 1
+        raise DataError(f"{name} row {row}: the label is missing", code="E-LABEL", hint="leave such rows out")
+    found = np.array(read.to_pylist())
+    return as_labels(found, f"{name} of the labels")
+
+
+def _weights(values: Block, name: str) -> Array:
+    """Weights of the rows of a block. Raises DataError E-NONFINITE, E-RANGE."""
+    weight = as_float32(np.asarray(values).reshape(-1, 1), f"{name} of the weights,", 0).ravel()
+    if (weight < 0).any():
+        row = int(np.argmax(weight < 0))
+        raise DataError(f"{name} row {row + 1}: the weight {weight[row]} is negative", code="E-RANGE", hint=HINT_WEIGHT)
+    return weight
+
+
+def _of_rows(values: Array, rows: int, name: str, what: str) -> Array:
+    """Labels or weights, of which there must be one a row. Raises DataError E-ROWS."""
+    if values.shape != (rows,):
+        noun = "labels" if what == LABELS else "weights"
+        raise DataError(f"{name} has {rows} rows and {len(values)} {noun}", code="E-ROWS", hint="one a row")
+    return values

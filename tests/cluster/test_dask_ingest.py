@@ -1,0 +1,176 @@
+"""Dask collections obey the rules of files: the same refusals in the same words, the same stores, few tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse
+
+from streamsvm.cluster import ingest_dask
+from streamsvm.cluster.dask_blocks import MOST_BLOCKS, array_blocks, grouped
+from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.store import open_store, read_chunk
+
+pd = pytest.importorskip("pandas", reason="dask.dataframe needs pandas: pip install 'streamsvm[test]'")
+dd = pytest.importorskip("dask.dataframe")
+ROWS = 60
+
+
+def table(**columns: Any) -> Any:
+    """Rows whose label is good and whose columns are as given."""
+    rng = np.random.default_rng(0)
+    given: dict[str, Any] = {"a": rng.normal(size=ROWS), "y": np.where(np.arange(ROWS) % 3 == 0, "no", "yes")}
+    return pd.DataFrame(given | columns)
+
+
+def texts(*special: Any) -> list[Any]:
+    """ROWS texts, the last ones as given."""
+    return [*("red" if k % 2 else "blue" for k in range(ROWS - len(special))), *special]
+
+
+def rows_of(path: Path) -> tuple[list[list[float]], list[str]]:
+    store: Any = open_store(path)
+    assert store.layout.dense
+    chunks = [read_chunk(store, k, store.buffers()) for k in range(len(store.layout.chunks))]
+    values = np.concatenate([np.array(chunk.X.values) for chunk in chunks])
+    codes = np.concatenate([np.array(chunk.codes) for chunk in chunks])
+    return values.tolist(), [store.layout.classes[code] for code in codes]
+
+
+NUMBERS = np.arange(ROWS, dtype=np.float64)
+HOLED = np.where(np.arange(ROWS) == ROWS - 1, np.nan, NUMBERS)
+SAME: dict[str, tuple[Any, dict[str, Any]]] = {
+    "plain": (table(), {}),
+    "missing": (table(b=HOLED), {"missing": "mean"}),
+    "indicator": (table(b=HOLED), {"missing": "indicator"}),
+    "categorical": (table(b=texts()), {"categorical": ("b",)}),
+    "hash": (table(b=texts()), {"columns_as": ("b=hash",), "hash_bits": 4, "layout": "dense"}),
+    "weight": (table(w=NUMBERS / ROWS), {"weight": "w"}),
+    "test fraction": (table(b=NUMBERS), {"test_fraction": 0.3, "seed": 5}),
+    "dates": (
+        table(t=pd.Timestamp("2001-02-03") + pd.to_timedelta(NUMBERS, "D")),
+        {"calendar": ("t",), "layout": "dense"},
+    ),
+    "digits": (table(b=[str(k % 7) for k in range(ROWS)]), {}),
+    "whole numbers as labels": (table(y=np.arange(ROWS) % 2 + 2**53), {}),
+    "dropped": (table(b=texts()), {"drop": ("b",)}),
+}
+
+
+@pytest.mark.parametrize(("frame", "options"), SAME.values(), ids=SAME)
+def test_a_frame_becomes_what_its_file_becomes(tmp_path: Path, frame: Any, options: dict[str, Any]) -> None:
+    frame.to_parquet(tmp_path / "t.parquet")
+    ingest(IngestJob(sources=(tmp_path / "t.parquet",), store=tmp_path / "file.zarr", label="y", **options))
+    ingest_dask(dd.from_pandas(frame, npartitions=4), store=tmp_path / "dask.zarr", label="y", **options)
+    for name in ("{}.zarr", "{}.test.zarr") if "test_fraction" in options else ("{}.zarr",):
+        stores: list[Any] = [open_store(tmp_path / name.format(kind)) for kind in ("file", "dask")]
+        assert stores[0].facts["names"] == stores[1].facts["names"]
+        assert stores[0].layout.weighted == stores[1].layout.weighted
+        read = [rows_of(tmp_path / name.format(kind)) for kind in ("file", "dask")]
+        assert read[0] == read[1]
+
+
+REFUSED: dict[str, tuple[Any, str, str]] = {
+    "label missing": (table(y=texts(None)), "E-LABEL", "partition 3 row 15, column 'y': the label is missing"),
+    "label NA": (table(y=pd.array(texts(pd.NA), "string")), "E-LABEL", "the label is missing"),
+    "number missing": (table(b=HOLED), "E-MISSING", "partition 3 row 15, column 'b': the value is missing"),
+    "infinite": (table(b=np.where(HOLED > 57, np.inf, NUMBERS)), "E-NONFINITE", "partition 3 row 14, column 'b'"),
+    "too large": (table(b=1e39 * NUMBERS), "E-RANGE", "column 'b'"),
+    "mixed": (table(b=pd.Series(texts(3.5, b"x"), dtype=object)), "E-DTYPE", "column 'b'"),
+    "lists": (table(b=[[k] for k in range(ROWS)]), "E-DTYPE", "b"),
+}
+
+
+@pytest.mark.parametrize(("frame", "code", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_frame_is_refused_as_its_file_is(tmp_path: Path, frame: Any, code: str, said: str) -> None:
+    with dask.config.set({"dataframe.convert-string": False}):
+        given = dd.from_pandas(frame, npartitions=4)
+        with pytest.raises(DataError) as caught:
+            ingest_dask(given, store=tmp_path / "s.zarr", label="y")
+    assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
+    assert caught.value.hint
+    assert str(tmp_path) not in str(caught.value)
+    assert not (tmp_path / "s.zarr").exists()
+    assert [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    frame = table(b=NUMBERS)
+    given = dd.from_pandas(frame, npartitions=2)
+    given.columns = ["a", "y", "a"]
+    with pytest.raises(DataError, match="names 'a' twice"):
+        ingest_dask(given, store=tmp_path / "s.zarr", label="y")
+
+
+ARRAYS: dict[str, tuple[Any, Any, str, str]] = {
+    "text": (np.array([["1"], ["2"]]), [0, 1], "E-DTYPE", "block 0 holds text, not numbers"),
+    "dates": (np.array([["2001-01-01"], ["2001-01-02"]], "M8[D]"), [0, 1], "E-DTYPE", "not numbers"),
+    "NaN": (np.array([[1.0], [np.nan]]), [0, 1], "E-NONFINITE", "block 1 row 1, column 1: nan is not finite"),
+    "range": (np.array([[1.0], [1e39]]), [0, 1], "E-RANGE", "block 1 row 1"),
+    "label": (np.ones((2, 1)), np.array(["a", None], object), "E-LABEL", "block 1 row 1: the label is missing"),
+    "date labels": (np.ones((2, 1)), np.array(["2001-01-01", "2001-01-02"], "M8[D]"), "E-LABEL", "datetime64"),
+}
+
+
+@pytest.mark.parametrize(("X", "y", "code", "said"), ARRAYS.values(), ids=ARRAYS)
+def test_an_array_is_refused_as_its_file_is(tmp_path: Path, X: Any, y: Any, code: str, said: str) -> None:
+    rows, labels = da.from_array(X, chunks=(1, 1)), da.from_array(np.asarray(y), chunks=1)
+    with pytest.raises(DataError) as caught:
+        ingest_dask(rows, labels, tmp_path / "s.zarr")
+    assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_arrays_have_weights_missing_values_and_rows_held_out(tmp_path: Path, sparse: bool) -> None:
+    values = np.random.default_rng(1).normal(size=(ROWS, 3))
+    values[np.abs(values) < 0.4] = 0.0
+    values[5, 1] = np.nan
+    rows = da.from_array(values, chunks=(9, 3))
+    if sparse:
+        rows = rows.map_blocks(scipy.sparse.csr_matrix)
+    weight = da.from_array(NUMBERS, chunks=11)
+    path = ingest_dask(
+        rows, da.from_array(np.arange(ROWS) % 2, chunks=9), tmp_path / "s.zarr", weight=weight, missing="zero",
+        test_fraction=0.25, layout="dense",
+    )  # fmt: skip
+    stores: list[Any] = [open_store(tmp_path / name) for name in ("s.zarr", "s.test.zarr")]
+    assert path == tmp_path / "s.zarr"
+    assert sum(store.layout.rows for store in stores) == ROWS
+    assert all(store.layout.weighted for store in stores)
+    read = np.concatenate([rows_of(tmp_path / name)[0] for name in ("s.zarr", "s.test.zarr")])
+    expected = np.nan_to_num(values).astype(np.float32)
+    assert sorted(map(tuple, read)) == sorted(map(tuple, expected))
+
+
+def test_an_option_nobody_has_is_refused(tmp_path: Path) -> None:
+    given = dd.from_pandas(table(), npartitions=2)
+    with pytest.raises(UsageError, match=r"no option 'test_fractoin'.*test_fraction"):
+        ingest_dask(given, store=tmp_path / "s.zarr", label="y", test_fractoin=0.2)
+
+
+def test_small_blocks_are_put_into_few_tasks() -> None:
+    """As many as hold GROUP_BYTES, and never more than MOST_BLOCKS; none is lost, all are in order."""
+    X = da.zeros((5_000, 4), chunks=(10, 4))
+    blocks = array_blocks(X, da.zeros(5_000, chunks=10))
+    groups = grouped(blocks, 320.0, lambda tasks: [])
+    assert len(groups) == -(-500 // MOST_BLOCKS)
+    assert [block for group in groups for block in group.blocks] == blocks
+    assert [group.first for group in groups] == [k * MOST_BLOCKS for k in range(len(groups))]
+    assert len(grouped(blocks, 2.0**30, lambda tasks: [])) == 500
+    assert len(grouped(blocks, float("nan"), lambda tasks: [16 << 20])) == 250
+
+
+def test_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None:
+    """Also where many partitions are in a task, some of them empty."""
+    frame = table(b=HOLED)
+    given = dd.from_pandas(frame, npartitions=30)
+    given = given[given.b != 7.0]
+    with pytest.raises(DataError, match=r"partition 29 row 2, column 'b': the value is missing"):
+        ingest_dask(given, store=tmp_path / "s.zarr", label="y")
