@@ -34,9 +34,10 @@ from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob, SynthJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.store import open_store

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.run import FitResult
     from streamsvm.jobs.ingest.describe import DescribeResult
-    from streamsvm.jobs.ingest.options import IngestJob, SynthJob
+    from streamsvm.jobs.ingest.options import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
-    from streamsvm.jobs.ingest.synth import SynthResult
+    from streamsvm.jobs.synth.options import SynthJob
+    from streamsvm.jobs.synth.run import SynthResult
     from streamsvm.jobs.tune.options import TuneJob
     from streamsvm.jobs.tune.run import TuneResult
 

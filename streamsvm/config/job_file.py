@@ -43,8 +43,8 @@ class JobStep(NamedTuple):
 STEPS = {
     "synth": JobStep(
         "Make a store of random rows from the generator NAME: any number of rows, the same for the same seed.",
-        "streamsvm.jobs.ingest.options:SynthJob",
-        "streamsvm.jobs.ingest.synth:synth",
+        "streamsvm.jobs.synth.options:SynthJob",
+        "streamsvm.jobs.synth.run:synth",
         ("name", "store"),
     ),
     "ingest": JobStep(

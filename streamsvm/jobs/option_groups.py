@@ -118,9 +118,13 @@ class ScalingOptions(Checked):
     standardize: Annotated[
         bool,
         Option(
-            "Give every column mean 0 and standard deviation 1 before it is used; columns of 0 and 1 made of categories stay.",
+            "Give every column of numbers mean 0 and standard deviation 1 before it is used; those made of categories, dates "
+            "and text stay as they are.",
             "model",
         ),
+    ] = False
+    standardize_all: Annotated[
+        bool, Option("With --standardize: columns made of categories, dates and text, too.", "model")
     ] = False
 
 

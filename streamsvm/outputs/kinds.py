@@ -200,15 +200,15 @@ def _parts_fault(path: Path) -> str:
 # -- single files -----------------------------------------------------------------------------------------------------
 
 
-def _begins(header: bytes) -> Callable[[Path], str]:
-    """What speaks against a file of lines that begin with a header of ours."""
+def begins(name: str, header: bytes) -> Kind:
+    """Return the kind of files that begin with a header of ours; ``name`` is what messages call it."""
 
     def fault(path: Path) -> str:
         if not path.is_file():
             return "it is not a regular file"
         return "" if _head(path).startswith(header) else "it does not begin like one"
 
-    return fault
+    return Kind(name, fault)
 
 
 def _array_fault(path: Path) -> str:
@@ -265,6 +265,6 @@ RUN = Kind("the folder of a run", _run_fault)
 SEARCH = Kind("the folder of a search", _search_fault)
 PREDICTIONS = Kind("a file of predictions", _predictions_fault)
 ARRAY = Kind("an array of dual variables", _array_fault)
-REJECTS = Kind("a list of rejected lines", _begins(REJECTS_HEADER))
-SCHEMA = Kind("a schema file", _begins(SCHEMA_HEADER))
+REJECTS = begins("a list of rejected lines", REJECTS_HEADER)
+SCHEMA = begins("a schema file", SCHEMA_HEADER)
 PARTS = Kind("the parts of an unfinished output", _parts_fault)

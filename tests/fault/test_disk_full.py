@@ -19,9 +19,9 @@ from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import SynthJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.store import open_store
 from streamsvm.store.write import building, writer
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table

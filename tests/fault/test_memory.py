@@ -59,8 +59,8 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
 
 
 def test_a_fit_of_four_times_the_limit(limited: Limited, tmp_path: Path) -> None:
-    from streamsvm.jobs.ingest.options import SynthJob
-    from streamsvm.jobs.ingest.synth import synth
+    from streamsvm.jobs.synth.options import SynthJob
+    from streamsvm.jobs.synth.run import synth
 
     store = tmp_path / "s.zarr"
     rows = 4 * LIMIT // (4 * 18)

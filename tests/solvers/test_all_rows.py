@@ -17,8 +17,8 @@ from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import SynthJob
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton.in_memory import memory_rows

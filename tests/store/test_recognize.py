@@ -166,3 +166,6 @@ def test_standardizing_leaves_columns_of_categories_alone(tmp_path: Path) -> Non
     size = np.arange(50) * 3.0 + 5
     assert scaling.shift.tolist() == pytest.approx([size.mean(), 0, 0])
     assert scaling.scale.tolist() == pytest.approx([1 / size.std(), 1, 1])
+    every = scaling_of(store, standardize=True, every=True, bias=1.0)
+    assert isinstance(every, Standardized)
+    assert every.scale.tolist() == pytest.approx([1 / size.std(), 2.5, 2.5])

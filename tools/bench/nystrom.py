@@ -32,8 +32,8 @@ from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import SynthJob
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 from tools.measure.harness import Row, arguments, in_child, scratch, show

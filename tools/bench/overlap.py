@@ -15,8 +15,8 @@ from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.ingest.options import SynthJob
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.rows import Dense
 from streamsvm.schedule.plan import epoch_visits, visits
 from streamsvm.schedule.stream import Loaded, Stream

@@ -7,9 +7,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from streamsvm.jobs.ingest.options import IngestJob, SynthJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.store import open_store
 from tools.measure.datasets import load, stored
 from tools.measure.harness import DATA

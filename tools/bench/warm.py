@@ -8,8 +8,8 @@ from typing import Any
 
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import SynthJob
-from streamsvm.jobs.ingest.synth import synth
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.solvers import losses_of
 from tools.measure.harness import Row, arguments, scratch, show
 

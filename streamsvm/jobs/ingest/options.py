@@ -1,15 +1,14 @@
-"""What ``ingest`` and ``synth`` are asked for."""
+"""What ``ingest`` is asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from streamsvm.config.fields import Bounds, Option, field_values, options_of
 from streamsvm.errors import UsageError, quote
 from streamsvm.jobs.option_groups import (
-    AT_LEAST_ONE,
     CHUNK,
     CHUNK_BYTES,
     ClusterOptions,
@@ -17,8 +16,6 @@ from streamsvm.jobs.option_groups import (
     NewStoreOptions,
 )
 from streamsvm.store.sources.options import ReadOptions, SourceOptions
-
-GENERATORS = "streamsvm.store.generators:GENERATORS"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,32 +185,3 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
     def targets(self) -> list[Path]:
         """The store and, if rows are held out, the test store."""
         return [self.store, self.test_path()] if self.holds_out else [self.store]
-
-
-@dataclass(frozen=True)
-class SynthJob(NewStoreOptions):
-    """What ``streamsvm synth`` is asked for; the keys of a job file are these fields and those of the groups."""
-
-    name: Annotated[str, Option("The generator.", choices=GENERATORS)]
-    store: Annotated[str, Option("Where the store is written.")]
-    rows: Annotated[
-        int, Option("How many rows to make, those for testing included.", "output", bounds=AT_LEAST_ONE)
-    ] = 1_000_000
-    columns: Annotated[
-        int | None,
-        Option("How many columns, of generators that make any number of them.", "output", bounds=AT_LEAST_ONE),
-    ] = None
-    generator_options: Annotated[
-        dict[str, float],
-        Option("Settings of the generator, by name.", "output", choices=GENERATORS, settings_of="generator"),
-    ] = field(default_factory=dict)
-
-    @property
-    def training_rows(self) -> int:
-        """Rows that are not set aside for testing: the first ones."""
-        return max(1, self.rows - round(self.rows * self.test_fraction))
-
-    def test_path(self) -> Path:
-        """Where the test store goes; as for ``ingest``."""
-        store = Path(self.store)
-        return store.with_name(f"{store.stem}.test{store.suffix or '.zarr'}")

@@ -14,3 +14,12 @@ GENERATORS = Registry(
         "two-moons": "streamsvm.store.generators.shapes:TwoMoons",
     },
 )
+
+FILE_GENERATORS = Registry(
+    "generator of files",
+    {
+        "table": "streamsvm.store.generators.raw_table:RawTable",
+        "names": "streamsvm.store.generators.raw_table:Names",
+    },
+)
+"""Those that make rows of text, as files of other programs hold them."""

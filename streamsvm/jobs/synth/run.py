@@ -12,12 +12,14 @@ import numpy as np
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.checks import build
 from streamsvm.engine.progress import Stopwatch
+from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.ingest.options import SynthJob
+from streamsvm.jobs.synth.file import write_file
+from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.outputs import claim, output_path
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
-from streamsvm.store.generators import GENERATORS
+from streamsvm.store.generators import FILE_GENERATORS, GENERATORS
 from streamsvm.store.generators.draws import Generator
 from streamsvm.store.write.building import all_locked, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
@@ -42,13 +44,19 @@ class SynthResult(JobResult):
 
 def synth(job: SynthJob, report: Report = silent) -> SynthResult:
     """Generate rows and write them. Raises UsageError for an unknown name, ExistsError, StorageError."""
-    generator = _generator(job)
+    if not job.is_file and job.name in set(FILE_GENERATORS) - set(GENERATORS):
+        raise UsageError(
+            f"'{job.name}' makes files of text, and no store", hint="name the output NAME.csv, then ingest it"
+        )
     store = output_path(job.store)
     ends = {store: job.training_rows}
     if job.training_rows < job.rows:
         ends[job.test_path()] = job.rows
     began = time.perf_counter()
-    _write(job, generator, ends, report)
+    if job.is_file:
+        write_file(job, ends, report)
+    else:
+        _write(job, _generator(job), ends, report)
     seconds = time.perf_counter() - began
     test = job.test_path() if len(ends) > 1 else None
     report({"event": "synth", "rows": job.rows, "of": job.rows, "seconds": seconds, "done": True})
