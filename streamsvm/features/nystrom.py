@@ -104,7 +104,9 @@ def projection_of(points: Points, kernel: Any, inner: Raw | Standardized, cutoff
 
 
 def part_rows(landmarks: int) -> int:
-    """Rows of a block that are mapped at a time; a function of the landmarks alone, so that results are too."""
+    """Rows of a block that are mapped at a time, in float64 half as many; a function of the landmarks alone, so that results
+    are too.
+    """
     return max(256, min(8192, PART_BYTES // (4 * landmarks) // 256 * 256))
 
 
@@ -129,6 +131,8 @@ class Nystrom:
     """Whether a part is kernel values and W, for solvers that do without features that are formed."""
     exact: bool = False
     """Whether kernel values are evaluated as certificates are: in float64."""
+    memory: NDArray[Any] | None = None
+    """Where kernel values may be written; None: the map has a place of its own."""
     _values: NDArray[Any] = field(init=False)
     _features: Float32 = field(init=False)
     _points: Points = field(init=False)
@@ -141,8 +145,14 @@ class Nystrom:
         arithmetic = arithmetic_for(p.kernel, Dense(np.ascontiguousarray(p.points.columns.T)), weight, columns)
         dtype, self._by_differences = dtype_of(arithmetic), arithmetic == DIFFERENCES
         self._points = p.points if arithmetic == SINGLE else points_of(p.points.columns.T, dtype)
-        self._values = np.empty((part_rows(m), m), dtype)
-        self._features = np.empty((0 if self.factored else part_rows(m), r), np.float32)
+        rows = part_rows(m) * 4 // np.dtype(dtype).itemsize
+        memory = np.empty(rows * m, dtype) if self.memory is None else self.memory.reshape(-1).view(dtype)
+        self._values = memory[: rows * m].reshape(rows, m)
+        self._features = np.empty((0 if self.factored else rows, r), np.float32)
+
+    def in_full(self) -> Nystrom:
+        """The same map in the arithmetic of certificates, with pairs for parts, in the memory of this one."""
+        return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self._values)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, here or on another machine, has buffers of its own."""
@@ -208,6 +218,10 @@ class Embedded:
     def expansion(self) -> Expansion:
         """The landmarks, which a folded solution is written in."""
         return self.projection.expansion
+
+    def in_full(self) -> Nystrom:
+        """The map of the rows the embedding was made from, in the arithmetic of certificates, with pairs for parts."""
+        return Nystrom(self.projection, self.bias, factored=True, exact=True)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
         """The block as it is stored, in one part, with the constant feature."""

@@ -5,18 +5,27 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pytest
 
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
-from streamsvm.rows import Dense
+from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.rows import Dense, Reach
 from streamsvm.schedule.budget import anonymous_bytes
+from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.simplex.blended import Blended
+from streamsvm.solvers.kernel.simplex.frank_wolfe import Partan, Swap
 from streamsvm.store import create, open_store
+from streamsvm.types import Block, Layout
+from tests.solvers.kernel_problems import noisy_rows, problem_of
 
 ROWS, COLUMNS = 40_000, 60
 BEFORE = ("interpreter and imports", "compiled passes")
@@ -90,3 +99,34 @@ def test_memory_rises_by_what_was_planned(solver: str, options: dict[str, Any], 
     with Peak() as peak:
         fit(job)
     assert peak.most - peak.before <= planned
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [Decomposition(working=2048), Blended(working=2048), Partan(iterations=60), Swap(iterations=20, sample=194)],
+    ids=str,
+)
+def test_what_is_solved_in_float64_takes_no_more_than_was_planned(solver: Any) -> None:
+    """A kernel so narrow that distances are sums of differences in float64: all that a pass and its end allocate."""
+    passes_in_full(solver, 300)  # compiles
+    tracemalloc.start()
+    planned = passes_in_full(solver, 2048)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most <= planned
+
+
+def passes_in_full(solver: Any, count: int) -> int:
+    """Make three passes over rows in one block, and return the bytes that were planned for them."""
+    X, y = noisy_rows(count)
+    loss = Hinge() if isinstance(solver, Decomposition) else SquaredHinge()
+    reach = Reach(X.shape[1], float(np.square(X).sum(1).max()))
+    problem = replace(problem_of(X, loss, 1.0, 1e9), reach=reach, tolerance=1e-6)
+    cost = solver.cost(problem, Layout(X.shape[1], (count,), None, ("a", "b"), (count // 2, count - count // 2)))
+    state, rows = solver.start(problem), {one.name: np.zeros(count) for one in solver.row_state}
+    assert state.form.arithmetic == DIFFERENCES
+    s, order = np.ones(count, np.float32), np.arange(count, dtype=np.int32)
+    for _ in range(3):
+        solver.visit(state, Block(Dense(X), y.astype(np.float32), s, 0, 0, order, 0, rows=rows))
+        solver.finish(state)
+    return int(cost.fixed + (cost.per_row + cost.per_block_row) * count)

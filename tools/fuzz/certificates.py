@@ -44,7 +44,7 @@ LINEAR = ("auto", "dcd", "newton", "sgd", "pegasos", "assg")
 EXACT = ("decomposition", "blended", "fw", "mfw", "swap", "partan")
 LOSSES = ("hinge", "squared_hinge", "huber")
 KERNELS = ("rbf", "laplacian", "polynomial", "sigmoid", "linear")
-SECONDS, LATE = 2.0, 5.0
+SECONDS, LATE = 1.0, 5.0
 """The time limit of every fit, and how much later it may end."""
 
 
@@ -134,7 +134,7 @@ def seen_by(case: Case, result: Any) -> Seen:
     if isinstance(plan.features, Nystrom | Embedded):
         W = plan.features.projection.W.astype(np.float64)
         phi = np.column_stack([K_xz @ W, np.ones(len(f))])
-        sums = off_k + len(W) * U * float(np.abs(K_xz).max())
+        sums = off_k + len(W) * U * float(np.abs(K_xz).max(initial=0.0))
         space = Features(phi, np.append(sums * np.abs(W).sum(axis=0), 0.0))
         w = plan.solver.solution(result.training.runs[0].state).w
         return Seen(primal(rows, f, off, space.of(w)[2]), rows, space)
@@ -166,7 +166,7 @@ def _decisions(case: Case, model: Any) -> tuple[Any, float, Any, Any, float]:
     points = e.points.values if isinstance(e.points, Dense) else dense_of(e.points, case.X.shape[1])
     Z = points.astype(np.float64)
     K, off = kernel_values(e.kernel, e.parameters, _rows_of(case, e), Z)
-    sums = off + (len(w) + 2) * U * float(np.abs(K).max())
+    sums = off + (len(w) + 2) * U * float(np.abs(K).max(initial=0.0))
     return K @ w + b, float(np.abs(w).sum()) * sums + 2 * U * abs(b), Z, K, off
 
 

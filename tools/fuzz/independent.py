@@ -46,7 +46,7 @@ class Gram(NamedTuple):
     def values(self, x: Any) -> tuple[Any, float, Bound]:
         """sum_j x_j k(., x_j) at the rows, by how much it is off, and its squared norm."""
         f, weight = self.K @ x, float(np.abs(x).sum())
-        off = weight * (self.off + len(x) * U * float(np.abs(self.K).max()))
+        off = weight * (self.off + len(x) * U * float(np.abs(self.K).max(initial=0.0)))
         return f, off, Bound(float(x @ f), off * weight + len(x) * U * float(np.abs(x) @ np.abs(f)))
 
 
@@ -94,7 +94,7 @@ def kernel_values(name: str, p: dict[str, float], X: Any, Z: Any) -> tuple[Any, 
     d = X.shape[1] + 8
     if name in {"rbf", "laplacian"}:
         return np.exp(-p["gamma"] * cdist(X, Z, "sqeuclidean" if name == "rbf" else "cityblock")), 2 * d * U
-    size = float(np.sqrt(np.square(X).sum(1).max() * np.square(Z).sum(1).max()))
+    size = float(np.sqrt(np.square(X).sum(1).max(initial=0.0) * np.square(Z).sum(1).max(initial=0.0)))
     if name == "linear":
         return p["scale"] * (X @ Z.T), p["scale"] * size * d * U
     product, size = p["gamma"] * (X @ Z.T) + p["coef0"], p["gamma"] * size + abs(p["coef0"])

@@ -20,6 +20,9 @@ from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmet
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
+CONVERTED_ROWS = 512
+"""Rows that are float64 at a time."""
+
 
 class Points(NamedTuple):
     """Landmarks or support rows z_1 .. z_m as the passes want them.
@@ -110,9 +113,11 @@ def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> Array:
 
 
 def dot_products(X: Rows, Z: Points, out: Array) -> None:
-    """out[i, j] = x_i . z_j."""
+    """out[i, j] = x_i . z_j. Rows of another type than the points are converted a few at a time."""
     if isinstance(X, Dense):
-        np.matmul(X.values, Z.columns, out=out)
+        height = len(out) if Z.columns.dtype == X.values.dtype else CONVERTED_ROWS
+        for start in range(0, len(out), max(height, 1)):
+            np.matmul(X.values[start : start + height], Z.columns, out=out[start : start + height])
     else:
         sparse_products(X.data, X.indices, X.indptr, Z.columns, out)
 

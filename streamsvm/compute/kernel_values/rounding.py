@@ -16,12 +16,16 @@ at most VALUE u. t e^-t <= 1/e makes of a *relative* error of an exponent an abs
 the width nor how far the rows are from 0: evaluated by differences in float64, a kernel of x - z is right to about
 (e + 12) 1.1e-16 whatever is asked of it.
 
+A product that underflows is off by half the least number there is, TINY, instead: TINY / R^2 is added to u. And where
+float32 does not hold the parameters of a kernel, or 4 R^2, nothing is known of its values.
+
 Float32 is the arithmetic of the work; what is certified is evaluated once more in float64, by products if they are
 good to ENOUGH, else by differences.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,6 +36,8 @@ from streamsvm.rows import Dense, Reach, Rows, row_count
 SINGLE, DOUBLE, DIFFERENCES = 0, 1, 2
 """Arithmetics: products in float32, products in float64, sums of differences in float64."""
 UNITS = (2.0**-24, 2.0**-53, 2.0**-53)
+TINY = (2.0**-149, 2.0**-1074, 2.0**-1074)
+"""The least number above 0 of each."""
 COARSE = 1e-3
 """Kernel values with such an error in float32 are no use even while a solver works."""
 ENOUGH = 1e-12
@@ -49,10 +55,18 @@ def dtype_of(arithmetic: int) -> Any:
 
 def error_of(kernel: Any, reach: Reach, arithmetic: int) -> float:
     """How far a computed value can be from k(x, z), for rows within ``reach``."""
-    unit = UNITS[arithmetic]
+    unit = UNITS[arithmetic] + (TINY[arithmetic] / reach.square if reach.square else 0.0)
+    if arithmetic == SINGLE and not _held(kernel, reach):
+        return math.inf
     if arithmetic == DIFFERENCES:
         return float(kernel.difference_error(reach, unit))
     return float(kernel.value_error(reach, unit))
+
+
+def _held(kernel: Any, reach: Reach) -> bool:
+    """Whether float32 holds the parameters of a kernel to its precision, and the squares it works with."""
+    least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+    return 4.0 * reach.square <= most and all(value == 0.0 or least <= abs(value) <= most for value in kernel)
 
 
 def working_arithmetic(kernel: Any, reach: Reach, columns: int) -> int:

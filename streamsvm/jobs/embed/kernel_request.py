@@ -181,7 +181,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> lis
     m = request.landmarks
     points = 4 * m * (layout.columns + 1)
     buffers = working_bytes(m, m, factored=request.factored)
-    making = 36 * m * m + points
+    making = 36 * m * m + 3 * points
     if request.sampling == "leverage":
         making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)
     if request.sampling == "kmeans++":
@@ -191,7 +191,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> lis
     disk = [Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written")]
     return [
         *(disk if request.on_disk else []),
-        Term("landmarks", points, f"{m} x {layout.columns} float32"),
+        Term("landmarks", 3 * points, f"{m} x {layout.columns} float32, and float64 for certificates"),
         Term("projection", 4 * m * m, f"{m} x {m} float32 at most"),
         Term("feature buffers", buffers, f"{part_rows(m)} rows at a time"),
         Term(

@@ -38,7 +38,7 @@ from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
-from streamsvm.errors import DefectError
+from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach
 from streamsvm.jobs.fit.plan import Plan
@@ -117,9 +117,15 @@ def _reached(run: Run, plan: Plan) -> bool:
 
 
 def _check(run: Run) -> None:
-    """Raise DefectError unless primal and dual are numbers."""
-    found = run.certificate
+    """Raise DefectError unless primal and dual are numbers; UsageError where the kernel is to blame."""
+    found, kernel = run.certificate, run.problem.kernel
     if found is None or not np.isfinite([found.primal, found.dual, found.rounding]).all():
+        if kernel is not None and not kernel.positive_semidefinite():
+            raise UsageError(
+                f"the fit with C = {run.problem.C:g} has no bound: the kernel {kernel} is not positive semidefinite on these "
+                "rows, and coefficients grew beyond float64; no model was written",
+                hint="choose another kernel (rbf, laplacian), the hinge, whose coefficients are bounded, or a smaller C",
+            )
         shown = "none" if found is None else f"primal {found.primal}, dual {found.dual}, rounding {found.rounding}"
         raise DefectError(
             f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; no model was written",
@@ -184,9 +190,8 @@ def _dual_rows(training: Training) -> RowsInOrder | None:
 def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
     """Put certificates in place that are computed in float64, of models on kernel features."""
     projection = map_.projection
-    features = Nystrom(projection, map_.bias, factored=True, exact=True)
     weights = [_weights(plan, run) for run in training.runs]
-    sums = evaluated(raw, features, [run.problem for run in training.runs], weights, _dual_rows(training))
+    sums = evaluated(raw, map_.in_full(), [run.problem for run in training.runs], weights, _dual_rows(training))
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
         coefficients = float(np.abs(projection.W @ w[:-1]).sum())

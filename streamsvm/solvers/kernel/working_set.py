@@ -146,6 +146,11 @@ def worst(pool: Pool, count: int, growing: float = 0.5) -> NDArray[np.int64]:
     return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
 
 
+def coordinates(working: int, form: Form) -> int:
+    """The coordinates whose Gram matrix takes the bytes that ``working`` of them do in float32, in the form's arithmetic."""
+    return working if form.arithmetic == SINGLE else max(2, math.isqrt(working * working // 2))
+
+
 def improve(pool: Pool, form: Form, working: int, tolerance: float, deadline: float = math.inf) -> Moves:
     """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the moves made."""
 

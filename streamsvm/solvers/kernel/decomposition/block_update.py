@@ -12,11 +12,15 @@ from streamsvm.compute.blocks.loss_sums import dual_sum
 from streamsvm.compute.blocks.row_selection import members, take
 from streamsvm.compute.kernel_values.expansion import expand
 from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, shifted_losses
+from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
 from streamsvm.solvers.kernel.reduced_set import reduced_values
 from streamsvm.solvers.kernel.rounding import in_full
-from streamsvm.solvers.kernel.working_set import Pool, extremes
+from streamsvm.solvers.kernel.working_set import Form, Pool, extremes
 from streamsvm.types import Block
+
+COPIED_ROWS = 8192
+"""Rows of a block that are copied at a time."""
 
 
 def catch_up(state: DecompositionState, block: Block) -> None:
@@ -34,11 +38,8 @@ def catch_up(state: DecompositionState, block: Block) -> None:
         f[others] += state.shared_values[others]
         state.shared_values = None
     elif others.any():
-        change, moved = np.zeros(n - len(own)), state.moved
-        rest = take(block.X, np.flatnonzero(others)) if len(own) else block.X
-        form = state.form
-        expand(rest, moved.X, moved.x, form.kernel, form.columns, change, form.arithmetic)
-        f[others] += change
+        places = np.flatnonzero(others)
+        f[places] += expansion_at(block, places, state.moved, state.form)
 
 
 def evaluate_anew(state: DecompositionState, support: Pool, block: Block) -> None:
@@ -48,10 +49,20 @@ def evaluate_anew(state: DecompositionState, support: Pool, block: Block) -> Non
     near = block.rows["alpha"] > 0.0
     near |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
     chosen = np.arange(len(f)) if state.everywhere else np.flatnonzero(near)
-    values = np.zeros(len(chosen))
-    rows = block.X if state.everywhere else take(block.X, chosen)
-    expand(rows, support.X, support.x, form.kernel, form.columns, values, form.arithmetic)
-    f[chosen] = values
+    f[chosen] = expansion_at(block, chosen, support, form)
+
+
+def expansion_at(block: Block, places: Int64, rows: Pool, form: Form) -> Float64:
+    """Return sum_j x_j k(., z_j) over rows of a pool at some rows of a block (k,), which are copied a few at a time."""
+    values = np.zeros(len(places))
+    if len(places) == len(block.y):
+        expand(block.X, rows.X, rows.x, form.kernel, form.columns, values, form.arithmetic)
+        return values
+    for start in range(0, len(places), COPIED_ROWS):
+        some = take(block.X, places[start : start + COPIED_ROWS])
+        part = values[start : start + COPIED_ROWS]
+        expand(some, rows.X, rows.x, form.kernel, form.columns, part, form.arithmetic)
+    return values
 
 
 def rows_of(state: DecompositionState, block: Block) -> Pool:

@@ -58,6 +58,7 @@ from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     MAX_ROUNDS,
     ROW_BYTES,
+    coordinates,
     in_order,
     select,
 )
@@ -229,7 +230,12 @@ class Decomposition:
         old = pool.x.copy()
         rounds = SUBSET_ROUNDS if pool.size == state.problem.rows else MAX_ROUNDS
         moves = improve_multilevel(
-            pool, state.form, self.working, POOL_SHARE * violation, rounds=rounds, deadline=state.deadline
+            pool,
+            state.form,
+            coordinates(self.working, state.form),
+            POOL_SHARE * violation,
+            rounds=rounds,
+            deadline=state.deadline,
         )
         state.drift += error_of_values(state.form, state.largest, pool.size, moves.travel)
         level = threshold(pool)

@@ -22,7 +22,7 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import Pool, improve_until
+from streamsvm.solvers.kernel.working_set import Pool, coordinates, improve_until
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
@@ -73,7 +73,8 @@ class Blended(OnSimplex):
             allowed = target.allowed(f)
             return allowed if gap > allowed else None
 
-        moves = improve_until(pool, state.form, self.working, wanted, growing=GROWING_SHARE, deadline=state.deadline)
+        working = coordinates(self.working, state.form)
+        moves = improve_until(pool, state.form, working, wanted, growing=GROWING_SHARE, deadline=state.deadline)
         state.iterations += moves.steps
         return reached_in(pool)
 

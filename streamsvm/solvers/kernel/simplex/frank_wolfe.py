@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.compute.kernel_values.rounding import dtype_of
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64
@@ -58,7 +59,7 @@ class FrankWolfe(OnSimplex):
 
     def scratch(self, rows: int) -> int:
         """Bytes of kernel columns and gradients, or of the kernel values of the rows drawn."""
-        return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 4 * self.sample * rows
+        return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 8 * self.sample * rows
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """The cache of columns goes before rows do."""
@@ -82,7 +83,8 @@ class FrankWolfe(OnSimplex):
         return method(state, pool, target)
 
     def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        columns = KernelCache(pool, state.form, max(self.cache // (4 * pool.size), 2))
+        column = np.dtype(dtype_of(state.form.arithmetic)).itemsize * pool.size  # planned are all, or float32
+        columns = KernelCache(pool, state.form, max(min(self.cache, 4 * pool.size**2) // column, 2))
         iterations = Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
         for _ in range(self.iterations):
             gap = iterations.gap()
