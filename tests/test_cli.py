@@ -229,7 +229,7 @@ def test_progress_of_a_file_counts_its_bytes() -> None:
         (("fit", "none.zarr", "x"), 66, "E-MISSING-INPUT"),
         (("info", "none"), 66, "nothing at none"),
         (("run", "none.toml"), 66, "no job file"),
-        (("predict", "m.ssvm", "none.csv", "x.csv"), 66, "nothing at none.csv"),
+        (("predict", "m.ssvm", "none.csv", "x.csv"), 66, "none.csv does not exist"),
         (("fit", "s.zarr", "m.ssvm"), 73, "exists already"),
         (("synth", "susy", "s.zarr"), 73, "exists already"),
         (("fit", "s.zarr", "x", "--memory", "1MiB"), 78, "E-BUDGET"),

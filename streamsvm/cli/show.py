@@ -116,9 +116,10 @@ def _embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
 
 
 def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
-    from streamsvm.jobs.fit.outputs import summary
+    from streamsvm.jobs.fit.outputs import model_paths, summary
 
-    yield fit_line({**summary(result.training, result.plan), "model": job.model})
+    written = ", ".join(map(str, model_paths(job, result.plan.costs)))
+    yield fit_line({**summary(result.training, result.plan), "model": written})
 
 
 def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:

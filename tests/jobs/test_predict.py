@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,30 @@ def test_one_column_of_decisions_a_class(place: Path, tmp_path: Path) -> None:
     classes = models.load(place / "three.ssvm").classes
     assert head == ",".join(["row", *(f"decision_{name}" for name in classes)])
     assert [float(x) for x in first.split(",")[1:]] == decisions(place, "three")[0].tolist()
+
+
+@pytest.mark.parametrize("named", ["parts", "parts/*.csv"])
+def test_a_directory_and_a_pattern_stand_for_their_files(place: Path, tmp_path: Path, named: str) -> None:
+    (tmp_path / "parts").mkdir()
+    for k in range(3):
+        write_csv(tmp_path / "parts" / f"{k}.csv", np.load(place / "X.npy")[1000 * k : 1000 * (k + 1)])
+    predict(PredictJob(str(place / "two.ssvm"), (str(tmp_path / named),), str(tmp_path / "f.npy"), output="decision"))
+    assert np.array_equal(np.load(tmp_path / "f.npy"), decisions(place, "two")[:, 0])
+
+
+def test_a_terminal_is_shown_no_control_characters(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    found = models.load(place / "two.ssvm")
+    hostile = replace(found, classes=("\x1b[2Jno", "yes"))
+    monkeypatch.setattr(models, "load", lambda _: hostile)
+    job = PredictJob("m", (str(place / "two.csv"),), "-")
+    for terminal, shown in ((True, b"\\x1b[2Jno"), (False, b"\x1b[2Jno")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        predict(job)
+        lines = capfdbinary.readouterr().out.split(b"\n")
+        assert {line.partition(b",")[2] for line in lines[1:-1]} == {shown, b"yes"}
+        assert len(lines) == ROWS + 2
 
 
 def test_rows_are_not_numbered_where_lines_may_be_left_out(place: Path, tmp_path: Path) -> None:

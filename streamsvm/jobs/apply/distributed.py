@@ -15,7 +15,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
-from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
+from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, is_store, row_batches
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store
@@ -73,7 +73,7 @@ class Counts(NamedTuple):
 
 def slices_of(data: Sequence[str]) -> list[Slice]:
     """Return the slices of the data: a store in groups of chunks, files one by one."""
-    if Path(data[0]).is_dir():
+    if is_store(Path(data[0])):
         return [Slice(group.number, group.chunks) for group in contiguous(open_store(data[0]).layout)]
     return [Slice(k, (), str(Path(path).resolve())) for k, path in enumerate(data)]
 

@@ -16,7 +16,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
 from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.apply.row_batches import request_of, row_batches
+from streamsvm.jobs.apply.row_batches import located, request_of, row_batches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.store.sources.standard_input import standard_input
 from streamsvm.types import Report, silent
@@ -57,7 +57,7 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
         found = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
         data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=found is not None))
-        return _evaluated(replace(job, data=data), report, found)
+        return _evaluated(replace(job, data=located(data)), report, found)
 
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:

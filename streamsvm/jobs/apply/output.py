@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import Array, DType
+from streamsvm.errors import printable
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.model import Model
 from streamsvm.rows import Float64
@@ -78,7 +79,7 @@ class PredictionTable:
         header = (",".join(map(_quoted, self.names)) + "\n").encode()
         if self.job.to_stdout:
             for piece in chain([header], lines):
-                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.write(_shown(piece) if sys.stdout.isatty() else piece)
         elif out.suffix == ".npy":
             self._write_array(out, tables)
         elif out.suffix == ".parquet":
@@ -109,6 +110,11 @@ def _lines(table: Table) -> bytes:
     texts = [_texts(column) for column in table.values()]
     lines = texts[0] if len(texts) == 1 else (",".join(row) for row in zip(*texts, strict=True))
     return ("\n".join(lines) + "\n").encode()
+
+
+def _shown(lines: bytes) -> bytes:
+    """Lines as a terminal may have them: what would move its cursor is spelled out."""
+    return "\n".join(map(printable, lines.decode().split("\n"))).encode()
 
 
 def _texts(column: Array) -> list[str]:

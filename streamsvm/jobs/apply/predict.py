@@ -17,7 +17,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
-from streamsvm.jobs.apply.row_batches import RowBatches, request_of, row_batches
+from streamsvm.jobs.apply.row_batches import RowBatches, located, request_of, row_batches
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import Output, claim
@@ -56,7 +56,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         found = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
         data = stack.enter_context(standard_input(job.data, _beside(job), cluster=found is not None))
-        return _predicted(replace(job, data=data), report, found)
+        return _predicted(replace(job, data=located(data)), report, found)
 
 
 def rejects_path(job: PredictJob) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array, JsonMapping
-from streamsvm.errors import DataError, MissingError, UsageError, quote
+from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Int32, Rows, row_count
@@ -22,12 +22,17 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.labels import REST, label_text
+from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.write.journal import FILE as JOURNAL
 from streamsvm.types import Layout, Term
 
+STORE_FILES = (MANIFEST, JOURNAL, "zarr.json")
+"""Files of which a store of ours has one from the beginning of its ingest to the end."""
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
 SOURCE_BYTES = 96 * MIB
@@ -162,17 +167,29 @@ def held_out_terms(validation: float | str | None, layout: Layout, models: int) 
     return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
 
 
-def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
-    """Open the rows of one store, or of files. Raises MissingError, DataError E-SCHEMA, UsageError."""
-    paths = [Path(d) for d in data]
-    if not paths:
+def is_store(path: Path) -> bool:
+    """Return whether a path is a store of ours, perhaps one whose ingest has not ended, and not files to read."""
+    return path.is_dir() and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
+
+
+def located(data: Sequence[str]) -> tuple[str, ...]:
+    """Return a store as it is named, or the files that are meant: directories and patterns stand for those in them.
+
+    Raises MissingError, and UsageError for several stores.
+    """
+    if not data:
         raise UsageError("there is no data", hint="name a store, or files")
-    for path in paths:
-        if not path.exists():
-            raise MissingError(f"there is nothing at {path}", hint="name a store, or files")
-    if paths[0].is_dir() and foreign_format(paths[0]) is None:
-        if len(paths) > 1:
+    if any(is_store(Path(name)) for name in data):
+        if len(data) > 1:
             raise UsageError("one store at a time", hint="run the command once for each")
+        return tuple(data)
+    return tuple(map(str, expand(data)))
+
+
+def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
+    """Open the rows of one store, or of files (``located``). Raises MissingError, DataError E-SCHEMA, UsageError."""
+    paths = [Path(d) for d in data]
+    if is_store(paths[0]):
         return _store_rows(model, paths[0])
     options = source_options(model, request)
     return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
