@@ -139,9 +139,11 @@ def test_evaluate_agrees_with_predict(place: Path, tmp_path: Path) -> None:
     table = json.loads(ok("evaluate", place / "m.ssvm", place / "s.test.zarr", "--json").stdout)
     result = ok("predict", place / "m.ssvm", place / "s.test.zarr", "-")
     said = result.stdout.splitlines()
-    assert said[0] == "label"
+    assert said[0] == "row,predicted_label"
     assert len(said) - 1 == table["rows"] == 4000
-    assert said.count("1") == sum(row[table["classes"].index("1")] for row in table["confusion"])
+    assert sum(line.endswith(",1") for line in said) == sum(
+        row[table["classes"].index("1")] for row in table["confusion"]
+    )
     assert table["accuracy"] > 0.8
 
 
@@ -304,7 +306,7 @@ def test_a_reader_that_leaves_is_no_error(place: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == ["decision_1", "141"]
+    assert done.stdout.splitlines() == ["row,decision_1", "141"]
     assert done.stderr == ""
 
 
