@@ -101,7 +101,7 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     chosen = job.solver == "auto" and plan.solver_name == "newton"
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY
-    rowless = plan.request is None and short_of_rows(store.layout.columns, memory_settings(plan.solver))
+    rowless = plan.request is None and short_of_rows(store.layout, memory_settings(plan.solver))
     if chosen and (plan.memory.total > plan.memory.limit or rowless):
         why = "second order does not fit the memory: dual coordinate descent"
         return replace(_plan_with(replace(job, solver="dcd"), store), why=why)

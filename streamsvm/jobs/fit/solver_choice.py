@@ -1,10 +1,11 @@
 """auto for linear functions, of columns or of kernel features: the solver, by what a pass costs and by what it is worth.
 
 Second order with all rows in memory needs two or three readings, however many columns there are and whatever their
-scales (``solvers.newton.in_memory.all_rows``): it is chosen wherever the rows fit the memory as they are stored. Where they
-do not, a sample of them is enough up to some 1,500 columns, in passes by the handful (``solvers.newton.solver``); it goes
-over to all rows by itself where it leads nowhere and they fit. Beyond, where columns are rare and every row matters to some of
-them, coordinate descent (``solvers.dcd.solver``) needs tens of passes, more the larger C, but little memory.
+scales (``solvers.newton.in_memory``): it is chosen wherever the rows fit the memory as they are stored. Where they do not, a
+sample of them does in 5 to 25 readings: one of a usual size up to some 1,500 columns (``solvers.newton.trust_region``), beyond, of
+sparse rows, one as large as the memory has room for (``solvers.newton.out_of_core``). Coordinate descent
+(``solvers.dcd.solver``) needs tens of passes, more the larger C, and does not end on raw tables, but it needs little
+memory: it is left for where not even vectors of weights fit, and for dense rows of very many columns.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem
 
 SAMPLED_COLUMNS = 1500
-"""Weights up to which a sample of the rows leads second order to the optimum."""
+"""Weights up to which a sample of a usual size leads second order to the optimum."""
 MANY = 4000
 """Landmarks from which on second order is chosen only where it fits the memory."""
 SAMPLE_SHARE, WHOLE_SHARE = 0.5, 0.8
-"""Of the memory limit that second order may take with the smallest sample, and with all rows."""
+"""Of the memory limit that second order may take with the smallest sample, and with all rows or a sample that fills it."""
 
 
 def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
@@ -34,12 +35,13 @@ def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     what = f"{layout.rows} rows, {columns} weights, {kind}"
     if _needed(job, layout, sample=False) <= WHOLE_SHARE * limit:
         return "newton", f"{what}: second order, all rows fit the memory"
-    if columns > SAMPLED_COLUMNS:
-        needed = _needed(job, layout, sample=False)
-        return "dcd", f"{what}: all rows in memory would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
-    needed = _needed(job, layout, sample=True)
-    if needed > SAMPLE_SHARE * limit:
+    needed, all_rows = (_needed(job, layout, sample=sample) for sample in (True, False))
+    if columns > SAMPLED_COLUMNS and layout.dense:
+        return "dcd", f"{what}: all rows in memory would take {mib(all_rows)} of {mib(limit)}: dual coordinate descent"
+    if needed > (WHOLE_SHARE if columns > SAMPLED_COLUMNS else SAMPLE_SHARE) * limit:
         return "dcd", f"second order would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
+    if columns > SAMPLED_COLUMNS:
+        return "newton", f"{what}: second order on a sample as large as the memory has room for"
     return "newton", f"{what}: second order on a sample, in few passes"
 
 
@@ -51,9 +53,9 @@ def features_solver(job: FitJob) -> tuple[str, str]:
     return "dcd", f"kernel features, more than {most}: coordinate descent"
 
 
-def short_of_rows(columns: int, settings: dict[str, int | None]) -> bool:
+def short_of_rows(layout: Layout, settings: dict[str, int | None]) -> bool:
     """Whether second order was left with a sample where it needs all rows; ``settings`` are those memory decided."""
-    return columns >= SAMPLED_COLUMNS and settings.get("sample") is not None
+    return layout.dense and layout.columns >= SAMPLED_COLUMNS and settings.get("sample") is not None
 
 
 def _needed(job: FitJob, layout: Layout, *, sample: bool) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, row_where
+from streamsvm.solvers.newton.hessian import most_explicit
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
@@ -27,12 +28,21 @@ LARGEST, FEWEST = 64 << 20, 20_000
 """... up to so many bytes, but not fewer than these ..."""
 LEAST, LEAST_PER_COMPONENT = 2_000, 20
 """... unless memory is short; ..."""
+LEAST_SHARE, LARGEST_SHARE = 0.01, 0.25
+"""... where columns are too many for a matrix (``out_of_core``), a part of the rows as large as the memory has room for; ..."""
 WHOLE, LARGEST_WHOLE = 3, 1 << 30
 """... and all rows where there are no more than so many times as many, of dense ones in so many bytes."""
 
 
+def is_wide(problem: Problem) -> bool:
+    """Whether columns are too many for the Hessian to be a matrix."""
+    return problem.columns + 1 > most_explicit(dense=problem.nonzeros is None)
+
+
 def least_rows(problem: Problem) -> int:
     """Of a sample that is of use."""
+    if is_wide(problem):
+        return min(problem.rows, max(LEAST, int(LEAST_SHARE * problem.rows)))
     return max(LEAST, min(LEAST_PER_COMPONENT * (problem.columns + 1), LARGEST // row_bytes(problem)))
 
 
@@ -55,6 +65,12 @@ def usual_rows(problem: Problem) -> int:
     return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // row_bytes(problem)))
 
 
+def sampled_bytes(problem: Problem) -> int:
+    """What a row of a sample takes where columns are many: gathered, then joined and solved for."""
+    stored = row_bytes(problem) + STORED_ARRAYS
+    return max(int(SPARE_WIDE * stored) + JOINED_ARRAYS, stored + SOLVED_ARRAYS)
+
+
 def row_bytes(problem: Problem) -> int:
     """What a row takes in memory, on average."""
     if problem.nonzeros is None:
@@ -62,8 +78,11 @@ def row_bytes(problem: Problem) -> int:
     return 8 * (1 + -(-problem.nonzeros // max(1, problem.rows)))
 
 
-SPARE = 2.0
-"""Rows are thrown out when there are this many times ``limit``."""
+SPARE, SPARE_WIDE = 2.0, 1.25
+"""How many times ``limit`` may be held before rows are thrown out, and where the sample is to fill the memory."""
+STORED_ARRAYS, JOINED_ARRAYS, SOLVED_ARRAYS = 56, 100, 220
+"""Bytes a row, beside its entries: sign, weight, key, score, margin and number; copies while parts are joined; float64 arrays of
+an interior point and of a model."""
 
 
 @saved_as("newton.sample")
@@ -74,7 +93,7 @@ class Sample(NamedTuple):
     """The rows, dense or CSR; kernel features of a factored block are formed for them."""
     y: Float32
     """(n,) +1 or -1."""
-    s: Float32
+    s: Float32 | Float64
     """(n,) row weight times class weight, above 0 for a row to be here."""
     probability: Float64
     """(n,) in (0, 1]: what a row stands for is one over it."""
@@ -136,6 +155,8 @@ class PrioritySampler:
     """Rows in ``parts``."""
     parts: list[_Part] = field(default_factory=list)
     """The rows kept so far in this pass, a part for each block, with keys below ``threshold`` as it was then."""
+    spare: float = SPARE
+    """Rows are thrown out when there are this many times ``limit``."""
 
     def clear(self) -> None:
         """Begin a pass; its draws are independent of the last one's."""
@@ -159,7 +180,7 @@ class PrioritySampler:
         row = np.arange(block.start, block.start + len(f))
         self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen))
         self.held += count
-        if self.held > SPARE * self.limit:
+        if self.held > self.spare * self.limit:
             self._throw_out()
 
     def merge(self, other: PrioritySampler) -> None:
@@ -173,7 +194,8 @@ class PrioritySampler:
         keys = np.concatenate([part.keys for part in self.parts] or [np.empty(0)])
         if len(keys) > self.limit:
             self.threshold = min(self.threshold, float(np.partition(keys, self.limit)[self.limit]))
-        self.parts = [part.where(part.keys < self.threshold) for part in self.parts]
+        for k, part in enumerate(self.parts):  # one by one: never two copies of all
+            self.parts[k] = part.where(part.keys < self.threshold)
         self.held = sum(len(part.keys) for part in self.parts)
 
     def sample(self) -> Sample | None:

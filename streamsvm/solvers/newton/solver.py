@@ -33,12 +33,18 @@ from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.inner_solver import polished_dual
+from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, first_steps
 from streamsvm.solvers.newton.row_sample import (
+    LARGEST_SHARE,
+    SPARE,
+    SPARE_WIDE,
     PrioritySampler,
     Sample,
+    is_wide,
     least_rows,
     row_bytes,
     sample_rows,
+    sampled_bytes,
     usual_rows,
 )
 from streamsvm.solvers.newton.surrogate import model_at
@@ -65,6 +71,8 @@ VECTORS = 32
 """Of length p: states, directions, residuals and what the products make."""
 ROW_ARRAYS = 180
 """Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point."""
+SMALLER = 0.8
+"""Where the sample is to fill the memory, the next smaller one has so much of its rows."""
 STALLED, STALLED_PASSES = 0.9, 3
 """A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
 
@@ -112,6 +120,8 @@ class NewtonState:
     """After every pass with a sample."""
     deadline: float = np.inf
     """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
+    steps: SampledSteps | None = None
+    """What led to ``point`` where rows do not fit the memory and columns are many."""
 
     @property
     def smooth(self) -> Any:
@@ -142,7 +152,7 @@ class Newton(WarmStart):
         bool,
         Option("Improve the dual point in memory. Without, it remains a function of some weights, as --dual needs it."),
     ] = True
-    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows")
+    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows", "steps")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     """Empty: what passes on is a few vectors of weights and a sample, and no number per row of the data."""
@@ -161,6 +171,8 @@ class Newton(WarmStart):
         q = min(p, most) if layout.dense or p <= most else 0
         # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
         sampled = 4 * rows * (4 * entries + 48) if rows < problem.rows else 0
+        if is_wide(problem):  # it is needed between two passes only
+            sampled = rows * sampled_bytes(problem)
         whole = 0 if self.sample else problem.rows * (2 * row_bytes(problem) + ROW_ARRAYS)
         block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
@@ -171,6 +183,9 @@ class Newton(WarmStart):
         """The same with a sample, or a smaller one; None where it would be too small to be of use, or was ``asked`` for."""
         if "sample" in asked:
             return None
+        if is_wide(problem):
+            less = int(LARGEST_SHARE * problem.rows if self.sample is None else SMALLER * self.sample)
+            return replace(self, sample=less) if less >= least_rows(problem) else None
         if self.sample is None:
             return replace(self, sample=min(problem.rows, usual_rows(problem)))
         return replace(self, sample=self.sample // 2) if self.sample // 2 >= least_rows(problem) else None
@@ -187,7 +202,8 @@ class Newton(WarmStart):
     def start(self, problem: Problem) -> NewtonState:
         """Begin at w = 0, or at the warm weights, with a corner as wide as either asks for."""
         p, point = problem.columns + 1, problem.first_weights()
-        sampler = PrioritySampler(sample_rows(self.sample, problem))
+        spare = SPARE_WIDE if self.sample and is_wide(problem) else SPARE
+        sampler = PrioritySampler(sample_rows(self.sample, problem), spare=spare)
         return NewtonState(problem, point, first_mu(problem), PointSums(p), sampler, np.zeros(p), point.copy())
 
     def visit(self, state: NewtonState, block: Block) -> None:
@@ -233,7 +249,8 @@ class Newton(WarmStart):
             state.primal, state.best = found.primal, state.point
         if found.dual > state.dual:
             state.dual, state.dual_point = found.dual, DualPoint(state.point, state.mu, found.scale)
-        facts = {"mu": state.mu, "damping": state.trust_region.damping if state.trust_region else 0.0}
+        led = state.steps or state.trust_region
+        facts = {"mu": state.mu, "damping": led.damping if led else 0.0}
         if not self._done(state):
             self._advance(state, found)
         if state.all_rows is not None:
@@ -264,7 +281,13 @@ class Newton(WarmStart):
             state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy())
             state.gathered, state.trust_region = True, None
             self._solve_in_memory(state, state.all_rows)
-            return
+        elif is_wide(state.problem) and not sample.complete and not state.factored:
+            self._step_by_sample(state, found, sample)
+        else:
+            self._step_by_matrix(state, found, sample)
+
+    def _step_by_matrix(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
+        """Improve the dual bound by the sample, and go where a model says whose Hessian is a matrix."""
         state.trust_region = self._trust_region_at(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
         if self.polish and near and not sample.complete:
@@ -272,6 +295,17 @@ class Newton(WarmStart):
             if self._done(state):
                 return
         self._go(state, state.trust_region)
+
+    def _step_by_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
+        """Improve the dual bound and go where a sample says, if this point is no worse than the last one; else try again there."""
+        steps = state.steps or first_steps(state.problem, found, sample, state.point, state.mu)
+        first, state.steps = state.steps is None, steps
+        known = (state.squares, state.primal, state.dual, state.deadline)
+        reading = Reading(found, sample, state.point, state.mu, *known)
+        if (first or steps.accept(found, state.point, state.mu)) and self.polish:
+            state.dual = max(state.dual, steps.dual(reading))
+        if not self._done(state):
+            state.point, state.mu = steps.next_point(reading._replace(dual=state.dual), self.narrowing)
 
     def _solve_in_memory(self, state: NewtonState, rows: AllRows) -> None:
         """Go where the problem with all its rows in memory is solved, or is nearer to it."""

@@ -61,12 +61,7 @@ class TrustRegion:
         if self.promised <= NEGLIGIBLE_SHARE * abs(found.value) or self.model.sample.complete:
             return True  # of all rows nothing was estimated: a model that is off by rounding is better made anew
         ratio = (self.reference - found.value) / self.promised
-        if ratio < 0.0:
-            self.damping *= DAMPING_INCREASE * DAMPING_INCREASE
-        elif ratio < POOR_RATIO:
-            self.damping *= DAMPING_INCREASE
-        elif ratio > GOOD_RATIO:
-            self.damping *= DAMPING_DECREASE
+        self.damping = next_damping(self.damping, ratio)
         return ratio >= 0.0
 
     def begin(self, primal: float) -> tuple[Float64, float]:
@@ -108,6 +103,15 @@ class TrustRegion:
         sample = self.model.sample
         sure = (sample.probability >= 1.0).astype(np.float64)
         return np.maximum(total - squares(sample.X, sure * sample.s, self.model.problem.columns), 0.0)
+
+
+def next_damping(damping: float, ratio: float) -> float:
+    """What becomes of a damping when ``ratio`` of the decrease that was promised was found."""
+    if ratio < 0.0:
+        return damping * DAMPING_INCREASE * DAMPING_INCREASE
+    if ratio < POOR_RATIO:
+        return damping * DAMPING_INCREASE
+    return damping * DAMPING_DECREASE if ratio > GOOD_RATIO else damping
 
 
 def first_damping(sample: Sample, components: int) -> float:
