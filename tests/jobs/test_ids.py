@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,25 @@ def test_a_store_and_its_test_store_are_predicted_as_their_file(place: Path) -> 
     assert len(held_out) > 50
 
 
+def test_ids_move_with_their_rows(place: Path) -> None:
+    """Ids of shuffled rows are those of the same rows: their predictions are those of the file."""
+    settings: dict[str, Any] = {"label": "left", "categorical": ("zone", "plan"), "missing": "mean", "id_column": "id"}
+    job = IngestJob(
+        sources=(place / "train.csv",), store=place / "shuffled.zarr", shuffle=True, chunk_bytes=4096, **settings
+    )
+    ingest(replace(job, test_fraction=0.2))
+    kept, held_out = (
+        rows_of(predicted(place, f"shuffled{end}", f"shuffled{end}.csv")) for end in (".zarr", ".test.zarr")
+    )
+    whole = rows_of(predicted(place, "train.csv", "unshuffled.csv"))
+    assert list(kept) != sorted(kept)
+    assert {name: found[0] for name, found in (kept | held_out).items()} == {
+        name: row[0] for name, row in whole.items()
+    }
+    for name, (_, decision) in (kept | held_out).items():
+        assert float(decision) == pytest.approx(float(whole[name][1]), rel=1e-5, abs=1e-6)
+
+
 def test_as_parquet(place: Path) -> None:
     expected = rows_of(predicted(place, "train.csv", "again.csv"))
     found = pq.read_table(predicted(place, "train.csv", "p.parquet"))
@@ -86,9 +106,7 @@ def test_another_column_of_new_rows_and_none(place: Path) -> None:
     ]
 
 
-def test_what_cannot_be_is_refused(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="ids"):
-        IngestJob(sources=(place / "train.csv",), store=tmp_path / "s", label="left", id_column="id", shuffle=True)
+def test_what_cannot_be_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="an array holds"):
         PredictJob("m", ("x",), "p.npy", output=("label", "decision"))
     with pytest.raises(UsageError, match="color"):

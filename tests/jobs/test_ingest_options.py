@@ -72,10 +72,22 @@ def test_a_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest
     assert sorted(p.name for p in tmp_path.iterdir() if "shuffle" in p.name) == []
 
 
+def ids_of(numbers: Any, kind: str) -> Any:
+    """Ids of rows: none, large numbers, or texts of different lengths, an empty one among them."""
+    if kind == "text":
+        return np.array(["ä" * (int(k) % 4) + str(int(k)) * bool(k) for k in numbers], dtype=object)
+    return numbers.astype(np.int64) + 10**17 if kind else None
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=8), sparse=st.booleans(), weighted=st.booleans())
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=8),
+    sparse=st.booleans(),
+    weighted=st.booleans(),
+    named=st.sampled_from(["", "numbers", "text"]),
+)
 def test_the_spool_keeps_rows_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], sparse: bool, weighted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], sparse: bool, weighted: bool, named: str
 ) -> None:
     monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 700)
     spool, at = Spool(tmp_path / "spool", 1), 0
@@ -86,11 +98,13 @@ def test_the_spool_keeps_rows_together(
             lengths = number.astype(int) % 3
             indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
             X = CSR(np.repeat(number, lengths), np.repeat(number, lengths).astype(np.int32), indptr)
-        spool.append(X, number.astype(np.int32), number if weighted else None)
+        spool.append(X, number.astype(np.int32), number if weighted else None, ids_of(number, named))
         at += size
     seen = []
-    for piece in spool.drain():
+    for piece, ids in spool.drain():
         seen += piece.codes.tolist()
+        expected = ids_of(piece.codes, named)
+        assert (ids is None and expected is None) or ids.tolist() == expected.tolist()
         if isinstance(piece.X, Dense):
             assert np.array_equal(piece.X.values[:, 0], piece.codes)
             assert np.array_equal(piece.X.values[:, 1], piece.codes + 0.5)

@@ -121,9 +121,6 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
         super().__post_init__()
-        if self.shuffle and self.id_column is not None:
-            hint = "keep the order of the rows, or predict from the files, which have the ids"
-            raise UsageError("--shuffle does not move ids along with their rows", hint=hint)
         self._check_split()
 
     def _check_split(self) -> None:

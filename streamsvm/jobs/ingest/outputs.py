@@ -12,7 +12,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import InterruptedRun, StorageError
 from streamsvm.jobs.ingest.hold_out import HoldOut
 from streamsvm.jobs.ingest.shuffle import Shuffling
-from streamsvm.rows import Int32, Rows
+from streamsvm.rows import Float32, Int32, Rows
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
@@ -37,35 +37,35 @@ class Stores:
         self.sparse = sparse
         self._split = split
         opened = [opener(path, sparse, chunk_bytes) for path in paths]
-        self._ids: list[IdWriter | None] = [None] * len(opened)
-        self._folders = [writer.directory if writer.repairs is None else None for writer in opened]
-        self.writers: list[StoreWriter | Shuffling] = (
-            [Shuffling(writer, split.seed) for writer in opened] if shuffle else list(opened)
-        )
+        # a store that is repaired has its ids already
+        self._ids = [IdWriter(writer.directory) if writer.repairs is None else None for writer in opened]
+        self.writers: list[StoreWriter | Shuffling] = list(opened)
+        if shuffle:
+            self.writers = [Shuffling(one, split.seed, ids) for one, ids in zip(opened, self._ids, strict=True)]
 
     def append(self, batch: Batch, X: Rows, codes: Int32, first_row: int) -> int:
         """Write the rows of a batch, in the layout of the stores and with their class codes, and return how many were
         held out. ``first_row`` is the number of the first among the rows of the sources. Raises StorageError.
         """
         if len(self.writers) == 1:
-            self.writers[0].append(X, codes, batch.weight)
-            self._append_ids(0, batch.ids)
+            self._append(0, X, codes, batch.weight, batch.ids)
             return 0
         chosen = self._split.chosen(first_row, codes, batch.split)
         for k, mask in enumerate((~chosen, chosen)):
             if mask.any():
-                weight = None if batch.weight is None else batch.weight[mask]
-                self.writers[k].append(take(X, mask), codes[mask], weight)
-                self._append_ids(k, None if batch.ids is None else batch.ids[mask])
+                weight, ids = (None if found is None else found[mask] for found in (batch.weight, batch.ids))
+                self._append(k, take(X, mask), codes[mask], weight, ids)
         return int(np.count_nonzero(chosen))
 
-    def _append_ids(self, store: int, ids: Array | None) -> None:
-        """Write ids once the folder of the store is there; one that is repaired has its ids already."""
-        folder = self._folders[store]
-        if ids is None or folder is None:
+    def _append(self, store: int, X: Rows, codes: Int32, weight: Float32 | None, ids: Array | None) -> None:
+        """Write rows to one of the stores, then their ids: its folder is there from its first row on."""
+        writer, names = self.writers[store], self._ids[store]
+        if isinstance(writer, Shuffling):
+            writer.append(X, codes, weight, ids)
             return
-        writer = self._ids[store] = self._ids[store] or IdWriter(folder)
-        writer.append(ids)
+        writer.append(X, codes, weight)
+        if ids is not None and names is not None:
+            names.append(ids)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Commit the test store, then the store, which is what people look for; return the manifest of the store."""

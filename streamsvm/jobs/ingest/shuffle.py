@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.durable import temporary_beside
 from streamsvm.rows import Float32, Int32, Rows
 from streamsvm.store.format.manifest import Manifest
+from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
 from streamsvm.store.write.writer import StoreWriter
 
@@ -14,24 +15,28 @@ SHUFFLE_BYTES = 6 * RUN_BYTES
 
 
 class Shuffling:
-    """A writer that puts all rows aside and writes them in random order when it commits."""
+    """A writer that puts all rows aside and writes them in random order when it commits, and their ids with them."""
 
-    def __init__(self, writer: StoreWriter, seed: int) -> None:
-        self._writer, self._seed = writer, seed
+    def __init__(self, writer: StoreWriter, seed: int, ids: IdWriter | None) -> None:
+        self._writer, self._seed, self._ids = writer, seed, ids
         self._spool: Spool | None = None
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None, ids: Array | None = None) -> None:
         """Put rows aside. Raises StorageError."""
         if self._spool is None:
             self._spool = Spool(temporary_beside(self._writer.root), self._seed)
-        self._spool.append(X, codes, weight)
+        self._spool.append(X, codes, weight, ids)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
         if self._spool is not None:
-            for piece in self._spool.drain():
+            for piece, ids in self._spool.drain():
                 self._writer.append(piece.X, piece.codes, piece.weight)
+                if self._ids is not None and ids is not None:
+                    self._ids.append(ids)
             self._close()
+        if self._ids is not None:
+            self._ids.close()
         return self._writer.commit(classes, columns, facts)
 
     def suspend(self) -> int:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import durable
-from streamsvm.aliases import Array, ByName, DType
+from streamsvm.aliases import Array, DType
 from streamsvm.compute.splitmix import STEP, mixed
-from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count, row_stack
+from streamsvm.rows import CSR, Dense, Float32, Int32, Int64, Rows, row_count
 from streamsvm.store.write.chunker import Piece
 
 RUN_BYTES = 16 << 20
@@ -30,15 +30,25 @@ SHIFT = np.uint64(54)
 """How far a hash is shifted to give its range: 64 - log2(HASH_RANGES)."""
 SALT = 1 << 32
 """What sets these hashes apart from those that choose the rows that are held out."""
-ENTRY = ("data", "indices")
+COUNTS = {"data": "lengths", "indices": "lengths", "text": "letters"}
+"""Arrays with several numbers a row, and the array that says how many: entries of CSR rows, UTF-8 bytes of ids."""
+
+
+class SpooledRows(NamedTuple):
+    """Some rows in the order of their hashes."""
+
+    piece: Piece
+    """The rows with their class codes and weights."""
+    ids: Array | None
+    """Their ids (n,), integers or objects of text; None where they have none."""
 
 
 class _Run(NamedTuple):
-    """Where each array of a run begins, and the first row and entry of each slot."""
+    """Where each array of a run begins, and for each slot the first row, and the first number of ``COUNTS`` arrays."""
 
     begins: dict[str, int]
     rows: NDArray[np.int64]
-    entries: NDArray[np.int64]
+    firsts: dict[str, NDArray[np.int64]]
 
 
 def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
@@ -58,19 +68,20 @@ class Spool:
         self._path, self._seed = path, seed
         self._descriptor = durable.open_state(path, 0)
         path.unlink()
-        self._pending: list[Piece] = []
+        self._pending: list[dict[str, Array]] = []
         self._held = self._rows = self._size = 0
         self._runs: list[_Run] = []
         self._types: dict[str, tuple[DType, int]] = {}
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None) -> None:
-        """Add rows. Raises StorageError."""
-        self._pending.append(Piece(X, codes, weight))
-        self._held += sum(a.nbytes for a in (*X, codes, weight) if isinstance(a, np.ndarray))
+    def append(self, X: Rows, codes: Int32, weight: Float32 | None, ids: Array | None = None) -> None:
+        """Add rows; all or none have weights, and ids. Raises StorageError."""
+        arrays = _arrays(Piece(X, codes, weight)) | _id_arrays(ids)
+        self._pending.append(arrays)
+        self._held += sum(values.nbytes for values in arrays.values())
         if self._held >= RUN_BYTES:
             self._write_run()
 
-    def drain(self) -> Iterator[Piece]:
+    def drain(self) -> Iterator[SpooledRows]:
         """Yield all rows in the order of their hashes. Raises StorageError."""
         if self._pending:
             self._write_run()
@@ -79,15 +90,15 @@ class Spool:
         for low, high in pairwise(bounds.tolist()):
             parts = [self._read(run, low, high) for run in self._runs]
             if any(len(part["hash"]) for part in parts):
-                yield _piece(_sorted({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
+                yield _rows(_sorted({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
 
     def close(self) -> None:
         """Remove the scratch file."""
         os.close(self._descriptor)
 
     def _write_run(self) -> None:
-        pieces, self._pending, self._held = self._pending, [], 0
-        arrays = _arrays(pieces)
+        waiting, self._pending, self._held = self._pending, [], 0
+        arrays = {name: np.concatenate([part[name] for part in waiting]) for name in waiting[0]}
         arrays["hash"] = hashes(self._seed + SALT, self._rows, len(arrays["codes"]))
         arrays = _sorted(arrays)
         self._rows += len(arrays["codes"])
@@ -99,42 +110,63 @@ class Spool:
             self._size += values.nbytes
         slots = (arrays["hash"] >> SHIFT).astype(np.int64)
         rows = np.searchsorted(slots, np.arange(HASH_RANGES + 1))
-        lengths = arrays.get("lengths")
-        entries = rows if lengths is None else np.concatenate([[0], np.cumsum(lengths)])[rows]
-        self._runs.append(_Run(begins, rows, entries))
+        counts = {name: arrays[name] for name in {*COUNTS.values()} & arrays.keys()}
+        firsts = {name: np.concatenate([[0], np.cumsum(count)])[rows] for name, count in counts.items()}
+        self._runs.append(_Run(begins, rows, firsts))
 
     def _read(self, run: _Run, low: int, high: int) -> dict[str, Array]:
         found = {}
         for name, begin in run.begins.items():
-            (dtype, width), bounds = self._types[name], run.entries if name in ENTRY else run.rows
+            (dtype, width), bounds = self._types[name], run.firsts[COUNTS[name]] if name in COUNTS else run.rows
             values = np.empty(int(bounds[high] - bounds[low]) * width, dtype)
             durable.read_at(self._descriptor, values.view(np.uint8), begin + int(bounds[low]) * width * dtype.itemsize)
             found[name] = values.reshape(-1, width) if name == "values" else values
         return found
 
 
-def _arrays(pieces: list[Piece]) -> dict[str, Array]:
-    X = row_stack([piece.X for piece in pieces])
-    found: ByName = {"codes": np.concatenate([piece.codes for piece in pieces])}
-    weights = [piece.weight for piece in pieces if piece.weight is not None]
-    if weights:
-        found["weight"] = np.concatenate(weights)
-    if isinstance(X, Dense):
-        return found | {"values": X.values}
-    return found | {"lengths": np.diff(X.indptr), "data": X.data, "indices": X.indices}
+def _arrays(piece: Piece) -> dict[str, Array]:
+    """Rows as arrays by name, of which each has the numbers of row after row."""
+    found: dict[str, Array] = {"codes": piece.codes}
+    if piece.weight is not None:
+        found["weight"] = piece.weight
+    if isinstance(piece.X, Dense):
+        return found | {"values": piece.X.values}
+    return found | {"lengths": np.diff(piece.X.indptr), "data": piece.X.data, "indices": piece.X.indices}
+
+
+def _id_arrays(ids: Array | None) -> dict[str, Array]:
+    """Ids as arrays: integers, or the bytes of texts and how many each has; nothing where rows have none."""
+    if ids is None:
+        return {}
+    if ids.dtype != object:
+        return {"ids": ids}
+    texts = [text.encode() for text in ids.tolist()]
+    return {"letters": np.array(list(map(len, texts)), np.int64), "text": np.frombuffer(b"".join(texts), np.uint8)}
 
 
 def _sorted(arrays: dict[str, Array]) -> dict[str, Array]:
     """The same rows in the order of their hashes."""
     order = np.argsort(arrays["hash"], kind="stable")
-    entries = None
-    if "lengths" in arrays:
-        lengths = arrays["lengths"]
-        starts = np.cumsum(lengths) - lengths
-        taken = lengths[order]
-        ends = np.cumsum(taken)
-        entries = np.arange(int(taken.sum())) + np.repeat(starts[order] - (ends - taken), taken)
-    return {name: values[entries if name in ENTRY else order] for name, values in arrays.items()}
+    places = {name: _places(arrays[name], order) for name in {*COUNTS.values()} & arrays.keys()}
+    return {name: values[places[COUNTS[name]] if name in COUNTS else order] for name, values in arrays.items()}
+
+
+def _places(counts: Int64, order: Int64) -> Int64:
+    """Where the numbers of rows stand, ``counts`` (n,) of them a row, when rows come in another order."""
+    taken = counts[order]
+    ends = np.cumsum(taken)
+    return np.arange(int(taken.sum())) + np.repeat((np.cumsum(counts) - counts)[order] - (ends - taken), taken)
+
+
+def _rows(arrays: dict[str, Array]) -> SpooledRows:
+    return SpooledRows(_piece(arrays), _ids(arrays))
+
+
+def _ids(arrays: dict[str, Array]) -> Array | None:
+    if "text" not in arrays:
+        return arrays.get("ids")
+    ends, content = np.cumsum(arrays["letters"]).tolist(), arrays["text"].tobytes()
+    return np.array([content[start:end].decode() for start, end in pairwise([0, *ends])], dtype=object)
 
 
 def _piece(arrays: dict[str, Array]) -> Piece:
