@@ -355,3 +355,11 @@ def test_a_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
 
     made = job_file.make_job("fit", {"store": "s", "model": "m", "max_passes": 3})
     assert msgspec.to_builtins(made) == msgspec.to_builtins(FitJob("s", "m", max_passes=3))
+
+
+@pytest.mark.parametrize("value", ["3", "true", "[]", "{a = 1}", "1.5"])
+def test_a_path_that_is_none_is_refused_by_name(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f'[ingest]\nsources = ["a.csv"]\nstore = {value}\n')
+    with pytest.raises(ConfigError, match=r"Expected `str`, got .* - at `\$.store`"):
+        job_file.check(job_file.read_file(path), str(path))

@@ -103,7 +103,7 @@ def make_job(step: str, values: ByName, where: str = "") -> Any:
 def _paths(kind: type, value: OptionValue) -> OptionValue:
     if kind is Path and isinstance(value, str | Path):
         return Path(value)
-    raise NotImplementedError
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
 
 
 def read_file(path: Path) -> list[tuple[str, ByName]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +27,8 @@ from streamsvm.regular import read_whole
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
 from tests.fault.golden import fit_job, ingest_job, ingested
+from tools.fuzz.artifacts import small_store
+from tools.fuzz.structures import TARGETS, outcome
 
 SECONDS = 20
 """Far more than any of it takes: an answer comes, or it never does."""
@@ -165,3 +169,25 @@ def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], pl
         with pytest.raises(StreamSVMError) as refused:
             use(tmp_path / "s.zarr", tmp_path)
         assert refused.value.exit_code in (65, 78)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_a_manifest_of_other_columns_than_its_statistics_is_told(columns: int, tmp_path: Path) -> None:
+    """Of sparse rows: a column more takes nothing away from them."""
+    small_store(tmp_path / "s.zarr", sparse=True)
+    manifest = msgspec.structs.replace(manifests.read(tmp_path / "s.zarr"), columns=columns)
+    body = msgspec.json.encode(manifest)
+    seal = hashlib.sha256(body).hexdigest()
+    (tmp_path / "s.zarr" / "manifest.json").write_bytes(b'{"sha256":"%s","manifest":%s}\n' % (seal.encode(), body))
+    with pytest.raises(StreamSVMError, match=f"statistics of {columns} columns"):
+        open_store(tmp_path / "s.zarr").statistics()
+
+
+@pytest.mark.parametrize("target", ["job_file", "manifest", "model", "columns", "dask"])
+def test_a_little_of_the_second_round(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few trials of each target; hours of them are tools/fuzz/structures.py."""
+    monkeypatch.chdir(tmp_path)
+    module, _, name = TARGETS[target].partition(":")
+    trial = getattr(importlib.import_module(module), name)(tmp_path)
+    found = [outcome(trial, random.Random(f"{target} {k}")) for k in range(40 if target == "job_file" else 8)]
+    assert not [word for word in found if word.startswith("FOUND")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def write(root: Path, statistics: Statistics) -> str:
 
 
 def read(root: Path, sha256: str, columns: int) -> Statistics:
-    """Read and verify the file, four float64 a column. Raises DataError E-CRC, E-FILE, E-LIMIT."""
+    """Read and verify the file, four float64 a column. Raises DataError E-CRC, E-FILE, E-LIMIT, E-META."""
     from safetensors.numpy import load
 
     path = root / FILE
@@ -122,4 +123,9 @@ def read(root: Path, sha256: str, columns: int) -> Statistics:
         raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise DataError(f"{path} is missing or damaged", code="E-CRC", hint="restore the file, or ingest again")
-    return Statistics(**load(raw))
+    found: dict[str, Any] = load(raw)
+    if found.keys() != set(Statistics._fields) or any(array.shape != (columns,) for array in found.values()):
+        raise DataError(
+            f"{path} does not hold the statistics of {columns} columns", code="E-META", hint="ingest the source again"
+        )
+    return Statistics(**found)

@@ -1,0 +1,66 @@
+"""A signal at the n-th system call of a fit: it is answered, and what goes on ends with the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.fuzz.artifacts import small_store
+from tools.fuzz.structures import Trial
+
+SIGNALS = {"SIGTERM": 75, "SIGINT": 75, "SIGHUP": 75, "SIGUSR1": 75}
+CALLS = "openat,read,pread64,write,pwrite64,rename,renameat2,fsync,mmap,munmap,futex,unlink,mkdir,fstat,newfstatat,flock,close"
+JOBS = (
+    ("--solver", "dcd", "--loss", "hinge", "--tolerance", "1e-9", "--max-passes", "40", "--checkpoint-every", "0.01"),
+    ("--kernel", "rbf", "--gamma", "0.5", "--landmarks", "20", "--embedding", "disk"),
+    ("--kernel", "rbf", "--gamma", "0.5", "--solver", "decomposition"),
+)
+ENDED = (75, 130)
+
+
+def _run(words: list[str], before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, "-m", "streamsvm", "-q", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, env=os.environ, check=False)
+
+
+def signals(scratch: Path) -> Trial:
+    """Each trial is one fit under strace and, where it was stopped, one more that goes on."""
+    store = small_store(scratch / "s.zarr", sparse=False)
+    plain, counts = [], []
+    for job in JOBS:
+        assert _run(["fit", *job, "--overwrite", store, "m"]).returncode == 0
+        plain.append(hashlib.sha256(Path("m").read_bytes()).hexdigest())
+        shutil.rmtree("m.run")
+        Path("m").unlink()
+        traced = _run(["fit", *job, store, "m"], ("strace", "-c", "-e", f"trace={CALLS}"))
+        total = re.search(r"^100\.00\s+\S+\s+\d*\s+(\d+)", traced.stderr, re.MULTILINE)
+        counts.append(int(total[1]) if total else 20_000)
+
+    def trial(draw: random.Random) -> str:
+        number, name = draw.randrange(len(JOBS)), draw.choice(list(SIGNALS))
+        shutil.rmtree("m.run", ignore_errors=True)
+        Path("m").unlink(missing_ok=True)
+        call = draw.choice(CALLS.split(","))
+        when = draw.randint(1, max(2, counts[number] // 8))
+        inject = f"inject={call}:signal={name}:when={when}"
+        ended = _run(
+            ["fit", *JOBS[number], store, "m"],
+            ("strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject),
+        )
+        said = f"{name} at {call} {when} of job {number}: exit {ended.returncode}\n{ended.stderr[-600:]}"
+        assert ended.returncode in (0, *ENDED), said
+        assert "Traceback" not in ended.stderr, said
+        if ended.returncode:
+            assert "E-INTERRUPTED" in ended.stderr, said
+            again = _run(["fit", *JOBS[number], "--resume", store, "m"])
+            assert again.returncode == 0, f"{said}\nresumed: {again.stderr[-600:]}"
+        assert hashlib.sha256(Path("m").read_bytes()).hexdigest() == plain[number], f"other bytes: {said}"
+        return "not met" if not ended.returncode else "stopped, and went on to the same bytes"
+
+    return trial
