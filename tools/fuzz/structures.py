@@ -37,7 +37,7 @@ TARGETS = {
     "manifest": "tools.fuzz.artifacts:manifest",
     "model": "tools.fuzz.artifacts:model",
     "columns": "tools.fuzz.tables:columns",
-    "dask": "tools.fuzz.tables:dask_frames",
+    "dask": "tools.fuzz.tables:frames",
     "signals": "tools.fuzz.interruptions:signals",
 }
 HANG_SECONDS = 120

@@ -107,7 +107,7 @@ def _typed(draw: random.Random, rows: int) -> Any:
     return draw.choice(ways)()
 
 
-def dask_frames(scratch: Path) -> Trial:
+def frames(scratch: Path) -> Trial:
     """A data frame as a Parquet file and as a dask collection: the same store, or the same code."""
 
     def trial(draw: random.Random) -> str:
