@@ -146,6 +146,22 @@ def test_a_short_model_says_its_gap() -> None:
     assert not found[-2].exact
 
 
+@pytest.mark.parametrize("points", [5, 50])
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
+def test_the_dual_of_a_short_model_is_that_of_the_long_one(loss: Any, points: int) -> None:
+    """A model of fewer rows has another norm; the dual point, and what it proves, is that of all of them."""
+    X, y = noisy_rows()
+    problem = problem_of(X, loss, C, GAMMA, 1e-4)
+    _, rows, found = solve(Decomposition(max_support=points), problem, X, y)
+    alpha = rows["alpha"]
+    conjugates = sum(loss.conjugate(a, C) for a in alpha if a > 0.0)
+    x = alpha * y
+    dual = float(alpha.sum() - conjugates - 0.5 * x @ gram64(X, X, GAMMA) @ x)
+    assert found[-1].final
+    assert found[-1].dual == pytest.approx(dual, rel=1e-5)
+    assert found[-1].primal > found[-1].dual
+
+
 def test_the_last_pass_allowed_makes_the_short_model_too() -> None:
     X, y = noisy_rows()
     solver = Decomposition(max_support=30, pool=60, working=20)

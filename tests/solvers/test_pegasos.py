@@ -20,6 +20,7 @@ class Literal:
     def __init__(self, solver: Pegasos, problem: Any) -> None:
         self.solver, self.problem = solver, problem
         self.b, self.t, self.w = np.zeros(ROWS), 0.0, np.zeros(7)
+        self.linear, self.quadratic = 0.0, 0.0
 
     def visit(self, block: Any, offset: float, radius: float) -> None:
         Z, (_, _, s), k = signed_rows(), rows_of(), self.solver.batch
@@ -27,11 +28,17 @@ class Literal:
         for start in range(0, len(order), k):
             part = order[start : start + k]
             m = Z[part] @ self.w
-            self.b[part] -= [float(s[i]) * self.problem.loss.slope(v) for i, v in zip(part, m, strict=True)]
+            shares = [-self.problem.loss.slope(v) for v in m]
+            self.b[part] += [float(s[i]) * share for i, share in zip(part, shares, strict=True)]
+            for i, share in zip(part, shares, strict=True):
+                straight = share * self.problem.loss.conjugate_slope(0.0, 1.0)
+                self.linear += float(s[i]) * (share - straight)
+                self.quadratic += float(s[i]) * (self.problem.loss.conjugate(share, 1.0) - straight)
             self.t += len(part)
             self.w = self.b @ Z / (lam * (offset + self.t))
             shrink = min(1.0, radius / max(float(np.linalg.norm(self.w)), 1e-300))
             self.w, self.b = shrink * self.w, shrink * self.b
+            self.linear, self.quadratic = shrink * self.linear, shrink**2 * self.quadratic
 
     def alpha(self, offset: float) -> Any:
         return self.b * self.problem.C * ROWS / (offset + self.t)
@@ -55,6 +62,7 @@ def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection
         if np.isfinite(loss.upper(1.0)):
             assert np.all(alpha <= problem.C * s * (1 + 1e-12))
         here = (state.linear_before + state.linear, state.quadratic_before + state.quadratic)
+        assert here == pytest.approx((literal.linear, literal.quadratic), rel=1e-6)
         time = state.lam * (state.offset + state.t)
         t = np.linspace(0.0, 1.0, 101)
         bound = float(np.max(t * here[0] / time - t * t * (here[1] / time + 0.5 * literal.w @ literal.w)))

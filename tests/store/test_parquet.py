@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -191,3 +192,19 @@ def test_a_footer_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match=r"the footer of .* has [0-9]+ bytes: about 2MiB") as caught:
         read(path, memory_limit=1 << 20)
     assert "larger row groups" in caught.value.hint
+
+
+def test_a_hashed_text_has_the_place_and_the_sign_that_its_hash_says(tmp_path: Path) -> None:
+    """The lowest bits are the column, the highest is the sign: what collides cancels instead of adding up."""
+    texts = [f"word {k}" for k in range(64)]
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"t": texts, "y": [k % 2 for k in range(64)]}), path)
+    options = SourceOptions(label="y", columns_as=("t=hash",), hash_bits=10)
+    source = open_source([path], options)
+    (batch,) = source.batches()
+    assert isinstance(batch.X, CSR)
+    hashes = [int.from_bytes(hashlib.blake2b(f"t={text}".encode(), digest_size=8).digest(), "little") for text in texts]
+    assert batch.X.indices.tolist() == [code % 1024 for code in hashes]
+    signs = [-1.0 if code >> 63 else 1.0 for code in hashes]
+    assert batch.X.data.tolist() == signs
+    assert 16 < signs.count(-1.0) < 48
