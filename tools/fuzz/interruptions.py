@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -26,28 +25,25 @@ ENDED = (75, 130)
 
 def _run(words: list[str], before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [*before, sys.executable, "-m", "streamsvm", "-q", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, env=os.environ, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=os.environ, check=False)
 
 
 def signals(scratch: Path) -> Trial:
     """Each trial is one fit under strace and, where it was stopped, one more that goes on."""
     store = small_store(scratch / "s.zarr", sparse=False)
-    plain, counts = [], []
+    plain = []
     for job in JOBS:
         assert _run(["fit", *job, "--overwrite", store, "m"]).returncode == 0
         plain.append(hashlib.sha256(Path("m").read_bytes()).hexdigest())
         shutil.rmtree("m.run")
         Path("m").unlink()
-        traced = _run(["fit", *job, store, "m"], ("strace", "-c", "-e", f"trace={CALLS}"))
-        total = re.search(r"^100\.00\s+\S+\s+\d*\s+(\d+)", traced.stderr, re.MULTILINE)
-        counts.append(int(total[1]) if total else 20_000)
 
     def trial(draw: random.Random) -> str:
         number, name = draw.randrange(len(JOBS)), draw.choice(list(SIGNALS))
         shutil.rmtree("m.run", ignore_errors=True)
         Path("m").unlink(missing_ok=True)
         call = draw.choice(CALLS.split(","))
-        when = draw.randint(1, max(2, counts[number] // 8))
+        when = round(10.0 ** draw.uniform(0.0, 3.3))
         inject = f"inject={call}:signal={name}:when={when}"
         ended = _run(
             ["fit", *JOBS[number], store, "m"],

@@ -40,7 +40,7 @@ TARGETS = {
     "dask": "tools.fuzz.tables:frames",
     "signals": "tools.fuzz.interruptions:signals",
 }
-HANG_SECONDS = 120
+HANG_SECONDS = 300
 Trial = Callable[[random.Random], str]
 """One trial: returns in a word what became of it, raises AssertionError for what is wrong."""
 
