@@ -10,8 +10,9 @@ A Newton step towards products equal to a target instead of 0, with da_i elimina
     theta_i = 1 / (conjugate'' + lower_i / a_i + upper_i / (U_i - a_i)),      da_i = theta_i (right_i - y_i x_i.dw),
 
 where right_i collects the residuals (``system_pass``), and what is left to solve is (I + X' diag(theta) X) dw = X' (y theta right) + v - w.
-The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the products of an affine step from the targets; the
-affine multiplier steps follow from its da alone. Reference: Ferris and Munson, SIAM J. Optimization 2003.
+The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the products of an affine step from the targets, as far as
+that step can be taken (Colombo and Gondzio, Computational Optimization and Applications 2008); the affine multiplier steps
+follow from its da alone. Reference: Ferris and Munson, SIAM J. Optimization 2003.
 """
 
 from __future__ import annotations
@@ -111,41 +112,28 @@ class RowTerms(NamedTuple):
     """The record of the loss."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
-def start_pass(rows: RowTerms, f: Float64, shift: float, at: Interior) -> None:
-    """Changes ``at`` to a point inside with the first equation satisfied at margins y f: bounded a in the middle."""
-    y, s, C, loss = rows
-    a, lower, upper = at
-    a[:] = 0.0
-    lower[:] = 0.0
-    upper[:] = 0.0
-    for i in range(y.size):
-        C_i = C * s[i]
-        if C_i <= 0.0:
-            continue
-        z, bound = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * f[i], loss.upper(C_i)
-        if bound < np.inf:
-            a[i] = 0.5 * bound
-            excess = z - loss.curvature(C_i) * a[i]
-            lower[i] = max(-excess, 0.0) + shift
-            upper[i] = max(excess, 0.0) + shift
-        else:
-            a[i] = (max(z, 0.0) + shift) / loss.curvature(C_i)
-            lower[i] = max(-z, 0.0) + shift
+class Aim(NamedTuple):
+    """Where a step is to lead."""
+
+    target: float
+    """Of every complementarity product."""
+    correction: float
+    """The weight of the second-order correction, at most 1: how much of an affine step can be taken."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _targets(at: Interior, i: int, room: float, target: float, affine: float) -> tuple[float, float]:
+def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tuple[float, float]:
     """What the two complementarity products of a row are to change by, second-order correction included."""
     a, lower, upper = at.a[i], at.below[i], at.above[i]
-    low = target - lower * a + affine * lower * (1.0 + affine / a)
-    high = target - upper * room - affine * upper * (1.0 - affine / room) if room < np.inf else 0.0
+    second = aim.correction * affine
+    low = aim.target - lower * a + second * lower * (1.0 + affine / a)
+    high = aim.target - upper * room - second * upper * (1.0 - affine / room) if room < np.inf else 0.0
     return low, high
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def system_pass(
-    rows: RowTerms, f: Float64, at: Interior, target: float, affine: Float64, theta: Float64, right: Float64
+    rows: RowTerms, f: Float64, at: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
 ) -> None:
     """Changes theta, right (n,). ``affine`` (n,): da of the affine step, or zeros."""
     y, s, C, loss = rows
@@ -155,7 +143,7 @@ def system_pass(
         if C_i <= 0.0:
             continue
         a, room = at.a[i], loss.upper(C_i) - at.a[i]
-        low, high = _targets(at, i, room, target, affine[i])
+        low, high = _targets(at, i, room, aim, affine[i])
         weight = loss.curvature(C_i) + at.below[i] / a
         residual = 1.0 - loss.conjugate_slope(a, C_i) - y[i] * f[i] + at.below[i] - at.above[i] + low / a
         if room < np.inf:
@@ -168,7 +156,7 @@ def system_pass(
 def step_pass(
     rows: RowTerms,
     at: Interior,
-    target: float,
+    aim: Aim,
     affine: Float64,
     theta: Float64,
     right: Float64,
@@ -184,7 +172,7 @@ def step_pass(
             da[i] = 0.0
             continue
         a, room = at.a[i], loss.upper(C_i) - at.a[i]
-        low, high = _targets(at, i, room, target, affine[i])
+        low, high = _targets(at, i, room, aim, affine[i])
         d = theta[i] * (right[i] - y[i] * df[i])
         change = (low - at.below[i] * d) / a
         if d < 0.0:
@@ -218,7 +206,7 @@ def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) ->
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def move_pass(rows: RowTerms, at: Interior, target: float, affine: Float64, da: Float64, length: float) -> None:
+def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float64, length: float) -> None:
     """Changes ``at``: moves along da and the multiplier steps that go with it."""
     y, s, C, loss = rows
     a, lower, upper = at
@@ -227,7 +215,7 @@ def move_pass(rows: RowTerms, at: Interior, target: float, affine: Float64, da: 
         if C_i <= 0.0:
             continue
         room = loss.upper(C_i) - a[i]
-        low, high = _targets(at, i, room, target, affine[i])
+        low, high = _targets(at, i, room, aim, affine[i])
         lower[i] += length * (low - lower[i] * da[i]) / a[i]
         if room < np.inf:
             upper[i] += length * (high + upper[i] * da[i]) / room

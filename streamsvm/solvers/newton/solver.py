@@ -270,6 +270,7 @@ class Newton(WarmStart):
             return
         if self._stalled(state):
             state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
+            state.gaps = []
             return
         if state.trust_region is not None and not state.trust_region.accept(found):
             self._go(state, state.trust_region)
@@ -278,7 +279,7 @@ class Newton(WarmStart):
         if sample is None:
             return
         if sample.complete and self.polish and not state.factored:
-            state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy())
+            state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy(), mu=state.mu)
             state.gathered, state.trust_region = True, None
             self._solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:

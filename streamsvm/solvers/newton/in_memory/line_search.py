@@ -1,31 +1,23 @@
-"""The minimum of a convex, piecewise quadratic function along a line, to a share of its first slope.
+"""The minimum of a convex function along a line, to a share of its first slope.
 
-Piecewise: where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude.
-The slope is monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
+Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The slope is
+monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
 sums over the rows, none of which touches X.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-
-from streamsvm.compute.passes.all_rows import RowTerms, line_pass
-from streamsvm.rows import Float64
 
 TRIALS = 30
 ENOUGH = 0.05
 """The slope may remain at this share of itself."""
 
 
-def step_length(terms: RowTerms, loss: Any, f: Float64, df: Float64, outer: tuple[float, float]) -> float:
-    """The t that about minimizes 1/2 ||w + t d||^2 + sum_i C_i h(y_i (f_i + t df_i)); ``outer`` is w.d and d.d."""
-
-    def slopes(t: float) -> tuple[float, float]:
-        slope, curvature = line_pass(terms.y, terms.s, f, df, terms.C, loss, t)
-        return outer[0] + t * outer[1] + slope, outer[1] + curvature
-
+def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
+    """The t that about minimizes a convex function whose first and second derivative at t are ``slopes(t)``."""
     low, high, t = 0.0, np.inf, 1.0
     first = slopes(0.0)[0]
     if first >= 0.0:

@@ -40,8 +40,13 @@ class MemoryRows:
 
     @property
     def exhausted(self) -> bool:
-        """Whether it is time for the next reading."""
-        return self._left <= 0 or time.perf_counter() > self._deadline
+        """Whether it is time for the next reading; asked between steps, as a step that is cut short may lose more than it gains."""
+        return self._left <= 0 or self.late
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed; asked everywhere."""
+        return time.perf_counter() > self._deadline
 
     def margins(self, w: Float64) -> Float64:
         """X w (n,)."""

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.linalg
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.all_rows import sparse_block
 from streamsvm.compute.passes.newton import squares
-from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
+from streamsvm.solvers.newton.in_memory.block_matrix import BlockMatrix
 
 ALL_SPARSE, ALL_DENSE = 1500, 8000
 """Up to as many components, of sparse and of dense rows, the block is the whole Hessian."""
@@ -33,18 +33,27 @@ class ArrowPreconditioner:
     def __init__(self, X: Rows, columns: int, outer: Float64) -> None:
         self._X, self._columns, self._outer = X, columns, outer
         self._chosen = densest(X, columns)
-        self._place = np.full(columns + 1, -1, np.int32)
-        self._place[self._chosen] = np.arange(len(self._chosen))
+        self._block = BlockMatrix(X, columns, self._chosen)
         self._diagonal: Float64 = np.ones(columns + 1)
         self._scale: Float64 = np.empty(0)
         self._factor: Any = None
 
-    def update(self, h: Float64) -> None:
-        """Make it that of second derivatives h (n,) >= 0."""
+    @property
+    def whole(self) -> bool:
+        """Whether all columns are in the block."""
+        return len(self._chosen) > self._columns
+
+    @property
+    def exact(self) -> bool:
+        """Whether the block is that of all rows, not of a draw."""
+        return self._block.exact
+
+    def update(self, h: Float64, *, estimated: bool = False) -> None:
+        """Make it that of second derivatives h (n,) >= 0; an estimate will do where that is said."""
         self._factor = None  # before, to make room
-        if len(self._chosen) <= self._columns:
+        if not self.whole:
             self._diagonal = self._outer + squares(self._X, h, self._columns)
-        block = self._block(h)
+        block = self._block.at(h, estimated=estimated)
         block[np.diag_indices_from(block)] += self._outer[self._chosen]
         self._scale = 1.0 / np.sqrt(np.diagonal(block))
         block *= self._scale
@@ -75,16 +84,6 @@ class ArrowPreconditioner:
         scaled: Float64 = scipy.linalg.cho_solve(self._factor, self._scale * residual[self._chosen], check_finite=False)
         return self._scale * scaled
 
-    def _block(self, h: Float64) -> Float64:
-        size = len(self._chosen)
-        if isinstance(self._X, CSR):
-            lower = np.zeros((size, size))
-            sparse_block(self._X.data, self._X.indices, self._X.indptr, self._X.bias, h, self._place, lower)
-            return lower + np.tril(lower, -1).T
-        if size == self._columns + 1:
-            return operators.gram(self._X, h, self._columns)
-        return _chosen_gram(self._X, h, self._chosen)
-
 
 def densest(X: Rows, columns: int) -> Int64:
     """The columns of the block, the constant included, by how many rows have them; of dense rows by their squares."""
@@ -114,16 +113,6 @@ def block_size(columns: int, entries: int, *, dense: bool) -> int:
 def block_bytes(size: int) -> int:
     """What a block holds while it is made and factorized."""
     return 24 * size * size + operators.gram_bytes(size)
-
-
-def _chosen_gram(X: Dense, h: Float64, chosen: Int64) -> Float64:
-    """The block of some columns, the last of them the constant, of dense rows."""
-    total = np.zeros((len(chosen), len(chosen)))
-    for start in range(0, row_count(X), operators.TILE):
-        part: Any = row_slice(X, start, start + operators.TILE)
-        tile = Dense(np.ascontiguousarray(part.values[:, chosen[:-1]]), X.bias)
-        total += operators.gram(tile, h[start : start + operators.TILE], len(chosen) - 1)
-    return total
 
 
 def _factorized(block: Float64) -> Any:
