@@ -22,11 +22,7 @@ from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
-<<<<<<< HEAD
-from streamsvm.solvers.newton.in_memory import memory_rows
-=======
 from streamsvm.solvers.newton.in_memory import block_matrix, memory_rows
->>>>>>> 248245f (Rounded corners narrow with all rows in memory, a start on few rows, blocks that follow the rows that bend; the interior point begins on the central path)
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length

@@ -134,10 +134,17 @@ class AllRows:
             self.primal, self.best = primal, w
         self.dual = max(self.dual, dual)
 
+    def _look(self, rows: MemoryRows) -> None:
+        """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
+        none = np.zeros(rows.count)
+        losses, *_ = value_pass(rows.terms, rows.margins(self.w), Interior(none, none, none), np.empty(rows.count))
+        self.seen(rows, self.w, losses, -np.inf)
+
     def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Iterations until the gap is small enough, or it is time for a reading."""
         at = self.interior
         if at is None:
+            self._look(rows)
             self.w, at, centered = Centering(rows, preconditioner).run(self.w)
             self.interior = at if centered else None
         f, slopes = rows.margins(self.w), np.empty(rows.count)
