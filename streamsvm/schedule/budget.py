@@ -51,8 +51,9 @@ class MemoryPlan:
         if self.total <= self.limit:
             return
         terms = " + ".join(f"{mib(t.nbytes)} {t.name}" for t in self.terms)
+        stated = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
         raise BudgetError(
-            f"--memory {mib(self.limit)} is not enough: {terms} = {mib(self.total)}",
+            f"--memory {stated} is not enough: {terms} = {mib(self.total)}",
             hint=f"use --memory {mib(self.total, up=True)}{remedy}",
         )
 

@@ -152,6 +152,15 @@ def test_text_is_the_same_in_every_form_of_table(tmp_path: Path) -> None:
         assert np.array_equal(alone[0], found[7])
 
 
+@pytest.mark.parametrize("on_bad_line", ["error", "skip"])
+def test_a_missing_text_has_no_words(tmp_path: Path, on_bad_line: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("name,y\nNone,1\nAnn,2\n,1\nNone Null,2\n")
+    found, source = read(path, label="y", text=("name=words",), text_bits=5, on_bad_line=on_bad_line)
+    assert np.count_nonzero(found, axis=1).tolist() == [0, 1, 0, 2]
+    assert source.schema.documents["name"].rows == 2
+
+
 def test_crosses_are_values_together(tmp_path: Path) -> None:
     rows = [{"a": "pq"[k % 2], "b": str("xyz"[k % 3]), "c": k % 2 == 0, "y": k % 2} for k in range(12)]
     options: dict[str, Any] = {"label": "y", "recognize": True, "cross": ("a*b",)}

@@ -148,6 +148,9 @@ def read(root: Path) -> Manifest:
     try:
         raw = read_whole(root / FILE, LARGEST_MANIFEST)
     except FileNotFoundError as error:
+        if not _is_begun(root):
+            hint = "if it holds files of rows, ingest them first: streamsvm ingest DIRECTORY STORE"
+            raise DataError(f"{root} is a directory and no store", code="E-INCOMPLETE", hint=hint) from error
         raise DataError(
             f"{root} has no manifest: its ingest never finished",
             code="E-INCOMPLETE",
@@ -158,6 +161,12 @@ def read(root: Path) -> Manifest:
             f"reading the manifest of {root} failed: {error.strerror}", hint="check the disk and its permissions"
         ) from error
     return _parse(raw, root)
+
+
+def _is_begun(root: Path) -> bool:
+    """Whether a directory looks like a store that was never finished, or has lost its manifest."""
+    names = {"ingest.journal", "journal.json", "zarr.json", "statistics.safetensors", "X", "y"}
+    return not any(root.iterdir()) or any((root / name).exists() for name in names) or any(root.glob("part-*.h5"))
 
 
 def _parse(raw: bytes, root: Path) -> Manifest:

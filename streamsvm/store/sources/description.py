@@ -126,7 +126,7 @@ def _description(name: str, facts: _Facts, schema: Schema, options: SourceOption
     kind = roles.get(name) or (columns[0].stated if columns else DROP)
     becomes = {"label": "the label", "id": "the name of the row", "weight": "the weight of the row"}.get(kind, "")
     becomes = becomes or (_becomes(columns, schema) if columns else _left_out(name, options))
-    if facts.missing and columns and options.missing == "error":
+    if facts.missing and columns and columns[0].kind != TEXT and options.missing == "error":
         becomes += "; missing values are refused: --missing mean, zero or indicator"
     if _names_rows(facts, columns):
         becomes += f"; an id, it seems: --drop {name} leaves it out"

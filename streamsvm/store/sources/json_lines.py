@@ -18,6 +18,7 @@ import pyarrow.json as pajson
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
+from streamsvm.store.sources.csv.faults import LINE_HINT
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import line_blocks, note_form
 from streamsvm.store.sources.options import SourceOptions, bad_share
@@ -28,7 +29,8 @@ HEAD = 1 << 20
 """Bytes of whole lines by which the columns and their types are told."""
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
-HINT_LINE = "every line is one JSON object of numbers, text, true and false"
+HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
+OF_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
 
 class JSONLinesSource(TableSource):
@@ -130,12 +132,11 @@ def _object(line: bytes, place: str) -> JsonMapping:
             f"{place}: not UTF-8", code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8"
         ) from error
     except (ValueError, RecursionError) as error:
-        hint = HINT_LINE
-        if line.strip() in (b"[", b"{") or line.lstrip().startswith(b"["):
-            hint = "write one object a line: jq -c '.[]' FILE > rows.jsonl"
+        of_array = line.lstrip().startswith(b"[") or line.strip() == b"{"
+        hint = f"{HINT_LINE}{OF_ARRAY if of_array else ''}"
         raise DataError(f"{place}: no JSON: {quote(str(error), 120)}", code="E-PARSE", hint=hint) from error
     if not isinstance(found, dict):
-        hint = "write one object a line: jq -c '.[]' FILE > rows.jsonl" if isinstance(found, list) else HINT_LINE
+        hint = f"{HINT_LINE}{OF_ARRAY if isinstance(found, list) else ''}"
         raise DataError(f"{place}: {quote(line.decode(errors='replace'), 40)} is no object", code="E-PARSE", hint=hint)
     return found
 
@@ -163,9 +164,7 @@ def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
             not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
         ):
             found = f"{place}, column {quote(field.name)}: expected {_called(field.type)}, found {quote(json.dumps(value), 40)}"
-            raise DataError(
-                found, code="E-PARSE", hint=f"correct it, or leave the column out with --drop {field.name!a}"
-            )
+            raise DataError(found, code="E-PARSE", hint=LINE_HINT)
 
 
 def _expected(kind: pa.DataType) -> tuple[type, ...]:

@@ -119,16 +119,18 @@ class NpySource:
         if y is not None and (not y.shape or y.rows != X.rows or np.prod(y.shape, dtype=object) != X.rows):
             found = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
             raise DataError(found, code="E-ROWS", hint="one label a row")
-        self._check_label(X, y)
+        self._check_label(X, y, path)
         self._check_width(X.shape[1], path)
 
-    def _check_label(self, X: ArrayStream, y: ArrayStream | None) -> None:
+    def _check_label(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
         """Settle where the label is; while predicting it may be absent."""
         recorded = (self._options.encoding or {}).get("columns")
         if y is not None or self._label == "none" or X.shape[1] == recorded:
             self._label = None
         elif self._label is None and recorded is None:
-            raise UsageError(f"where are the labels of {X.name}?", hint=HINT_LABEL)
+            beside = labels_beside(path)
+            hint = HINT_LABEL if beside is None else f"pass --labels {beside}, which lies beside it"
+            raise UsageError(f"where are the labels of {X.name}?", hint=hint)
         if self._label not in (None, FIRST, LAST):
             raise UsageError(f"arrays have no column {quote(self._label)}", hint=HINT_LABEL)
 
@@ -139,6 +141,16 @@ class NpySource:
             hint = "read arrays with the same columns"
             raise DataError(f"{path} has {width} columns, expected {expected}", code="E-SCHEMA", hint=hint)
         self._widths[path] = width
+
+
+def labels_beside(path: Path) -> Path | None:
+    """Return the file that by its name holds the labels of an array; None where there is none."""
+    pairs = (("images-idx3", "labels-idx1"), ("images.idx3", "labels.idx1"), ("images", "labels"), ("X", "y"))
+    for old, new in (*pairs, ("features", "labels"), ("data", "labels")):
+        other = path.with_name(path.name.replace(old, new, 1))
+        if other != path and other.is_file():
+            return other
+    return None
 
 
 def _open_file(opened: ExitStack, path: Path) -> ArrayStream:

@@ -65,6 +65,9 @@ def _first_line(name: str, head: bytes) -> tuple[int, str]:
     if line is None:
         raise DataError(f"{name} is empty", code="E-EMPTY", hint="check that it is the right file")
     check_line_length(name, len(line))
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        hint = "convert the line ends: tr '\\r' '\\n'"
+        raise DataError(f"the lines of {name} end with CR alone (old Mac line ends)", code="E-PARSE", hint=hint)
     if b"\n" not in head:
         raise DataError(f"the first line of {name} has no line feed", code="E-TRUNCATED", hint=NO_NEWLINE)
     return blank, decoded(line.removesuffix(b"\r"), f"{name} line {blank + 1}")
@@ -95,6 +98,12 @@ def _check_delimiter(name: str, line: str, delimiter: str) -> None:
     if counts[best] > 1:
         found = f"{name} has 1 column with the delimiter {delimiter!r}; {best!r} would give {counts[best]}"
         raise DataError(found, code="E-DIALECT", hint=f"pass --delimiter {best!r}")
+    if delimiter != " " and len(line.split()) > 1:
+        found = f"{name} has 1 column with the delimiter {delimiter!r}; spaces would give {len(line.split())}"
+        hint = "pass --delimiter ' '"
+        if "  " in line or line != line.strip():
+            hint = f"make one space of several with tr -s ' ' < {name} > spaced.txt, then {hint}"
+        raise DataError(found, code="E-DIALECT", hint=hint)
 
 
 def _check_header(name: str, fields: list[str]) -> None:

@@ -12,6 +12,7 @@ from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
+from streamsvm.store.sources.table.schema import shell_word
 from streamsvm.store.sources.table.values import MISSING_HINT
 
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
@@ -19,7 +20,8 @@ NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
 
 LOOK_AHEAD = 1 << 20
 """The most bytes of one row that runs over several lines."""
-HINT_TEXT = "encode text with --categorical, or leave the column out with --drop"
+LINE_HINT = "correct it, or pass --on-bad-line skip to leave such lines out"
+"""What helps where a line is wrong and the others are not."""
 
 
 class Columns(NamedTuple):
@@ -90,20 +92,24 @@ def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> N
     text = decoded(line, where)
     if text.count(QUOTE) % 2:
         found = f"{where}: a quote is opened and not closed on the line"
-        raise DataError(found, code="E-QUOTE", hint="if values hold line feeds, pass --multiline")
+        raise DataError(found, code="E-QUOTE", hint=f"if values hold line feeds, pass --multiline; else {LINE_HINT}")
     fields = split(text, dialect.delimiter)
     if len(fields) != len(dialect.names):
         raise DataError(
             f"{where}: expected {len(dialect.names)} values, got {len(fields)}", code="E-ROWLEN", hint=_hint(fields)
         )
     if dialect.header and tuple(f.strip() for f in fields) == dialect.names:
-        raise DataError(f"{where}: the header line again", code="E-PARSE", hint="remove it: files were joined with it")
+        raise DataError(
+            f"{where}: the header line again", code="E-PARSE", hint=f"files were joined with it: {LINE_HINT}"
+        )
     for name, field in zip(dialect.names, fields, strict=True):
         _check_field(field.strip(), name, where, columns)
 
 
 def _hint(fields: list[str]) -> str:
-    return "the line ends with a delimiter" if fields and not fields[-1] else "every line has one value a column"
+    if fields and not fields[-1]:
+        return f"the line ends with a delimiter: {LINE_HINT}; 'sed s/,$//' takes one off every line"
+    return f"every line has one value a column: {LINE_HINT}"
 
 
 def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
@@ -118,17 +124,17 @@ def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
             return
         raise DataError(f"{place}: the value is missing ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
     if name in columns.numbers:
-        _check_number(field, place, is_label=name == columns.label)
+        _check_number(field, name, place, is_label=name == columns.label)
 
 
-def _check_number(field: str, place: str, *, is_label: bool) -> None:
+def _check_number(field: str, name: str, place: str, *, is_label: bool) -> None:
     if NOT_FINITE.fullmatch(field):
         code = "E-LABEL" if is_label else "E-NONFINITE"
-        raise DataError(f"{place}: {quote(field)} is not finite", code=code, hint="remove or replace such values")
+        raise DataError(f"{place}: {quote(field)} is not finite", code=code, hint=LINE_HINT)
     if not NUMBER.fullmatch(field) or field.startswith("+"):
         comma = "," in field and NUMBER.fullmatch(field.replace(",", ".", 1))
-        hint = "write a decimal point, not a comma" if comma else HINT_TEXT
+        hint = f"write a decimal point, or pass --column {shell_word(name)}=decimal-comma" if comma else LINE_HINT
         raise DataError(f"{place}: expected a number, found {quote(field)}", code="E-PARSE", hint=hint)
     with np.errstate(over="ignore"):
         if not is_label and not np.isfinite(np.float32(float(field))):
-            raise DataError(f"{place}: {quote(field)} does not fit float32", code="E-RANGE", hint="scale the column")
+            raise DataError(f"{place}: {quote(field)} does not fit float32", code="E-RANGE", hint=LINE_HINT)

@@ -79,7 +79,9 @@ class Sieve:
         )
 
     def _may_miss(self, name: str) -> bool:
-        return self._columns.skip_unlabeled if name == self._columns.label else self._columns.missing
+        if name == self._columns.label:
+            return self._columns.skip_unlabeled
+        return self._columns.missing or name not in self._columns.numbers | self._columns.text
 
     def _good_lines(self, block: bytes, before: int) -> bytes:
         good_lines = []

@@ -19,7 +19,7 @@ from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
-from streamsvm.store.sources.csv.faults import HINT_TEXT, NULLS, Columns, find_fault
+from streamsvm.store.sources.csv.faults import LINE_HINT, NULLS, Columns, find_fault
 from streamsvm.store.sources.csv.head import BLOCK, LONGEST_BLOCK, Head, head_of, reading
 from streamsvm.store.sources.csv.sieve import Sieve
 from streamsvm.store.sources.decompression import Input
@@ -34,6 +34,7 @@ from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows
 from streamsvm.store.sources.table.planning import plan_schema, same_columns, stated_columns
 from streamsvm.store.sources.table.proposals import proposals
 from streamsvm.store.sources.table.schema import ALL_TEXT, Schema, label_of, schema_from
+from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 from streamsvm.types import Batch
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -153,8 +154,17 @@ class CSVSource:
             if error.code != "E-PARSE":
                 raise
             fault = self._not_a_number(path, types) or error
-            hint = error.hint if fault.hint == HINT_TEXT else fault.hint
+            hint = error.hint if fault.hint == LINE_HINT and not self._mostly_numbers() else fault.hint
             raise DataError(fault.message, code=fault.code, hint=hint) from error
+
+    def _mostly_numbers(self) -> bool:
+        """Whether a few lines are wrong, and not the kinds of columns."""
+        path = self._paths[0]
+        try:
+            plan_schema(self._heads[path].types(skip=True), self._options, str(path), "E-PARSE")
+        except DataError:
+            return False
+        return True
 
     def _not_a_number(self, path: Path, types: Mapping[str, pa.DataType]) -> DataError | None:
         """The first line with something else than a number in a column that should hold numbers."""
@@ -171,7 +181,8 @@ class CSVSource:
         if ALL_TEXT in others:
             return None
         numbers = frozenset(name for name in types if name not in others)
-        return self._fault(path, 0, Columns(numbers, frozenset(), None, multiline=options.multiline))
+        missing = options.missing != "error"
+        return self._fault(path, 0, Columns(numbers, frozenset(), None, missing=missing, multiline=options.multiline))
 
     def _without_label(self, dialect: Dialect, recorded: Schema) -> Dialect:
         """Names for a file without header: those recorded, less the label when there is one column fewer."""
@@ -250,16 +261,19 @@ class CSVSource:
         with Input(path) as stream:
             try:
                 last_line = self._options.allow_no_final_newline
-                return find_fault(stream, self._heads[path].dialect, columns, rows, last_line=last_line)
+                found = find_fault(stream, self._heads[path].dialect, columns, rows, last_line=last_line)
             except DataError as error:
                 return error
+        if found is not None and found.hint == MISSING_HINT and self._options.encoding is not None:
+            found.hint = RECORDED_MISSING_HINT
+        return found
 
     @property
     def _expected(self) -> Columns:
         numbers = frozenset(name for name, kind in self._types.items() if pa.types.is_floating(kind))
         return Columns(
             numbers,
-            frozenset(name for c in self.schema.columns if c.kind in WRITTEN or c.form for name in c.sources),
+            frozenset(name for c in self.schema.columns if c.needs_value for name in c.sources),
             self.schema.label,
             missing=self._options.missing != "error",
             multiline=self._options.multiline,

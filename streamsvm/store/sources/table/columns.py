@@ -57,6 +57,11 @@ class Column:
         return tuple(f"{name}={value}" for value in self.values)
 
     @property
+    def needs_value(self) -> bool:
+        """Whether it is read from text of which a missing one must be named; text without words is none."""
+        return self.kind != TEXT and (self.kind in WRITTEN or bool(self.form))
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The columns of the table that it is made of."""
         return self.parts or (self.name,)

@@ -18,6 +18,8 @@ from streamsvm.store.sources.table.schema import Schema
 from streamsvm.store.sources.table.splits import Split, split_of
 from streamsvm.store.sources.table.text import distinct_texts, terms_of, text_hash, weighted
 from streamsvm.store.sources.table.values import (
+    MISSING_HINT,
+    RECORDED_MISSING_HINT,
     check_missing,
     check_numbers,
     float32,
@@ -46,6 +48,7 @@ class TableEncoder:
     def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions) -> None:
         self.schema = schema
         self._missing = options.missing != "error"
+        self._recorded = options.encoding is not None
         self._skips_unlabeled = options.missing_label == "skip"
         self._notices = notices
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
@@ -55,6 +58,14 @@ class TableEncoder:
 
     def batch(self, table: pa.RecordBatch) -> Batch:
         """Return one batch of rows. Raises BadCell."""
+        try:
+            return self._encoded(table)
+        except BadCell as cell:
+            if self._recorded and cell.hint == MISSING_HINT:
+                cell.hint = RECORDED_MISSING_HINT
+            raise
+
+    def _encoded(self, table: pa.RecordBatch) -> Batch:
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
         weight = (
@@ -188,9 +199,9 @@ class TableEncoder:
         return self.schema.own_width + places, signs
 
     def _terms(self, values: Arrow, column: Column, start: int) -> Entries:
-        """The words of a column of text, weighted; none where there is no text."""
-        if not self._missing:
-            check_missing(values, column.name)
+        """The words of a column of text, weighted. Where there is no text there are none, which is no fault: many words
+        of people look like a missing value ('None', 'NA').
+        """
         texts, rows = distinct_texts(values)
         terms = terms_of(texts, column)
         found = weighted(terms, self._idf[column.name]).astype(np.float32)

@@ -32,6 +32,7 @@ from streamsvm.store.sources.table.schema import (
     check_named,
     columns_hint,
     label_of,
+    shell_word,
 )
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: st
     if others := [part for part in parts if part not in words]:
         raise UsageError(
             f"--cross {quote(text)}: column {quote(others[0])} does not hold categories",
-            hint=f"pass --column {quote(others[0])}=category, so that it does",
+            hint="pass --column " + ",".join(f"{shell_word(name)}=category" for name in others),
         )
     return Column(text, CATEGORY, unasked=True, parts=parts)
 
@@ -207,6 +208,8 @@ def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str
     if types.is_boolean(value) and code == "E-DTYPE":
         return [Column(name, NUMBER)]
     hint = "encode it with --categorical or --hash, or leave it out with --drop"
+    if types.is_nested(value):
+        hint = f"leave it out with --drop {shell_word(name)}"
     if types.is_temporal(value):
         hint = "encode it with --calendar, or leave it out with --drop"
     raise DataError(f"column {quote(name)} of {where} holds {value}, not numbers", code=code, hint=hint)

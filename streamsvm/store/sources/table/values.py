@@ -12,6 +12,10 @@ from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.table.cells import Arrow, BadCell, as_text, numbers
 
 MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
+RECORDED_MISSING_HINT = (
+    "the model was trained without missing values: remove the rows, or train again with ingest's missing"
+)
+"""What helps where new rows are read as a model says."""
 
 
 def plain(values: Arrow, name: str) -> Arrow:
