@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
@@ -336,3 +338,21 @@ def test_compression_where_it_does_not_pay(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not compressed"):
         run(tmp_path, compression="lz4", store_format="hdf5", **options)
     assert run(tmp_path, compression="auto", store_format="hdf5", **options).rows == 5000
+
+
+@pytest.mark.parametrize(
+    "options", [{"text": ("t=words",), "text_bits": 6}, {"columns_as": ("t=hash",)}, {"missing": "mean"}]
+)
+def test_workers_make_the_same_columns_of_every_file(tmp_path: Path, options: dict[str, Any]) -> None:
+    names = []
+    for part in range(3):
+        rows = "".join(
+            f"{k if k % 9 else ''},word{k * 7 % 40} of {part},{k % 2}\n" for k in range(part * 50, part * 50 + 50)
+        )
+        names.append(tmp_path / f"{part}.csv")
+        names[-1].write_text(("a,t,y\n" + rows).removesuffix("\n"))
+    settings: dict[str, Any] = {"label": "y", "missing": "zero", "allow_no_final_newline": True} | options
+    job = IngestJob(sources=tuple(names), store=tmp_path / "here.zarr", **settings)
+    ingest(job)
+    ingest(replace(job, store=tmp_path / "there.zarr"), executor=SerialExecutor())
+    assert open_store(tmp_path / "here.zarr").digest == open_store(tmp_path / "there.zarr").digest

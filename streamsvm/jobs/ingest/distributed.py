@@ -100,14 +100,14 @@ class DistributedSource:
 
     def _agreed(self) -> SourceOptions:
         """What all files are read by: where the first rows decide something they decide it for all files."""
+        known = self._whole.encoding()
+        if "schema" in known:
+            end, unlabeled = self._options.allow_no_final_newline, self._options.missing_label
+            return options_from(known, allow_no_final_newline=end, missing_label=unlabeled)
         if not self.sparse or self._options.index_base is not None:
-            return self._same_columns()
+            return self._options
         next(self._whole.batches(), None)
         return replace(self._options, format="svmlight", index_base=self._whole.encoding().get("index_base"))
-
-    def _same_columns(self) -> SourceOptions:
-        known = self._whole.encoding()
-        return options_from(known) if "schema" in known else self._options
 
 
 def read_file(part: FilePart, work: IngestWork) -> FileFacts:
