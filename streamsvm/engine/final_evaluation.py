@@ -72,12 +72,17 @@ class RowsInOrder:
         return taken
 
 
-def evaluated(
-    store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], dual: RowsInOrder | None
+def evaluated(  # noqa: PLR0917  what is evaluated, and where
+    store: Store,
+    features: FeatureMap,
+    problems: list[Problem],
+    weights: list[Float64],
+    dual: RowsInOrder | None,
+    dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
 ) -> list[Evaluation]:
     """Return the sums of every problem at its weights (p,), and at the dual variables of all rows if there are any.
 
-    Held-out chunks are left out. Raises what reading the store raises.
+    ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out. Raises what reading the store raises.
     """
     found = [Evaluation(problem, w) for problem, w in zip(problems, weights, strict=True)]
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
@@ -90,5 +95,5 @@ def evaluated(
                         continue
                     y, s = labeled_part(one.problem, loaded, part)
                     block = Block(part.X, y, s, chunk, 0, loaded.order[part.start : part.stop], 0)
-                    one.add(block, None if alpha is None else alpha[k, part.start : part.stop])
+                    one.add(block, dual_values(k, block) if alpha is None else alpha[k, part.start : part.stop])
     return found

@@ -54,7 +54,7 @@ class Expansion:
         kernel = KERNELS[self.kernel](**self.parameters)
         width = self._width
         weight = float(np.abs(weights[:, :-1]).sum(axis=1).max(initial=0.0))
-        arithmetic = arithmetic_for(kernel, self.points, weight, self.columns)
+        arithmetic = arithmetic_for(kernel, self.points, weight, self.columns, dense=isinstance(X, Dense))
         for first in range(0, row_count(self.points), width):
             last = min(first + width, row_count(self.points))
             chosen = dense_rows(row_slice(self.points, first, last), np.arange(last - first), self.columns)

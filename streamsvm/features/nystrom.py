@@ -75,6 +75,7 @@ class Projection:
         """
         rows = Dense(np.ascontiguousarray(self.points.columns.T))
         reach = reach_of(rows, np.square(rows.values, dtype=np.float64).sum(axis=1))
+        reach = reach._replace(dense=farthest.dense)
         arithmetic = exact_arithmetic(self.kernel, reach, len(self.points.columns))
         reach = reach.joined(farthest) if farthest.dense else reach
         largest = float(self.kernel.largest(reach))
@@ -137,22 +138,32 @@ class Nystrom:
     _features: Float32 = field(init=False)
     _points: Points = field(init=False)
     _by_differences: bool = field(init=False)
+    _dense: bool | None = field(init=False, default=None)
+    """Whether the rows that were met are, on which the arithmetic depends; None: none were met."""
 
     def __post_init__(self) -> None:
         m, r = self.projection.W.shape
-        p = self.projection
+        if self.memory is None:
+            self.memory = np.empty(part_rows(m) * m, np.float32)
+        self._features = np.empty((0 if self.factored else part_rows(m), r), np.float32)
+
+    def _prepare(self, X: Rows) -> None:
+        """Choose the arithmetic for such rows."""
+        dense = isinstance(X, Dense)
+        if dense is self._dense:
+            return
+        self._dense, p = dense, self.projection
+        assert self.memory is not None  # there is some from the beginning
         columns, weight = len(p.points.columns), float("inf") if self.exact else 0.0
-        arithmetic = arithmetic_for(p.kernel, Dense(np.ascontiguousarray(p.points.columns.T)), weight, columns)
-        dtype, self._by_differences = dtype_of(arithmetic), arithmetic == DIFFERENCES
-        self._points = p.points if arithmetic == SINGLE else points_of(p.points.columns.T, dtype)
-        rows = part_rows(m) * 4 // np.dtype(dtype).itemsize
-        memory = np.empty(rows * m, dtype) if self.memory is None else self.memory.reshape(-1).view(dtype)
-        self._values = memory[: rows * m].reshape(rows, m)
-        self._features = np.empty((0 if self.factored else rows, r), np.float32)
+        points = Dense(np.ascontiguousarray(p.points.columns.T))
+        arithmetic = arithmetic_for(p.kernel, points, weight, columns, dense=dense)
+        self._by_differences = arithmetic == DIFFERENCES
+        self._points = p.points if arithmetic == SINGLE else points_of(points.values, dtype_of(arithmetic))
+        self._values = self.memory.view(dtype_of(arithmetic)).reshape(-1, len(p.W))
 
     def in_full(self) -> Nystrom:
         """The same map in the arithmetic of certificates, with pairs for parts, in the memory of this one."""
-        return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self._values)
+        return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self.memory)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, here or on another machine, has buffers of its own."""
@@ -171,6 +182,7 @@ class Nystrom:
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
         """The block as features; valid until the next is asked for. Standardizes the block in place."""
         X = self.projection.inner.apply(X)
+        self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
             yield FeaturePart(start, stop, self._map(row_slice(X, start, stop)))
@@ -192,6 +204,7 @@ class Nystrom:
     def into(self, X: Rows, out: Float32) -> None:
         """Changes ``out`` (n, r): the features of rows that are already as the kernel sees them."""
         p = self.projection
+        self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
             values = self._values[: stop - start]

@@ -11,10 +11,11 @@ d <= (p + 2) u sum_j r_j |w_j|, and with a sum of n positive terms and ||w||^2 /
 
     M d + b / 2 C n max s d^2 (0 in a box) + (n + p + 8) u P,    8 for the arithmetic of a row's own term.
 
-For dual variables with D(a) >= 0 without a box, sum a_i^2 / (2 b C_i) <= k sum a_i, hence sum a_i <= 2 b k sum C_i and
+D is strongly concave without a box: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where
+Q = (sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i <= D + ||v||^2 / 2. Hence
 
-    ||sum_i a_i |x_i| || <= H |r|        H = min(M, sqrt(n g C max s sum a_i)) in a box, where k sum a_i <= D + ||v||^2 / 2,
-                                         H = 2 b k C sqrt(n sum s max s) else.
+    ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i), without a box,
+                                         H = min(M, sqrt(n g C max s sum a_i)) in one.
 
 v = sum a_i y_i x_i is off by dv,  ||dv|| <= T u H |r| if it is a sum of T terms, and <= 5 u T sqrt(2 P_0) if T steps have
 changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i all the way. With
@@ -87,7 +88,7 @@ def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights
     """Return how far D can be off, of given rows."""
     primal = abs(found.primal)
     length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(found.primal - found.dual, 0.0))
-    heavy, total = _mass(problem, primal, length, weights)
+    heavy, total = _mass(problem, primal, 0.5 * length * length, weights)
     if v.running:
         start = problem.loss.value(0.0) * problem.C * weights.total if weights else 1e3 * primal
         off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
@@ -96,18 +97,18 @@ def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights
     return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 
-def _mass(problem: Problem, primal: float, length: float, weights: RowWeights | None) -> tuple[float, float]:
-    """Return H, and a bound of sum a_i; ``length`` is one of ||v||."""
+def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
+    """Return H, and a bound of sum a_i; ``most`` is Q, which bounds ||v||^2 / 2 too."""
     k, steep = threshold(problem.loss), steepness(problem, primal, weights)
     if weights is None:
         return steep, steep
     if problem.loss.box():
-        total = min((primal + 0.5 * length * length) / k, steep)
+        total = min((primal + most) / k, steep)
         return min(
             steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
         ), total
-    factor = 2.0 * _bend(problem) * k * problem.C
-    return factor * math.sqrt(problem.rows * weights.total * weights.largest), factor * weights.total
+    total = math.sqrt(2.0 * _bend(problem) * most * problem.C * weights.total)
+    return steepness(problem, most, weights), total
 
 
 def _bend(problem: Problem) -> float:

@@ -118,8 +118,11 @@ class DualWitness(Protocol[S_contra]):
         """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
         ...
 
-    def dual_values(self, state: S_contra, block: Block) -> Float64:
-        """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate."""
+    def dual_values(self, state: S_contra, block: Block) -> Float64 | None:
+        """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate.
+
+        Of a solver that was not asked to keep it, those of the best point that it knows in this way; None where it knows none.
+        """
         ...
 
 

@@ -24,7 +24,7 @@ from streamsvm.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from streamsvm.rows import Dense, Reach
 from tests.arrays import csr_of
 
-KERNELS = [RBF(0.3), RBF(1e4), Laplacian(0.2), Polynomial(0.2, 1.0, 3.0), Sigmoid(0.1), Linear(0.5)]
+KERNELS = [RBF(0.3), RBF(1e4), Laplacian(0.2), Laplacian(1e9), Polynomial(0.2, 1.0, 3.0), Sigmoid(0.1), Linear(0.5)]
 
 
 @njit

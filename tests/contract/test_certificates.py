@@ -92,11 +92,11 @@ def test_the_independent_solution_encloses_the_optimum_closely(loss: str, C: flo
     K, off = kernel_values("rbf", {"gamma": 0.5}, X, X)
     phi = np.column_stack([X, np.ones(len(X))])
     for space in (Gram(K + 1.0, off), Features(phi, np.zeros(phi.shape[1]))):
-        upper, lower = solve(rows, space)
+        upper, lower, _ = solve(rows, space)
         assert lower.value - lower.off <= upper.value + upper.off
         assert upper.value - lower.value <= 1e-7 * upper.value
         assert upper.off + lower.off <= 1e-8 * upper.value
-    free, _ = solve(rows._replace(free=True), Gram(K, off))
+    free, _, _ = solve(rows._replace(free=True), Gram(K, off))
     if loss == "hinge":
         below, above = optimum(K, y, C)
         assert below - 1e-6 * above <= free.value <= above * (1 + 1e-6)

@@ -151,10 +151,11 @@ def seen_by(case: Case, result: Any) -> Seen:
 def _linear(case: Case, result: Any, rows: Rows) -> Seen:
     """The same for weights of columns, which may have been scaled."""
     w, b = result.model.weights[0, :-1], float(result.model.weights[0, -1])
-    X, X_seen, features = case.X.astype(np.float64), case.X, result.plan.features
-    if isinstance(features, Standardized):
-        X_seen = (case.X - features.shift) * features.scale
-    space = Features(np.column_stack([X_seen.astype(np.float64), np.ones(len(X))]), np.zeros(X.shape[1] + 1))
+    X, features = case.X.astype(np.float64), result.plan.features
+    seen = X
+    if isinstance(features, Standardized):  # in float64: what scaling in float32 does is to be counted
+        seen = (X - features.shift.astype(np.float64)) * features.scale.astype(np.float64)
+    space = Features(np.column_stack([seen, np.ones(len(X))]), np.append(8 * U * np.abs(seen).max(axis=0), 0.0))
     off = (len(w) + 6) * U * float(np.abs(X).max(axis=0) @ np.abs(w) + abs(b))
     own = result.plan.solver.solution(result.training.runs[0].state).w
     return Seen(primal(rows, X @ w + b, off, space.of(own)[2]), rows, space)
@@ -227,7 +228,7 @@ def contradictions(case: Case, result: Any, found: Any) -> list[str]:
     kernel = plan.problems[0].kernel if plan.request is None else None
     if kernel is not None and not kernel.positive_semidefinite():
         return wrong
-    upper, lower = solve(seen.rows, seen.space)
+    upper, lower, _ = solve(seen.rows, seen.space)
     upper = min(upper, seen.primal, key=lambda bound: bound.value + bound.off)
     if found.dual - found.rounding > upper.value + upper.off:
         wrong.append(f"dual {found.dual!r} {shown} above a primal of {upper}")

@@ -129,9 +129,12 @@ def best_bias(rows: Rows, f: Any) -> float:
     return 0.5 * (low + high)
 
 
-def solve(rows: Rows, space: Gram | Features) -> tuple[Bound, Bound]:
-    """The best P and, unless the bias is free, the best D found: the interval they make contains the optimum."""
-    upper, lower = Bound(np.inf, 0.0), Bound(0.0, 0.0)
+def solve(rows: Rows, space: Gram | Features) -> tuple[Bound, Bound, Any]:
+    """The best P and, unless the bias is free, the best D found, and the a (n,) of the first.
+
+    The interval the two make contains the optimum.
+    """
+    upper, lower, best = Bound(np.inf, 0.0), Bound(0.0, 0.0), np.zeros(len(rows.y))
     used = rows.C > 0.0
     with np.errstate(all="ignore"):
         for kept in _interior_points(
@@ -143,10 +146,11 @@ def solve(rows: Rows, space: Gram | Features) -> tuple[Bound, Bound]:
             if rows.free:
                 f = f + best_bias(rows, f)
             tried = primal(rows, f, off + 2 * U * float(np.abs(f).max()), square)
-            upper = min(upper, tried, key=lambda bound: bound.value + bound.off)
+            if tried.value + tried.off < upper.value + upper.off:
+                upper, best = tried, a
             if not rows.free:
                 lower = max(lower, dual(rows, a, square), key=lambda bound: bound.value - bound.off)
-    return upper, lower
+    return upper, lower, best
 
 
 def _conjugate(rows: Rows) -> tuple[float, Any]:

@@ -69,11 +69,11 @@ def squares_of(X: Rows, dtype: Any = np.float32) -> Array:
 def kernel_block(X: Rows, Z: Points, kernel: Any, out: Array, *, by_differences: bool = False) -> None:
     """out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the type of the points. The constant feature of X is left out.
 
-    ``by_differences``: squared distances are summed from x_ik - z_jk, for kernels of x - z and in float64.
+    ``by_differences``: distances are summed from x_ik - z_jk, for kernels of x - z and in float64.
     """
     squares, norms = np.zeros(len(out), out.dtype), Z.squares
     if kernel.city_block():
-        distances(X, Z, out)
+        distances(X, Z, out, by_differences=by_differences)
     elif by_differences:
         half_squares(X, Z, out)
         norms = np.zeros_like(norms)
@@ -129,11 +129,12 @@ def half_squares(X: Rows, Z: Points, out: Array) -> None:
     dense_half_squares(values, Z.columns, out)
 
 
-def distances(X: Rows, Z: Points, out: Array) -> None:
-    """out[i, j] = |x_i - z_j|_1."""
-    if isinstance(X, Dense):
+def distances(X: Rows, Z: Points, out: Array, *, by_differences: bool = False) -> None:
+    """out[i, j] = |x_i - z_j|_1; sparse rows are made dense ``by_differences``, else the sum is |z_j|_1 and what differs."""
+    if isinstance(X, Dense) or by_differences:
+        values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
         out[:] = 0.0
-        dense_distances(X.values, Z.columns, out)
+        dense_distances(values, Z.columns, out)
     else:
         out[:] = np.abs(Z.columns).sum(axis=0, dtype=np.float64)
         sparse_distances(X.data, X.indices, X.indptr, Z.columns, out)

@@ -82,11 +82,15 @@ def exact_arithmetic(kernel: Any, reach: Reach, columns: int) -> int:
     return DIFFERENCES
 
 
-def arithmetic_for(kernel: Any, points: Rows, weight: float, columns: int) -> int:
-    """The arithmetic of a function with coefficients of this sum of absolute values: float32 if that gives its values."""
+def arithmetic_for(kernel: Any, points: Rows, weight: float, columns: int, *, dense: bool) -> int:
+    """The arithmetic of a function with coefficients of this sum of absolute values: float32 if that gives its values.
+
+    ``dense``: whether the rows it is evaluated at are.
+    """
     squares = np.empty(row_count(points), np.float64)
     row_squares(points._replace(bias=0.0), squares)
     reach = reach_of(points, squares)
+    reach = reach._replace(dense=reach.dense and dense)
     error = error_of(kernel, reach, SINGLE)
     return SINGLE if error <= COARSE and weight * error <= SHOWN else exact_arithmetic(kernel, reach, columns)
 

@@ -9,9 +9,10 @@ solver sees are not quite those of the model that is saved, f(x) = sum_j b_j k(x
 that model, and D of the slopes there, in float64, in one more reading of the rows. The regularizer is ||w||^2 of the solver's
 w, b = W w: W as it is stored *is* the map.
 
-The dual point of the solver may be better than the slopes. Of solvers that keep the variables of rows D is computed anew too.
-Of others it is, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the value found is
-taken with twice the change of P as what it may be off by, where the slopes do not prove enough.
+The dual point of the solver may be better than the slopes. D is computed anew of its variables too, where it has them for rows
+or can say them of features (``DualWitness``). Where that does not prove enough, as of variables that were only in memory, the
+value found is taken, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the dual may be
+off by LIKELY times the change of P.
 
 **Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less than was
 asked for (``plan.ROOM``).
@@ -72,6 +73,8 @@ from streamsvm.types import (
 
 SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
+LIKELY = 10.0
+"""Times what P has changed by: what a dual value can have changed by that is not computed anew, to first order and more."""
 PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
 
@@ -191,7 +194,12 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     """Put certificates in place that are computed in float64, of models on kernel features."""
     projection = map_.projection
     weights = [_weights(plan, run) for run in training.runs]
-    sums = evaluated(raw, map_.in_full(), [run.problem for run in training.runs], weights, _dual_rows(training))
+    problems, solver = [run.problem for run in training.runs], plan.solver
+
+    def dual_values(k: int, block: Block) -> Float64 | None:
+        return solver.dual_values(training.runs[k].state, block) if isinstance(solver, DualWitness) else None
+
+    sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
         coefficients = float(np.abs(projection.W @ w[:-1]).sum())
@@ -216,8 +224,8 @@ def _replace(plan: Plan, run: Run, evaluation: Evaluation, off: float, spread: f
     v = VectorSum(plan.layout.rows, running=False, spread=spread)
     dual = rounding_of_dual(run.problem, new, v, weights) + change
     new = replace(new, rounding=max(rounding_of_primal(run.problem, primal, off, weights), dual))
-    if new.gap > plan.tolerance and evaluation.own is None:
-        rounding = 2.0 * abs(primal - before.primal) + new.rounding
+    if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
+        rounding = LIKELY * abs(primal - before.primal) + new.rounding
         new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
     run.certificate = new
 
@@ -264,4 +272,6 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
             for part in features.parts(loaded.chunk.X):
                 y, s = labeled_part(problem, loaded, part)
                 order = loaded.order[part.start : part.stop]
-                yield solver.dual_values(run.state, Block(part.X, y, s, chunk, 0, order, 0))
+                found = solver.dual_values(run.state, Block(part.X, y, s, chunk, 0, order, 0))
+                assert found is not None  # ``plan.proving`` has had it kept
+                yield found

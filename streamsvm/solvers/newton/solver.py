@@ -375,9 +375,10 @@ class Newton(WarmStart):
         """Without polish: the dual point of the certificate stays a function of some weights."""
         return replace(self, polish=False)
 
-    def dual_values(self, state: NewtonState, block: Block) -> Float64:
+    def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
         """The slopes (n,) at those weights, scaled; there are some after a pass without polish."""
-        assert state.dual_point is not None
+        if state.dual_point is None:
+            return None
         return slopes_at(state.problem, state.dual_point, block)
 
     def solution(self, state: NewtonState) -> LinearSolution:
