@@ -25,7 +25,7 @@ from streamsvm.engine.training import ProgressReporter, Run, Training
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Stop, Store
+from streamsvm.types import AnySolver, FeatureMap, KernelSolver, Problem, Report, Stop, Store
 
 
 class PassEvaluator(Protocol):
@@ -50,6 +50,8 @@ class FitLoop(ABC):
         self._progress = ProgressReporter(self.result, report)
         self._deadline = float("inf")
         """When the time limit is reached, a moment of ``time.perf_counter``."""
+        self._shortest = float("inf")
+        """Seconds of the shortest pass so far: what one that only certifies takes at most, about."""
 
     @abstractmethod
     def run_pass(self, checkpointer: Checkpointer) -> None:
@@ -75,14 +77,20 @@ class FitLoop(ABC):
         self._deadline = self._progress.stopwatch.began + stop.seconds
         with self.reading():
             while True:
+                began = time.perf_counter()
                 self._next_pass(stop, checkpointer)
                 if self.evaluator is not None:
                     with self.saving_on_loss(checkpointer):
                         self.evaluator.evaluate(result)
                 result.seconds = before + self._progress.stopwatch.seconds
-                if result.over(late=time.perf_counter() > self._deadline):
+                self._shortest = min(self._shortest, time.perf_counter() - began)
+                if result.over(late=time.perf_counter() + self._reserve() > self._deadline):
                     return result
                 checkpointer.between(result)
+
+    def _reserve(self) -> float:
+        """What a pass more and the one that certifies take. Kernel solvers leave a pass when its time is over."""
+        return 0.0 if isinstance(self._solver, KernelSolver) else 2.0 * self._shortest
 
     def reading(self) -> AbstractContextManager[None]:
         """Hold open what all passes of a training read from."""

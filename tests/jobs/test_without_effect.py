@@ -13,6 +13,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
+from streamsvm.solvers import SOLVERS
 from streamsvm.store import create
 
 ROWS, COLUMNS = 120, 3
@@ -104,3 +105,20 @@ def test_a_run_that_had_ended_is_known_in_any_order_of_classes(tmp_path: Path) -
     fit(job)
     fit(job, events.append)
     assert [event["event"] for event in events] == ["done"]
+
+
+ENDLESS: dict[str, dict[str, Any]] = {
+    name: {"solver": name} | (RBF if name in {"decomposition", "blended", "fw", "mfw", "swap", "partan"} else {})
+    for name in SOLVERS
+}
+
+
+@pytest.mark.parametrize("settings", ENDLESS.values(), ids=ENDLESS)
+def test_a_tolerance_of_0_is_never_reached_and_no_error(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """It asks for all passes, or for as much as rounding allows."""
+    loss = "hinge" if settings["solver"] == "sgd" else "squared_hinge"
+    job = FitJob(str(store), str(tmp_path / "m"), loss=loss, tolerance=0.0, max_passes=4, **settings)
+    result = fit(job)
+    for run in result.training.runs:
+        assert run.certificate is not None
+        assert np.isfinite([run.certificate.primal, run.certificate.dual]).all()

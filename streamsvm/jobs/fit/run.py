@@ -82,6 +82,8 @@ class _Fit:
     checkpoints: CheckpointDirectory
     saved: list[Saved]
     executor: Executor | None
+    began: float
+    """When the job began, by the clock of ``time.monotonic``: starting workers and making features is of its time."""
 
     @property
     def run(self) -> Path:
@@ -106,18 +108,19 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
     Raises StreamSVMError of every kind; InterruptedRun when the run was stopped from outside: the message says how to
     go on.
     """
+    began = time.monotonic()
     with executor_for(job, executor) as found:
-        return _decided(job if found is None else with_task_memory(job, found), report, found)
+        return _decided(job if found is None else with_task_memory(job, found), report, found, began)
 
 
-def _decided(job: FitJob, report: Report, executor: Executor | None) -> FitResult:
+def _decided(job: FitJob, report: Report, executor: Executor | None, began: float) -> FitResult:
     """Plan, check that the outputs can be written, and fit; a resumed run that had ended only answers."""
     target = output_path(job.model)
     store, held = opened(job)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
     saved = checkpoints.read() if job.resume else []
     job, plan = settled(job, store, saved, executor)
-    this = _Fit(job, store, held, plan, checkpoints, saved, executor)
+    this = _Fit(job, store, held, plan, checkpoints, saved, executor, began)
     found = finished(job, store, plan) if job.resume and not job.overwrite else None
     if found is not None:
         return _ended_before(this, report, *found)
@@ -174,7 +177,7 @@ def _trained(this: _Fit, seen: Store, plan: Plan, report: Report) -> Iterator[tu
     checkpointer = _checkpointer(this, plan, report)
     evaluator = evaluator_for(job, plan, this.held, report, this.executor)
     with closing(_loop(this, seen, plan, report)) as loop:
-        limits = (math.inf, job.time_limit)
+        limits = (math.inf, max(0.0, job.time_limit - (time.monotonic() - this.began)))
         limit, stopped = limits if job.at_limit == STOP else limits[::-1]
         loop.evaluator = evaluator
         with signals.deferred(), signals.expiring(stopped):
@@ -196,7 +199,7 @@ def _checkpointer(this: _Fit, plan: Plan, report: Report) -> RunCheckpointer:
         job.checkpoint_every,
         command_of("fit", job, resume=True),
         report,
-        time.monotonic() + job.time_limit if job.at_limit == STOP else float("inf"),
+        this.began + job.time_limit if job.at_limit == STOP else float("inf"),
         this.saved,
     )
 

@@ -140,7 +140,9 @@ def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificat
             averaged.primal = primal
             averaged.best[:] = averaged.candidate
         certificate = Certificate(averaged.primal, averaged.dual)
-        averaged.next_trial = averaged.passes * min(EVALUATION_SPACING, certificate.gap / averaged.problem.tolerance)
+        wanted = averaged.problem.tolerance
+        spacing = min(EVALUATION_SPACING, certificate.gap / wanted) if wanted else EVALUATION_SPACING
+        averaged.next_trial = averaged.passes * spacing
     averaged.losses = 0.0
     averaged.certifying = due or averaged.passes + 1 >= averaged.next_trial
     return certificate

@@ -85,7 +85,7 @@ class AllRows:
     @property
     def size(self) -> float:
         """What gaps are relative to."""
-        return self.allowed / self.problem.tolerance
+        return self.allowed / self.problem.tolerance if self.problem.tolerance else abs(self.primal)
 
     @property
     def solved(self) -> bool:
