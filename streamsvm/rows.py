@@ -1,4 +1,4 @@
-"""Rows in memory: the two forms data takes, and the three methods every compiled pass is written against.
+"""Rows in memory: the two forms data takes, and the methods every compiled pass is written against.
 
 ``w`` has one component more than there are columns: the last one belongs to a constant feature of value ``bias``,
 appended to every row (0.0 where there is none; that component then never moves). The bias is thus regularized like
@@ -45,6 +45,21 @@ class Dense(NamedTuple):
             w[j] += c * row[j]
         w[row.size] += c * self.bias
 
+    def add_row(self, i: int, c: float, w: Float64, low: Float64) -> None:
+        """Add c x_i to w + low, both (d + 1,): low has what rounding took from the sums in w (Knuth's TwoSum)."""
+        row = self.values[i]
+        for j in range(row.size):
+            term, before = c * row[j], w[j]
+            total = before + term
+            part = total - before
+            low[j] += (before - (total - part)) + (term - part)
+            w[j] = total
+        term, before = c * self.bias, w[row.size]
+        total = before + term
+        part = total - before
+        low[row.size] += (before - (total - part)) + (term - part)
+        w[row.size] = total
+
     def sqnorm(self, i: int) -> float:
         """Return ||x_i||^2, the constant feature included."""
         row, total = self.values[i], self.bias * self.bias
@@ -86,6 +101,24 @@ class CSR(NamedTuple):
         for p in range(data.size):
             w[np.uint32(indices[p])] += c * data[p]
         w[w.size - 1] += c * self.bias
+
+    def add_row(self, i: int, c: float, w: Float64, low: Float64) -> None:
+        """Add c x_i to w + low: low has what rounding took from the sums in w (Knuth's TwoSum)."""
+        start, stop = self.indptr[i], self.indptr[i + 1]
+        data, indices = self.data[start:stop], self.indices[start:stop]
+        for p in range(data.size):
+            j = np.uint32(indices[p])
+            term, before = c * data[p], w[j]
+            total = before + term
+            part = total - before
+            low[j] += (before - (total - part)) + (term - part)
+            w[j] = total
+        last = w.size - 1
+        term, before = c * self.bias, w[last]
+        total = before + term
+        part = total - before
+        low[last] += (before - (total - part)) + (term - part)
+        w[last] = total
 
     def sqnorm(self, i: int) -> float:
         """Return ||x_i||^2, the constant feature included."""

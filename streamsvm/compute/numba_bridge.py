@@ -25,8 +25,11 @@ _METHODS = {
     1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature"),
     2: ("dot", "conjugate", "conjugate_slope"),
     3: ("axpy", "similarity"),
+    4: ("add_row",),
 }
 """Names by the number of arguments after self."""
+STRICT = {"add_row"}
+"""Methods that live by the order of their operations: no freedom is taken with them."""
 
 
 def _method_of(name: str) -> Callable[[Any], Callable[..., Any] | None]:
@@ -42,8 +45,9 @@ def _bridge(name: str, arguments: int) -> None:
         1: lambda self, a: find(self),
         2: lambda self, a, b: find(self),
         3: lambda self, a, b, c: find(self),
+        4: lambda self, a, b, c, d: find(self),
     }
-    options = {"fastmath": FAST}
+    options = {"fastmath": False if name in STRICT else FAST}
     overload_method(types.BaseNamedTuple, name, jit_options=options, strict=False)(templates[arguments])
 
 

@@ -46,7 +46,7 @@ class Evaluation:
         """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
         self.weights = weights
         for sums in self.slopes:
-            sums.v = change(sums.v)
+            sums.v, sums.low = change(sums.vector()), None
         if self.own is not None:
             self.own.v = change(self.own.v)
 

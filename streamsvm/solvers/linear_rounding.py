@@ -65,6 +65,15 @@ class VectorSum(NamedTuple):
     """|r|."""
 
 
+def two_sum_terms(rows: int) -> int:
+    """Return T of a sum of n terms of which what rounding takes is summed too (``rows.CSR.add_row``).
+
+    Each product is off by u of itself and the result by u; of n corrections, each at most u sum |a_i x_ij|, the sum is off by
+    n u times n times that (Higham, section 4.3). Two more for sums and differences of such vectors.
+    """
+    return 4 + math.ceil(rows * rows * UNIT)
+
+
 def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> float:
     """Return M; ``weights`` None: rows have weights of their own."""
     if weights is None:

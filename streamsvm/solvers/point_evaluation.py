@@ -83,34 +83,48 @@ class PointSums:
     """(p,) sum a_i y_i x_i over the blocks that were added."""
     sums: Sums = NOTHING
     """The four sums over the blocks that were added."""
+    low: Float64 | None = None
+    """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first block."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
 
     def clear(self) -> None:
         """Forget what was added: a pass begins."""
-        self.v = np.zeros(self.components)
+        self.v, self.low = np.zeros(self.components), None
         self.sums = NOTHING
 
     def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
         """Count a block at w, and return X w."""
-        f, sums = evaluate_block(problem, smooth, block, w, self.v)
+        if self.low is None:
+            self.low = np.zeros_like(self.v)
+        f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
         self.sums = self.sums.plus(sums)
         return f
 
     def merge(self, other: PointSums) -> None:
         """Add what another worker summed over other rows at the same point."""
-        self.v = self.v + other.v
+        total = self.v + other.v
+        part = total - self.v
+        lost = (self.v - (total - part)) + (other.v - part)  # Knuth's TwoSum
+        for low in (self.low, other.low):
+            lost = lost if low is None else lost + low
+        self.v, self.low = total, lost
         self.sums = self.sums.plus(other.sums)
+
+    def vector(self) -> Float64:
+        """Return sum a_i y_i x_i (p,) as precisely as it is known."""
+        return self.v.copy() if self.low is None else self.v + self.low
 
     def close(self, problem: Problem, w: Float64) -> PointEvaluation:
         """The values at w, all blocks counted."""
-        half, square, gradient = 0.5 * float(w @ w), float(self.v @ self.v), w - self.v
+        v = self.vector()
+        half, square, gradient = 0.5 * float(w @ w), float(v @ v), w - v
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
         scale = best_scale(problem.loss, linear, quadratic, square)
         dual = dual_at(scale, linear, quadratic, square)
-        return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, self.v)
+        return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
 
 
 class DualSums:
@@ -131,18 +145,18 @@ class DualSums:
 
 
 def evaluate_block(
-    problem: Problem, smooth: Any, block: Block, w: Float64, v: Float64
+    problem: Problem, smooth: Any, block: Block, w: Float64, v: tuple[Float64, Float64]
 ) -> tuple[Float64, tuple[float, ...]]:
-    """X w, and the sums; X' slopes is added to v. A factored block goes through the operators."""
+    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes through the operators."""
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
     if isinstance(X, operators.Factored):
         f = operators.margins(X, w)
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
-        v += operators.adjoint(X, slopes, problem.columns)
+        v[0][:] += operators.adjoint(X, slopes, problem.columns)
         return f, sums
     f = np.empty(len(block.y))
-    return f, look_pass(block.labeled, w, cost, f, v)
+    return f, look_pass(block.labeled, w, cost, f, *v)
 
 
 def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:

@@ -79,7 +79,8 @@ def test_compiled_passes_are_their_python() -> None:
         (passes.look_pass.py_func, passes.scores_pass.py_func, passes.keys_pass.py_func),
     ):
         f, v, scores, keys = np.empty(ROWS), np.zeros(COLUMNS + 1), np.ones(ROWS), np.empty(ROWS)
-        sums = look(block.labeled, w, RowLoss(0.5, Hinge(), smooth), f, v)
+        low = np.zeros(COLUMNS + 1)
+        sums = look(block.labeled, w, RowLoss(0.5, Hinge(), smooth), f, v, low)
         score(block.y, block.s, f, smooth, 0.2, scores)
         with np.errstate(over="ignore"):
             key(scores, 17, 3, keys)

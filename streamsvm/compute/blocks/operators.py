@@ -76,7 +76,7 @@ def _lifted(X: Factored, W: Float64) -> Float64:
 
 
 def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
-    """Return X' a: (p,) for a (n,), (p, q) for a (n, q)."""
+    """Return X' a: (p,) for a (n,), (p, q) for a (n, q); of rows that are formed, as if summed in twice the precision."""
     A = np.ascontiguousarray(np.atleast_2d(a.T), np.float64)
     if isinstance(X, Factored):
         sums = np.zeros((len(A), X.kernel_values.shape[1] + 1))
@@ -85,8 +85,9 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
         add_rows(Dense(X.projection, 0.0), np.ascontiguousarray(sums[:, :-1]), out)
         out[:, -1] = sums[:, -1]
     else:
-        out = np.zeros((len(A), shape(X, columns)[1]))
-        add_rows(X, A, out)
+        out, low = np.zeros((2, len(A), shape(X, columns)[1]))
+        sum_rows(X, A, out, low)
+        out += low
     return out.T if a.ndim == 2 else out[0]
 
 
@@ -200,6 +201,15 @@ def add_rows(X: Rows, A: Float64, out: Float64) -> None:
         for k in range(A.shape[0]):
             if A[k, i] != 0.0:
                 X.axpy(i, A[k, i], out[k])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sum_rows(X: Rows, A: Float64, out: Float64, low: Float64) -> None:
+    """The same, added to ``out`` + ``low`` (q, p): rounding loses nothing but what it takes from each product."""
+    for i in range(A.shape[1]):
+        for k in range(A.shape[0]):
+            if A[k, i] != 0.0:
+                X.add_row(i, A[k, i], out[k], low[k])
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -27,10 +27,12 @@ there later."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def look_pass(given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64) -> tuple[float, float, float, float]:
+def look_pass(
+    given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64, low: Float64
+) -> tuple[float, float, float, float]:
     """The sums of ``slopes_pass`` and X' slopes, each row read once. Given: X, y, s, w, C, l = loss, h = smooth.
 
-    Changed: f (n,) = X w; v, to which X' slopes is added.
+    Changed: f (n,) = X w; v + low, to which X' slopes is added.
     """
     X, y, s = given
     C, loss, smooth = cost
@@ -48,7 +50,7 @@ def look_pass(given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64)
             first, second = dual_terms(loss, a, C_i)
             linear += first
             quadratic += second
-            X.axpy(i, a * y[i], v)
+            X.add_row(i, a * y[i], v, low)
     return losses, smoothed, linear, quadratic
 
 

@@ -56,6 +56,7 @@ from streamsvm.solvers.linear_rounding import (
     rounding_of_dual,
     rounding_of_primal,
     steepness,
+    two_sum_terms,
 )
 from streamsvm.types import (
     DUAL,
@@ -156,7 +157,7 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
 def _updates(plan: Plan, training: Training) -> int:
     """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
     if isinstance(plan.solver, DualWitness):
-        return 3 * plan.layout.rows
+        return 3 * two_sum_terms(plan.layout.rows)
     sweeps = plan.solver.sweeps if isinstance(plan.solver, DCD) else 0
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
