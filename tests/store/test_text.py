@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.errors import DataError, StreamSVMError, UsageError
+from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
@@ -98,6 +98,17 @@ def test_values_have_length_1_and_fall_with_frequency(texts: list[str]) -> None:
     assert np.array_equal(again.idf(), counts.idf())
 
 
+@pytest.mark.parametrize(
+    "change", [{"columns": 2**40}, {"columns": 64}, {"columns": 0}, {"rows": -1}, {"counts": "AAAA"}, {"counts": "?"}]
+)
+def test_counts_that_are_none(change: dict[str, Any]) -> None:
+    recorded = DocumentCounts(3, np.arange(32, dtype=np.uint32)).to_json()
+    assert document_counts_from(recorded).counts.tolist() == list(range(32))
+    with pytest.raises(DataError) as caught:
+        document_counts_from(recorded | change)
+    assert caught.value.code == "E-META"
+
+
 def test_ways_to_cut_text() -> None:
     assert all(map(is_form, ("words", "chars", "chars:2-4", "chars:1-8")))
     assert not any(map(is_form, ("word", "chars:", "chars:4-2", "chars:0-3", "chars:2-9", "chars:2")))
@@ -159,6 +170,14 @@ def test_a_missing_text_has_no_words(tmp_path: Path, on_bad_line: str) -> None:
     found, source = read(path, label="y", text=("name=words",), text_bits=5, on_bad_line=on_bad_line)
     assert np.count_nonzero(found, axis=1).tolist() == [0, 1, 0, 2]
     assert source.schema.documents["name"].rows == 2
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_columns_of_text_need_memory(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, [row | {"y": k % 2} for k, row in enumerate(ROWS)])
+    with pytest.raises(BudgetError, match="need about 160MiB") as caught:
+        read(path, label="y", text=("name=words",), drop=("note",), text_bits=22, memory_limit=64 << 20)
+    assert "--text-bits" in caught.value.hint
 
 
 def test_crosses_are_values_together(tmp_path: Path) -> None:

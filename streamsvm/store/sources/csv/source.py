@@ -129,7 +129,7 @@ class CSVSource:
 
     def _count(self) -> None:
         """Fill in what must be known of all rows."""
-        census = census_of(self.schema)
+        census = census_of(self.schema, self._options.memory_limit)
         for path in self._paths if census.names else ():
             with Input(path) as stream:
                 census.take(self._tables(stream, list(census.names), SourceFile(str(path))), str(path))

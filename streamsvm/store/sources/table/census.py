@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from streamsvm.errors import DataError, quote
+from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.sources.table.cells import Arrow, by_value
 from streamsvm.store.sources.table.columns import CATEGORY, OTHER, TEXT, Column
 from streamsvm.store.sources.table.schema import Schema, shell_word
 from streamsvm.store.sources.table.text import DocumentCounts, distinct_texts, terms_of
 
+TEXT_BYTES = 40
+"""Bytes of memory for each feature column of text: its count, its weight, and both once more while they are made."""
 MOST_CATEGORIES = 10_000
 ALMOST_UNIQUE = 0.9
 """The share of distinct values among rows beyond which a column names rows instead of describing them."""
@@ -89,8 +91,15 @@ class TableCensus:
             census.close()
 
 
-def census_of(schema: Schema) -> TableCensus:
-    """Return an empty census of the columns of a schema that need one."""
+def census_of(schema: Schema, memory_limit: int | None = None) -> TableCensus:
+    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text
+    need more bytes than ``memory_limit``; None asks nothing.
+    """
+    needed = TEXT_BYTES * sum(c.width for c in schema.columns if c.kind == TEXT)
+    if memory_limit is not None and needed > memory_limit:
+        found = f"columns of text need about {needed >> 20}MiB for their counts, {memory_limit >> 20}MiB are left"
+        more = (needed - memory_limit >> 20) + 1
+        raise BudgetError(found, hint=f"pass a smaller --text-bits, or give {more}MiB more with --memory")
     counted = [c for c in schema.columns if c.kind in (CATEGORY, TEXT)]
     texts = tuple(c for c in counted if c.kind == TEXT)
     return TableCensus(

@@ -85,7 +85,7 @@ class TableSource(ABC):
         path, options = self._paths[0], self._options
         samples = self._samples(path) if options.recognize else {}
         planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
-        census = census_of(planned)
+        census = census_of(planned, options.memory_limit)
         for path in self._paths if census.names else ():
             read = self._read(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))
             census.take((with_crosses(table, planned.crosses) for table in read), str(path))

@@ -27,11 +27,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamsvm.aliases import JsonMapping, JsonObject
+from streamsvm.errors import DataError
 from streamsvm.rows import Float64
 from streamsvm.store.sources.table.cells import Arrow, as_text
 from streamsvm.store.sources.table.columns import CHARS, TEXT, WORDS, Column
 
 UInt64 = NDArray[np.uint64]
+MOST_BITS = 26
+"""The largest exponent of the number of feature columns of text."""
+RESTORE = "restore the file: it was changed since it was written"
 LONGEST_RUN = 8
 """The most characters of a run."""
 BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -74,10 +78,17 @@ class DocumentCounts:
 
 
 def document_counts_from(recorded: JsonMapping) -> DocumentCounts:
-    """Return the counts that ``DocumentCounts.to_json`` wrote."""
-    size = 4 * int(recorded["columns"])
-    raw = zlib.decompressobj().decompress(base64.b64decode(recorded["counts"]), size)
-    return DocumentCounts(int(recorded["rows"]), np.frombuffer(raw, "<u4").astype(np.uint32))
+    """Return the counts that ``DocumentCounts.to_json`` wrote. Raises DataError E-META for what is none."""
+    rows, columns = int(recorded["rows"]), int(recorded["columns"])
+    if not (0 <= rows and 1 <= columns <= 1 << MOST_BITS):
+        raise DataError(f"counts of text of {columns} columns and {rows} rows", code="E-META", hint=RESTORE)
+    try:
+        raw = zlib.decompressobj().decompress(base64.b64decode(recorded["counts"]), 4 * columns)
+    except (ValueError, zlib.error) as error:
+        raise DataError(f"counts of text cannot be read: {error}", code="E-META", hint=RESTORE) from error
+    if len(raw) != 4 * columns:
+        raise DataError(f"counts of text have {len(raw)} bytes, expected {4 * columns}", code="E-META", hint=RESTORE)
+    return DocumentCounts(rows, np.frombuffer(raw, "<u4").astype(np.uint32))
 
 
 class Terms(NamedTuple):
