@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from streamsvm.compute.passes import all_rows as passes
 from streamsvm.compute.passes import central_path
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
@@ -22,6 +24,7 @@ from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
+from streamsvm.solvers.newton import row_sample
 from streamsvm.solvers.newton.in_memory import block_matrix, memory_rows
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
@@ -32,7 +35,8 @@ from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditione
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.store import open_store
-from streamsvm.types import Problem
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import Problem, Stop
 from tests.arrays import csr_of, sparse_values
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.3)]
@@ -361,9 +365,36 @@ def test_a_cluster_finds_the_same_optimum(loss: str, store: Path, tmp_path: Path
     assert all(b.gap <= 1e-3 for b in bounds if b)
 
 
-def test_where_all_rows_do_not_fit_auto_takes_another_way(store: Path, tmp_path: Path) -> None:
-    job = FitJob(str(store), str(tmp_path / "m"), memory=4 << 30)
-    ample = make_plan(job, open_store(store))
+def test_where_neither_all_rows_nor_a_sample_of_use_fits_auto_says_so_and_takes_less(
+    store: Path, tmp_path: Path
+) -> None:
+    ample = make_plan(FitJob(str(store), str(tmp_path / "m"), memory=4 << 30), open_store(store))
     solver = next(t.nbytes for t in ample.memory.terms if t.name == "solver")
+    assert memory_settings(ample.solver) == {"sample": None}
     tight = FitJob(str(store), str(tmp_path / "m"), memory=ample.memory.total - solver // 2)
-    assert make_plan(tight, open_store(store)).solver_name in {"dcd", "newton"}
+    plan = make_plan(tight, open_store(store))
+    assert plan.solver_name == "dcd"
+    assert "second order" in plan.why
+    assert plan.memory.total <= plan.memory.limit
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_a_sample_that_leads_nowhere_is_left_for_all_rows(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns with a few values that are 10^6 times as large as most: none of 200 rows is like the rest."""
+    for name, value in {"ROWS": 200, "PER_COMPONENT": 2, "FEWEST": 200, "LARGEST": 1, "WHOLE": 1}.items():
+        monkeypatch.setattr(row_sample, name, value)
+    rng = np.random.default_rng(3)
+    X = np.hstack([rng.lognormal(0.0, 5.0, (6000, 4)), rng.normal(size=(6000, 4))])
+    y = X[:, 4:] @ rng.normal(size=4) + 0.3 * np.log(X[:, 0]) + 0.5 * rng.normal(size=6000) > 0
+    rows = MemoryStore(chunk_bytes=1 << 18)
+    rows.append(Dense(X.astype(np.float32)), y.astype(np.int32), None)
+    stored = rows.commit(("-1", "1"), 8)
+    plan = make_plan(FitJob("memory", "model", loss=loss, C=1.0), stored)
+    events: list[Any] = []
+    loop = Trainer(stored, plan.solver, plan.problems, plan.features, RunSettings(depth=0), events.append)
+    found = loop.train(Stop(12)).runs[0].certificate
+    assert found is not None
+    assert found.gap <= 1e-3
+    facts = [event["facts"] for event in events if event["event"] == "pass"]
+    assert [known.get("rows") for known in facts[:4]] == [None] * 4
+    assert facts[-1]["rows"] == "all in memory"
