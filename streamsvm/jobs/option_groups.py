@@ -123,9 +123,10 @@ class ScalingOptions(Checked):
             "model",
         ),
     ] = False
+    # None where it is not given: what a run of before was made with has no such setting
     standardize_all: Annotated[
-        bool, Option("With --standardize: columns made of categories, dates and text, too.", "model")
-    ] = False
+        bool | None, Option("With --standardize: columns made of categories, dates and text, too.", "model")
+    ] = None
 
 
 @option_group

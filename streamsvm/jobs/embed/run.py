@@ -34,7 +34,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         # a second BLAS thread fights reader and writer for their core
         job = job if found is None else replace(job, memory=task_limit(found, job.memory))
         store = open_store(job.store)
-        inner = scaling_of(store, standardize=job.standardize, every=job.standardize_all, bias=0.0)
+        inner = scaling_of(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_of(job, store, inner)
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")

@@ -208,4 +208,4 @@ def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:
     """The map from stored rows to what the solver sees."""
-    return scaling_of(store, standardize=job.standardize, every=job.standardize_all, bias=job.bias)
+    return scaling_of(store, standardize=job.standardize, every=bool(job.standardize_all), bias=job.bias)

@@ -39,6 +39,8 @@ from streamsvm.types import Report, silent
 JOURNAL = "journal.json"
 MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
 """The settings that do not change the results. Of the store, the digest is compared."""
+NEWER = ("standardize_all",)
+"""Settings that searches of before had not: they are no part of the key where they are not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Scor
 def key_of(job: TuneJob, store: Any) -> str:
     """Return the sha256 of all that decides the table."""
     settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
+    settings = {name: value for name, value in settings.items() if name not in NEWER or value is not None}
     return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
 
 
