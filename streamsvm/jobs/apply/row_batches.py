@@ -31,8 +31,8 @@ from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.write.journal import FILE as JOURNAL
 from streamsvm.types import Layout, Term
 
-STORE_FILES = (MANIFEST, JOURNAL, "zarr.json")
-"""Files of which a store of ours has one from the beginning of its ingest to the end."""
+STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
+"""Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
 SOURCE_BYTES = 96 * MIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -179,7 +179,7 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
     return _result(job, source, counts, sparse, remarks)
 
 
-def _with_file(source: Source) -> Iterator[tuple[int, Batch]]:
+def _with_file(source: Source) -> Generator[tuple[int, Batch]]:
     """The batches, each with the position of its file."""
     for batch in source.batches():
         yield len(source.sources) - 1, batch

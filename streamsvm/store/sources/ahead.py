@@ -5,9 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Generator, Iterator
-from typing import TypeVar
+from contextlib import closing
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 POLL_SECONDS = 0.2
 """How soon the thread notices that nobody wants its items any more, in seconds."""
 
@@ -19,10 +21,25 @@ class _End:
         self.error = error
 
 
-def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
+class Closable(Protocol[T_co]):
+    """An iterator with something behind it that has to end: a generator, or a reader of pyarrow's."""
+
+    def __iter__(self) -> Iterator[T_co]:
+        """Iterate over the items."""
+        ...
+
+    def close(self) -> object:
+        """Give back what is behind it."""
+        ...
+
+
+def ahead(items: Closable[T], depth: int = 2) -> Generator[T]:
     """Yield ``items``, at most ``depth`` of them made in advance by a thread.
 
-    What they raise is raised here. The thread ends when the items do, or when this iterator is closed.
+    What they raise is raised here. The thread ends when the items do, or when this iterator is closed, which its user has
+    to see to. It closes the items and lets go of them: pyarrow reads ahead in threads of its own that call Python code,
+    and that end with their reader. One that still runs when the program ends aborts it, and a reader lives as long as
+    an error whose traceback knows it.
     """
     made: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = threading.Event()
@@ -38,14 +55,16 @@ def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
         thread.join()
 
 
-def _make(items: Iterator[T], made: queue.Queue[T | _End], unwanted: threading.Event) -> None:
+def _make(items: Closable[T], made: queue.Queue[T | _End], unwanted: threading.Event) -> None:
     end = _End(None)
     try:
-        for item in items:
-            if not _put(made, item, unwanted):
-                break
+        with closing(items):
+            for item in items:
+                if not _put(made, item, unwanted):
+                    break
     except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
         end = _End(error)
+    del items
     _put(made, end, unwanted)
 
 

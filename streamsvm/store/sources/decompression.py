@@ -119,12 +119,8 @@ class Input:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = str(path)
-        self.failure: BaseException | None = None
-        """The error ``read`` raised: callers that go through another library raise it again."""
         self.position = 0
         """Bytes of content handed out."""
-        self.ends_line = True
-        """Whether the last byte handed out was a line feed."""
         self.closed = False
         self._hash = hashlib.sha256()
         self._raw = _open(path)
@@ -165,7 +161,6 @@ class Input:
         return content
 
     def _look_at_lines(self, content: bytes) -> None:
-        self.ends_line = content.endswith(b"\n")
         if self.position == len(content):
             self._carriage = b"\r\n" in content
         if self._carriage:
@@ -189,11 +184,7 @@ class Input:
         self.close()
 
     def _step(self, limit: int) -> bytes:
-        try:
-            return self._plain(limit) if self._inner is None else self._decompressed(limit)
-        except (DataError, StorageError) as error:
-            self.failure = error
-            raise
+        return self._plain(limit) if self._inner is None else self._decompressed(limit)
 
     def _plain(self, limit: int) -> bytes:
         if not self._waiting:

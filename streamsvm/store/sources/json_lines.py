@@ -6,7 +6,6 @@ wrong is said of the line.
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -89,7 +88,7 @@ class JSONLinesSource(TableSource):
         parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
         try:
-            return pajson.read_json(io.BytesIO(block), reading, parsing).select(schema.names)
+            return pajson.read_json(pa.BufferReader(block), reading, parsing).select(schema.names)
         except (pa.ArrowInvalid, KeyError):
             pass
         good: list[JsonMapping] = []

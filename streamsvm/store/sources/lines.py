@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 
 from streamsvm.errors import DataError
 from streamsvm.store.sources.decompression import Input
@@ -31,7 +32,7 @@ def check_line_length(name: str, length: int) -> None:
         raise DataError(found, code="E-LIMIT", hint="check that the file is text and its lines end with a line feed")
 
 
-def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bool = False) -> Iterator[bytes]:
+def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bool = False) -> Generator[bytes]:
     """Yield blocks of whole lines of about ``block`` bytes; each ends with a line feed. Raises DataError."""
     pieces: list[bytes] = []
     length = 0
@@ -47,6 +48,24 @@ def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bo
         check_line_length(stream.name, length)
     if rest := b"".join(pieces):
         yield _last_line(stream.name, rest, allow_no_final_newline)
+
+
+def whole_rows(blocks: Generator[bytes], name: str) -> Generator[bytes]:
+    """Yield blocks of whole lines as blocks of whole rows, where a value in quotes may hold line feeds.
+
+    A block ends between two rows if it has as many opening quotes as closing ones: quotes inside of a value are doubled.
+    Raises DataError E-LIMIT when the quotes never close.
+    """
+    pieces: list[bytes] = []
+    with closing(blocks):
+        for block in blocks:
+            pieces.append(block)
+            if sum(piece.count(b'"') for piece in pieces) % 2 == 0:
+                yield b"".join(pieces)
+                pieces = []
+            check_line_length(name, sum(map(len, pieces)))
+    if pieces:
+        yield b"".join(pieces)
 
 
 def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:

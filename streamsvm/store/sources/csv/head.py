@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from streamsvm.aliases import ByName, JsonObject
+from streamsvm.aliases import JsonObject
 from streamsvm.store.format.labels import LARGEST_LABEL
+from streamsvm.store.sources.csv.blocks import reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.faults import NULLS
 from streamsvm.store.sources.csv.sieve import most_types
@@ -39,19 +39,6 @@ def head_of(path: Path) -> bytes:
     return head
 
 
-def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
-    """Return how pyarrow reads lines of a dialect; ``skip``: lines of another length are left out."""
-    parsing = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=multiline)
-    if skip:
-        parsing.invalid_row_handler = lambda _: "skip"
-    return {
-        "read_options": pacsv.ReadOptions(
-            use_threads=False, block_size=block, skip_rows=dialect.skipped, column_names=list(dialect.names)
-        ),
-        "parse_options": parsing,
-    }
-
-
 class Head(NamedTuple):
     """The first bytes of a file, and how its lines are cut."""
 
@@ -68,8 +55,8 @@ class Head(NamedTuple):
             return most_types(self._table())
         options = reading(self.dialect, max(BLOCK, len(self.content)), multiline=self.multiline)
         converting = pacsv.ConvertOptions(null_values=NULLS, strings_can_be_null=True)
-        with pacsv.open_csv(self._lines(), convert_options=converting, **options) as reader:
-            return {f.name: pa.float64() if f.type == pa.null() else f.type for f in reader.schema}
+        schema = pacsv.read_csv(self._lines(), convert_options=converting, **options).schema
+        return {f.name: pa.float64() if f.type == pa.null() else f.type for f in schema}
 
     def samples(self) -> JsonObject:
         """Return the first values of each column, numbers and dates as pyarrow takes them for."""
@@ -90,9 +77,9 @@ class Head(NamedTuple):
         values = self._table(include_columns=[column]).column(0).drop_null()
         return float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
 
-    def _lines(self) -> io.BytesIO:
+    def _lines(self) -> pa.BufferReader:
         """The whole lines."""
-        return io.BytesIO(self.content[: self.content.rfind(b"\n") + 1])
+        return pa.BufferReader(self.content[: self.content.rfind(b"\n") + 1])
 
     def _table(self, **converting: object) -> pa.Table:
         """The lines as far as they are in order."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from streamsvm.errors import DataError
+from streamsvm.store.sources.csv.blocks import parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.faults import Columns, check_line
 from streamsvm.store.sources.decompression import Input
@@ -24,37 +23,16 @@ NUMBERS_SHARE = 0.9
 
 
 class Sieve:
-    """A file for pyarrow that consists of the good lines of a stream; the others are noted in ``rejects``."""
-
-    closed = False
+    """Blocks of the good lines of a stream; the others are noted in ``rejects``."""
 
     def __init__(self, stream: Input, dialect: Dialect, columns: Columns, converting: Arrow, rejects: Rejects) -> None:
         self._stream, self._dialect, self._columns = stream, dialect, columns
         self._converting, self._rejects = converting, rejects
-        self._blocks = self._sifted()
-        self._waiting = b""
+        self._options = reading(dialect, 1, multiline=False)
+        self._options["read_options"].skip_rows = 0
 
-    def read(self, size: int = -1) -> bytes:
-        """Return the next ``size`` bytes, fewer only at the end."""
-        made = [self._waiting]
-        length = len(self._waiting)
-        while (size < 0 or length < size) and (block := next(self._blocks, b"")):
-            made.append(block)
-            length += len(block)
-        content = b"".join(made)
-        cut = len(content) if size < 0 else size
-        self._waiting = content[cut:]
-        return content[:cut]
-
-    def readable(self) -> bool:
-        """Return True: it is a stream for reading."""
-        return True
-
-    def close(self) -> None:
-        """Read no more."""
-        self.closed = True
-
-    def _sifted(self) -> Iterator[bytes]:
+    def blocks(self) -> Generator[bytes]:
+        """Yield blocks of whole lines. Raises DataError where more lines are bad than are allowed."""
         number = 0
         for block in line_blocks(self._stream):
             lines = block.count(b"\n")
@@ -65,12 +43,8 @@ class Sieve:
                 yield content
 
     def _in_order(self, block: bytes) -> bool:
-        reading = pacsv.ReadOptions(
-            use_threads=False, block_size=len(block) + 1, column_names=list(self._dialect.names)
-        )
-        parsing = pacsv.ParseOptions(delimiter=self._dialect.delimiter)
         try:
-            table = pacsv.read_csv(io.BytesIO(block), reading, parsing, self._converting)
+            table = parse(block, self._options, self._converting)
         except pa.ArrowInvalid:
             return False
         return all(

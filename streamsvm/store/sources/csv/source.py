@@ -7,10 +7,9 @@ what is wrong with which line.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -18,12 +17,13 @@ import pyarrow.csv as pacsv
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.csv.blocks import parsed, reading
 from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
 from streamsvm.store.sources.csv.faults import LINE_HINT, NULLS, Columns, find_fault
-from streamsvm.store.sources.csv.head import BLOCK, LONGEST_BLOCK, Head, head_of, reading
+from streamsvm.store.sources.csv.head import BLOCK, LONGEST_BLOCK, Head, head_of
 from streamsvm.store.sources.csv.sieve import Sieve
 from streamsvm.store.sources.decompression import Input
-from streamsvm.store.sources.lines import NO_NEWLINE, note_form
+from streamsvm.store.sources.lines import line_blocks, note_form, whole_rows
 from streamsvm.store.sources.options import SourceOptions, bad_share, check_width
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table.cells import BadCell
@@ -229,32 +229,31 @@ class CSVSource:
             null_values=NULLS,
             strings_can_be_null=True,
         )
-        head = self._heads[stream.path]
-        block = max(BLOCK, min(LONGEST_BLOCK, 4 * head.content.find(b"\n")))
-        source = pa.PythonFile(self._sifted(stream, converting), mode="r")
-        options = reading(head.dialect, block, multiline=self._options.multiline)
+        options = reading(self._heads[stream.path].dialect, BLOCK, multiline=self._options.multiline)
+        blocks = self._blocks(stream, converting)
         try:
-            with closing(pacsv.open_csv(source, convert_options=converting, **options)) as reader:
-                for table in ahead(reader):
+            with closing(ahead(parsed(blocks, options, converting))) as tables:
+                for table in tables:
                     yield from self._cut(table)
         except pa.ArrowInvalid as error:
-            if stream.failure is not None:
-                raise stream.failure from error
             raise self._fault(stream.path, file.position, self._expected) or _unexplained(stream.path, error) from error
-        if not stream.ends_line and not self._options.allow_no_final_newline:
-            raise DataError(f"the last line of {stream.name} has no line feed", code="E-TRUNCATED", hint=NO_NEWLINE)
+
+    def _blocks(self, stream: Input, converting: pacsv.ConvertOptions) -> Generator[bytes]:
+        """The text in blocks of whole rows, or what is good of it."""
+        head, options = self._heads[stream.path], self._options
+        if options.on_bad_line != "error":
+            return Sieve(stream, head.dialect, self._expected, converting, options.rejects).blocks()
+        block = max(BLOCK, min(LONGEST_BLOCK, 4 * head.content.find(b"\n")))
+        lines = line_blocks(stream, block, allow_no_final_newline=options.allow_no_final_newline)
+        if options.multiline:
+            lines = whole_rows(lines, stream.name)
+        return ahead(lines) if stream.compression else lines
 
     def _cut(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of a block, where a row has many entries a few at a time."""
         rows = batch_rows(self.schema) if self.schema.has_text else max(1, table.num_rows)
         for start in range(0, table.num_rows, rows):
             yield with_crosses(table.slice(start, rows), self.schema.crosses)
-
-    def _sifted(self, stream: Input, converting: Any) -> Any:
-        """The stream, or what is good of it."""
-        if self._options.on_bad_line == "error":
-            return stream
-        return Sieve(stream, self._heads[stream.path].dialect, self._expected, converting, self._options.rejects)
 
     def _fault(self, path: Path, rows: int, columns: Columns) -> DataError | None:
         """What is wrong after ``rows`` good rows, as far as reading line by line can tell."""

@@ -80,8 +80,9 @@ class SvmlightSource:
     def _file(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
         allowed = self._options.allow_no_final_newline
         blocks = line_blocks(stream, allow_no_final_newline=allowed)
+        blocks = ahead(blocks) if stream.compression else blocks
         lines = 0
-        for block in ahead(blocks) if stream.compression else blocks:
+        for block in blocks:
             text = QID.sub(NO_QUERY, block) if self._options.ignore_qid else block
             batch, taken = self._batch(text, stream.name, lines)
             lines += taken
