@@ -1,8 +1,7 @@
 """Wide raw tables whose rows do not fit the memory limit: readings to gaps of 1e-1, 1e-2 and 1e-3, CPU seconds, peak memory.
 
-A table of ``synth table`` is made (or --store names one) and fitted by ``streamsvm fit`` in a process of its own, auto choosing. CPU
+A table of ``synth table``, or of another --generator, is made (or --store names one) and fitted by ``streamsvm fit`` in a process of its own, auto choosing. CPU
 is that of the whole process, its first compilation too unless an earlier run has left it; the readings are those of the solver's events.
---rare makes rows of so many entries of 1 in random columns instead, which have nothing but rare columns.
 """
 
 from __future__ import annotations
@@ -11,25 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tools.bench.tables_race import command
 from tools.measure.harness import Row, arguments, scratch, show
 
 GAPS = (1e-1, 1e-2, 1e-3)
-
-
-def rare_table(path: Path, options: Any) -> None:
-    """Rows of --rare entries in random columns, as svmlight text, then as a store; the label is that of a random rule."""
-    rng, text = np.random.default_rng(0), path.with_suffix(".svm")
-    rule = rng.normal(size=options.columns)
-    with text.open("w") as file:
-        for _ in range(options.rows):
-            columns = np.unique(rng.integers(0, options.columns, options.rare))
-            sign = 1 if rule[columns].sum() + 3.0 * rng.normal() > 0 else -1
-            file.write(f"{sign} " + " ".join(f"{column + 1}:1" for column in columns) + "\n")
-    command("ingest", str(text), str(path))
-    text.unlink()
 
 
 def measured(store: Path, loss: str, options: Any) -> Row:
@@ -56,14 +40,13 @@ def measured(store: Path, loss: str, options: Any) -> Row:
 def main() -> None:
     options = arguments(
         __doc__, store="", rows=2_000_000, columns=200_000, memory="512MiB", losses="squared_hinge", standardize="no",
-        rare=0, limit=540.0,
+        generator="table", limit=540.0,
     )  # fmt: skip
     with scratch() as directory:
         store = Path(options.store) if options.store else directory / "table.zarr"
-        if not options.store and options.rare:
-            rare_table(store, options)
-        elif not options.store:
-            command("synth", "table", str(store), "--rows", str(options.rows), "--columns", str(options.columns))
+        if not options.store:
+            size = ("--rows", str(options.rows), "--columns", str(options.columns))
+            command("synth", options.generator, str(store), *size)
         rows = [measured(store, loss, options) for loss in options.losses.split(",")]
     show(f"{options.rows} x {options.columns}, {options.memory}", rows, options)
 

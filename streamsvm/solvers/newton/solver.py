@@ -75,6 +75,8 @@ SMALLER = 0.8
 """Where the sample is to fill the memory, the next smaller one has so much of its rows."""
 STALLED, STALLED_PASSES = 0.9, 3
 """A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
+STUCK_PASSES = 15
+"""... and where all rows do not fit, nothing else does: the run ends after so many."""
 
 
 @saved_as("newton.state")
@@ -258,7 +260,7 @@ class Newton(WarmStart):
         state.evaluation.clear()
         state.sampler.clear()
         state.margins = []
-        return Certificate(state.primal, state.dual, facts=facts)
+        return Certificate(state.primal, state.dual, final=_stuck(state), facts=facts)
 
     def _done(self, state: NewtonState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
@@ -305,6 +307,8 @@ class Newton(WarmStart):
         reading = Reading(found, sample, state.point, state.mu, *known)
         if (first or steps.accept(found, state.point, state.mu)) and self.polish:
             state.dual = max(state.dual, steps.dual(reading))
+        if self.sample is not None:
+            state.gaps.append((state.primal - max(state.dual, 0.0)) / abs(state.primal))
         if not self._done(state):
             state.point, state.mu = steps.next_point(reading._replace(dual=state.dual), self.narrowing)
 
@@ -384,3 +388,9 @@ class Newton(WarmStart):
     def solution(self, state: NewtonState) -> LinearSolution:
         """The point of least primal that was evaluated."""
         return LinearSolution(state.best.copy(), state.problem.bias)
+
+
+def _stuck(state: NewtonState) -> bool:
+    """Whether samples lead nowhere and all rows do not fit."""
+    gaps = state.gaps if state.steps is not None else []
+    return len(gaps) > STUCK_PASSES and gaps[-1] > STALLED * gaps[-1 - STUCK_PASSES]
