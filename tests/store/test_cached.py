@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
-from streamsvm.schedule import budget
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store.views.cached import Resident
@@ -156,23 +154,3 @@ def test_an_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:
             resident.fetch(0, None)
     failing.clear()
     np.testing.assert_array_equal(whole(resident).X.values, values())
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_the_plan_foresees_what_is_held_while_blocks_are_put_together(sparse: bool) -> None:
-    """The copies of the blocks and the whole of them are there at once: measured, not derived."""
-    rows, columns = 20_000, 40
-    X = np.random.default_rng(3).normal(size=(rows, columns)).astype(np.float32)
-    store = MemoryStore(chunk_bytes=100_000)
-    store.append(csr_of(X) if sparse else Dense(X), (np.arange(rows) % 2).astype(np.int32), None)
-    store.commit(("a", "b"), columns)
-    foreseen = budget.cache_term(store.layout)
-    assert foreseen is not None
-    tracemalloc.start()
-    try:
-        kept = whole(Resident(store, with_bias))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert row_count(kept.X) == rows
-    assert 0.6 * foreseen.nbytes < peak <= foreseen.nbytes
