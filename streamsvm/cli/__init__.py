@@ -14,7 +14,7 @@ import click
 
 from streamsvm import __version__
 from streamsvm.cli.commands import COMMANDS
-from streamsvm.errors import SecurityError, StorageError, StreamSVMError, UsageError, printable
+from streamsvm.errors import BudgetError, SecurityError, StorageError, StreamSVMError, UsageError, printable
 from streamsvm.registry import did_you_mean
 
 BROKEN_PIPE = 141
@@ -117,18 +117,24 @@ def _known(error: BaseException) -> StreamSVMError | None:
     """The error as one of ours, if it is or corresponds to one."""
     if isinstance(error, StreamSVMError):
         return error
+    if isinstance(error, MemoryError):
+        hint = (
+            "raise the limit of its address space (ulimit -v) or of its control group, or give the job less: --memory"
+        )
+        return BudgetError("the system gave this process no more memory", hint=hint)
     if isinstance(error, PermissionError):
         return SecurityError(f"{error.filename}: {error.strerror}", hint="check its permissions", code="E-PERMISSION")
     if isinstance(error, ValueError) and str(error) == "embedded null byte":
         return UsageError("a name has a NUL character in it", hint="no file can have such a name")
-    if isinstance(error, OSError) and error.errno is not None:
-        where = f"{error.filename}: " if error.filename else ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StorageError(
-                f"{where}{error.strerror}", hint="free space and run the command again", code="E-NOSPACE"
-            )
-        return StorageError(f"{where}{error.strerror}", hint="check the disk and what is on it")
-    return None
+    return _of_system(error) if isinstance(error, OSError) and error.errno is not None else None
+
+
+def _of_system(error: OSError) -> StorageError:
+    """What the system has refused."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(f"{where}{error.strerror}", hint="free space and run the command again", code="E-NOSPACE")
+    return StorageError(f"{where}{error.strerror}", hint="check the disk and what is on it")
 
 
 def _abandon_stdout() -> None:

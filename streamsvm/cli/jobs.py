@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
     from streamsvm.engine.checkpoint.signals import listening
+    from streamsvm.schedule.budget import check_addresses
 
+    check_addresses()
     action = load(STEPS[name].action)
     one_object = as_json and name == "evaluate" and alone
     with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():

@@ -22,6 +22,8 @@ CACHED_MOST = 256 * MIB
 """Above this a copy of one's own gains nothing over the page cache: a pass takes longer than its reading."""
 VIEWS = 16
 """Bytes a row of a block while its signs and weights are made."""
+LEAST_ADDRESSES = 1 << 30
+"""Bytes of address space without which numpy, numba and their threads do not get started."""
 SHARE = 0.75
 """Of the memory that is available, when the user states no limit."""
 
@@ -79,6 +81,18 @@ def memory_limit(stated: int | None) -> int:
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
     return min(bounds)
+
+
+def check_addresses() -> None:
+    """Raise BudgetError where the limit of the address space is too small for compiled code and its libraries.
+
+    They reserve far more addresses than they use memory, and where they get none some of them try for ever.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESSES:
+        hint = "ulimit -v unlimited; what memory is used is bounded by --memory, or by a control group"
+        found = f"the address space of this process is limited to {mib(soft)} (ulimit -v)"
+        raise BudgetError(f"{found}, {mib(LEAST_ADDRESSES)} are needed at least", hint=hint)
 
 
 def page_cache_bytes(limit: int) -> int:

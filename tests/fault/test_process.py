@@ -162,3 +162,12 @@ def test_labels_and_columns_cannot_move_the_cursor(tmp_path: Path, monkeypatch: 
         assert b"\x1b" not in said, line
         assert b"\x07" not in said, line
         assert "\u202e".encode() not in said, line
+
+
+def test_an_address_space_that_is_too_small_is_said(tmp_path: Path) -> None:
+    """Libraries that get no addresses try for ever, without a word."""
+    command = ["sh", "-c", 'ulimit -v 409600; exec "$@"', "sh", *PROGRAM, "-q", "fit", "s.zarr", "m"]
+    done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 78, done.stderr
+    assert b"limited to 400MiB (ulimit -v)" in done.stderr
+    assert b"hint: ulimit -v unlimited" in done.stderr
