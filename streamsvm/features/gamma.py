@@ -17,7 +17,8 @@ from streamsvm.types import Statistics
 def gamma_of(rule: str | float, mean: Float64, variance: Float64, *, city_block: bool = False) -> float:
     """The gamma of a number or a rule, for columns of such mean and variance as the kernel sees them.
 
-    ``scale``: 1 / (d v), v the variance of all entries together, as in LIBSVM and scikit-learn. ``mean-distance``:
+    ``scale``: 1 / (d v), v the variance of all entries together, as in LIBSVM and scikit-learn; but for columns far from 0,
+    whose offset a kernel of x - z does not feel: they are centered before. ``mean-distance``:
     1 / (mean squared distance of random pairs). A kernel of the city-block distance takes 1 / d and
     1 / sum_j sqrt(2 var_j), an upper bound of the mean distance. Raises UsageError.
     """

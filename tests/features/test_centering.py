@@ -10,6 +10,7 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.features.scaling import Raw, Standardized, centered, filled, standardized
+from streamsvm.jobs.embed.kernel_request import kernel_record
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import CSR, Dense
@@ -48,6 +49,17 @@ def test_columns_far_from_zero_are_centered_and_the_others_left_alone(tmp_path: 
     assert (map_.shift[1:] != 0.0).all()
     np.testing.assert_allclose(map_.shift[1:], X[:, 1:].mean(0, dtype=np.float64), rtol=1e-7)
     np.testing.assert_array_equal(map_.scale, 1.0)
+
+
+def test_the_width_by_scale_does_not_feel_where_a_far_column_lies(tmp_path: Path) -> None:
+    X, y = rows_of()
+    near = X - np.array([0.0, 1e4, -3e6, 20.0], np.float32)
+    far, close = (store_of(tmp_path / name, rows, y, sparse=False) for name, rows in (("far", X), ("near", near)))
+    gamma = [kernel_record("rbf", {}, "scale", store, Raw(1.0)).gamma for store in (far, close)]
+    assert gamma[0] == pytest.approx(gamma[1], rel=0.02)
+    raw = [kernel_record("polynomial", {}, "scale", store, Raw(1.0)).gamma for store in (far, close)]
+    assert raw[0] == pytest.approx(1.0 / (4 * np.var(X, dtype=np.float64)), rel=1e-6)
+    assert raw[1] == pytest.approx(1.0 / (4 * np.var(near, dtype=np.float64)), rel=1e-6)
 
 
 def test_a_column_that_some_sparse_row_lacks_is_not_centered(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
         raise UsageError(f"a degree of {degree} is not a whole number", hint="for example degree=3")
     if kernel.gamma is None or "gamma" in options:
         return kernel
-    return kernel.with_gamma(resolved_gamma(gamma, store, inner, city_block=kernel.city_block()))
+    seen = centered(inner, store) if kernel.translation_invariant() else inner
+    return kernel.with_gamma(resolved_gamma(gamma, store, seen, city_block=kernel.city_block()))
 
 
 def parameters_of(kernel: Kernel) -> dict[str, float]:

@@ -12,7 +12,7 @@ w, b = W w: W as it is stored *is* the map.
 The dual point of the solver may be better than the slopes. D is computed anew of its variables too, where it has them for rows
 or can say them of features (``DualWitness``). Where that does not prove enough, as of variables that were only in memory, the
 value found is taken, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the dual may be
-off by LIKELY times the change of P.
+off by LIKELY times the change of P, and more where v is not near w.
 
 **Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less than was
 asked for (``plan.ROOM``).
@@ -75,7 +75,9 @@ from streamsvm.types import (
 SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
 LIKELY = 10.0
-"""Times what P has changed by: what a dual value can have changed by that is not computed anew, to first order and more."""
+"""Times what P has changed by: what a dual value can have changed by that is not computed anew, at v = w; the more the further v
+can be from it, ||v - w|| <= 2 sqrt(2 (P - D)).
+"""
 PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
 
@@ -226,7 +228,11 @@ def _replace(plan: Plan, run: Run, evaluation: Evaluation, off: float, spread: f
     dual = rounding_of_dual(run.problem, new, v, weights) + change
     new = replace(new, rounding=max(rounding_of_primal(run.problem, primal, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
-        rounding = LIKELY * abs(primal - before.primal) + new.rounding
+        apart = (
+            2.0 * np.sqrt(2.0 * max(primal - before.dual, 0.0)) / max(float(np.linalg.norm(evaluation.weights)), 1e-300)
+        )
+        likely = LIKELY * (1.0 + apart * np.sqrt(len(evaluation.weights)))
+        rounding = float(likely * abs(primal - before.primal)) + new.rounding
         new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
     run.certificate = new
 
