@@ -76,7 +76,7 @@ SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
 LIKELY = 10.0
 """Times what P has changed by: what a dual value can have changed by that is not computed anew, at v = w; the more the further v
-can be from it, ||v - w|| <= 2 sqrt(2 (P - D)).
+can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P).
 """
 PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
@@ -228,9 +228,7 @@ def _replace(plan: Plan, run: Run, evaluation: Evaluation, off: float, spread: f
     dual = rounding_of_dual(run.problem, new, v, weights) + change
     new = replace(new, rounding=max(rounding_of_primal(run.problem, primal, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
-        apart = (
-            2.0 * np.sqrt(2.0 * max(primal - before.dual, 0.0)) / max(float(np.linalg.norm(evaluation.weights)), 1e-300)
-        )
+        apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(primal, 1e-300))
         likely = LIKELY * (1.0 + apart * np.sqrt(len(evaluation.weights)))
         rounding = float(likely * abs(primal - before.primal)) + new.rounding
         new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
