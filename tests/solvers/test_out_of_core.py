@@ -187,16 +187,18 @@ def test_what_is_saved_between_readings_and_what_workers_share_go_on_to_the_same
     np.testing.assert_array_equal(straight.point, saved.point)
 
 
-def test_a_run_that_gets_no_nearer_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_bound_gets_no_nearer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slopes alone prove nothing on a column of large scale, however near the optimum P is."""
     monkeypatch.setattr("streamsvm.solvers.newton.solver.STUCK_PASSES", 8)
-    solver = Newton(ROWS // 5)
-    state = solver.start(problem_of(SquaredHinge(), 1e-15))
+    solver = Newton(ROWS // 5).keeping_dual_point()
+    state = solver.start(problem_of(SquaredHinge()))
     found = [one_pass(solver, state)]
-    while not found[-1].final and len(found) < 80:
+    while not found[-1].final and len(found) < 20:
         found.append(one_pass(solver, state))
     assert found[-1].final
-    assert found[-1].gap > 0.9 * found[-9].gap
-    assert 0.0 <= found[-1].gap < 1e-5
+    assert len(found) > 8
+    assert found[-1].gap > 0.9 * found[-9].gap > 1e-3
+    assert found[-1].primal < optimum(SquaredHinge()).primal * 1.001
 
 
 # -- through a fit -----------------------------------------------------------------------------------------------------
