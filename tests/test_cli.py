@@ -147,6 +147,13 @@ def test_evaluate_agrees_with_predict(place: Path, tmp_path: Path) -> None:
     assert table["accuracy"] > 0.8
 
 
+def test_the_last_line_names_the_models_that_were_written(place: Path, tmp_path: Path) -> None:
+    line = ok("fit", place / "s.zarr", tmp_path / "m.ssvm", "--C", "0.1,1", "--memory", "8GiB").stdout.strip()
+    named = [Path(name) for name in line.rpartition(" · ")[2].split(", ")]
+    assert named == [tmp_path / "m.C=0.1.ssvm", tmp_path / "m.C=1.ssvm"]
+    assert all(path.is_file() for path in named)
+
+
 ROOM = ("--set", "fit.memory=8GiB")
 """The process that runs all tests holds more than a fit of its own would."""
 
