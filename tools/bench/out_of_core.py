@@ -24,8 +24,13 @@ def measured(store: Path, loss: str, options: Any) -> Row:
     words += [*(["--standardize"] if options.standardize == "yes" else [])]
     events, cpu, code = command(*words)
     row: Row = {"loss": loss, "CPU s": cpu, "exit": code}
-    logged = (json.loads(line) for line in (model.with_name(model.name + ".run") / "events.jsonl").open())
-    passes = [event for event in logged if event["event"] == "pass"]
+    passes: list[Row] = []
+    for line in (model.with_name(model.name + ".run") / "events.jsonl").open():
+        event = json.loads(line)
+        if event["event"] == "plan":  # the log goes on where an earlier run ended
+            passes = []
+        elif event["event"] == "pass":
+            passes.append(event)
     for gap in GAPS:
         row[f"to {gap:g}"] = next((event["pass"] for event in passes if event["gap"] <= gap), None)
     for event in events:
