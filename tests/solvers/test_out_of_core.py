@@ -22,7 +22,8 @@ from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, first_steps, unknown_squares
 from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample
-from streamsvm.solvers.newton.solver import Newton, NewtonState
+from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.newton.state import NewtonState
 from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
 from streamsvm.store import open_store
 from streamsvm.types import Block, Problem

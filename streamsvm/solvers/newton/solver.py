@@ -19,21 +19,20 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.inner_solver import polished_dual
-from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, first_steps
+from streamsvm.solvers.newton.out_of_core import Reading, first_steps
 from streamsvm.solvers.newton.row_sample import (
     LARGEST_SHARE,
     SPARE,
@@ -47,10 +46,10 @@ from streamsvm.solvers.newton.row_sample import (
     sampled_bytes,
     usual_rows,
 )
+from streamsvm.solvers.newton.state import NewtonState
 from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.newton.trust_region import TrustRegion, first_damping, first_mu
 from streamsvm.solvers.point_evaluation import DualPoint, PointEvaluation, PointSums, slopes_at
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
     Certificate,
@@ -77,58 +76,6 @@ STALLED, STALLED_PASSES = 0.9, 3
 """A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
 STUCK_PASSES = 15
 """... and where all rows do not fit, nothing else does: the run ends after so many."""
-
-
-@saved_as("newton.state")
-@dataclass(slots=True)
-class NewtonState:
-    """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""
-
-    problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
-    point: Float64
-    """(columns + 1,) the weights the pass under way evaluates."""
-    mu: float
-    """Half the width, in margins, over which the loss's corner is rounded in this pass."""
-    evaluation: PointSums
-    """The sums of the pass at ``point``: losses, dual terms, gradient."""
-    sampler: PrioritySampler
-    """The rows of the pass that the next model will be made of."""
-    squares: Float64
-    """sum_i s_i x_ij^2 (columns + 1,)."""
-    best: Float64
-    """(columns + 1,) the point of least exact P so far, which is the solution."""
-    trust_region: TrustRegion | None = None
-    """What led to ``point``."""
-    whole: bool = False
-    """Whether its model is made of all rows; they are not gathered again, but their margins are."""
-    margins: list[tuple[int, Float64]] = field(default_factory=list)
-    """Of every block, with the number of its first row."""
-    primal: float = np.inf
-    """P of ``best``; inf before the first pass."""
-    dual: float = -np.inf
-    """The largest D proven, polished or not; -inf before the first pass."""
-    passes: int = 0
-    """Passes that were closed."""
-    dual_point: DualPoint | None = None
-    """Of ``dual``, as long as that was not polished."""
-    all_rows: AllRows | None = None
-    """The problem itself, once all rows are in memory."""
-    gathered: bool = False
-    """Whether it is there: visits then evaluate the point and keep nothing."""
-    factored: bool = False
-    """Whether blocks are factored pairs: then a row in memory is not the row that is visited, to the last bit."""
-    gaps: list[float] = field(default_factory=list)
-    """After every pass with a sample."""
-    deadline: float = np.inf
-    """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
-    steps: SampledSteps | None = None
-    """What led to ``point`` where rows do not fit the memory and columns are many."""
-
-    @property
-    def smooth(self) -> Any:
-        """The loss as the pass under way has it, its corner rounded over ``mu``."""
-        return rounded(self.problem.loss, self.mu)
 
 
 @dataclass(frozen=True, slots=True)
