@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -381,3 +382,32 @@ def test_help_is_fast() -> None:
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(spent() for _ in range(3)) < 0.3
+
+
+def lines_of(*events: dict[str, Any]) -> list[str]:
+    stream = io.StringIO()
+    report = Lines(stream, interval=0.0)
+    for event in events:
+        report(event)
+    return stream.getvalue().splitlines()
+
+
+def test_a_fit_of_several_classes_says_what_it_does_when_all_rows_are_read() -> None:
+    rows = {"event": "progress", "pass": 1, "rows": 100, "of": 100, "seconds": 1.0}
+    closing = {"event": "progress", "pass": 1, "closing": 2, "problems": 10, "seconds": 3.0}
+    assert lines_of(rows, closing) == [
+        "fit, pass 1: 100%, 100 rows/s",
+        "fit, pass 1: 100%, 33.3 rows/s, solving problem 2 of 10",
+    ]
+
+
+def test_a_search_says_which_cell_it_is_in_and_time_never_runs_backwards() -> None:
+    events: list[dict[str, Any]] = []
+    for cell in (1, 2):
+        events.append({"event": "cell", "number": cell, "of": 2})
+        for number, seconds in ((1, 4.0), (2, 8.0)):
+            events.append({"event": "progress", "pass": number, "rows": 50, "of": 100, "seconds": seconds - 2.0})
+            events.append({"event": "pass", "pass": number, "gap": 0.5, "seconds": seconds})
+    said = lines_of(*events)
+    assert [line for line in said if "cell 2 of 2, pass 2: 50%" in line]
+    assert not [line for line in said if "-" in line]

@@ -70,25 +70,38 @@ class Progress:
         self.seconds = self._since = self._ended = 0.0
         self.gap: float | None = None
         self.memory = 0
+        self.cell = self.step = ""
 
     def take(self, event: JsonObject) -> bool:
         """Update from an event, and return whether there is anything new to show."""
         name: str = event["event"]
+        if name == "cell":
+            self._begin_cell(event)
+            return True
         if name not in ("progress", "pass", "ingest", "synth", "predict", "evaluate", "verify", "embed"):
             return False
         self.seconds = event.get("seconds", self.seconds)
         self.memory = event.get("memory", self.memory)
         if name == "pass":
             self.gap, self._ended = event["gap"], self.seconds
+        self.step = f"solving problem {event['closing']} of {event['problems']}" if "closing" in event else ""
         if "rows" in event:
             self._advance(event)
-        self.name = {"progress": "fit", "pass": "fit"}.get(name, name)
+        fitting = "tune" if self.cell else "fit"
+        self.name = {"progress": fitting, "pass": fitting}.get(name, name)
         return True
+
+    def _begin_cell(self, event: JsonObject) -> None:
+        """Begin the next point of a search, whose fit counts its seconds and passes from 0."""
+        self.name, self.cell = "tune", f"cell {event['number']} of {event['of']}"
+        self.number, self.gap, self.step = 0, None, ""
+        self.done = self.total = self.rows = 0
+        self.seconds = self._since = self._ended = 0.0
 
     def _advance(self, event: JsonObject) -> None:
         number = event.get("pass", 0)
-        if number != self.number:
-            self.number, self._since = number, self._ended
+        if number != self.number or self.seconds < self._since:
+            self.number, self._since = number, min(self._ended, self.seconds)
         self.rows = event["rows"]
         total_bytes = event.get("total_bytes")
         self.done = event["bytes"] if total_bytes else self.rows
@@ -111,6 +124,8 @@ class Progress:
     def details(self) -> str:
         """Return rate, time left, gap and memory as text, as far as they are known."""
         parts = [f"{count_text(self.rate)} rows/s"] if self.rate else []
+        if self.step:
+            parts.append(self.step)
         if self.left is not None:
             parts.append(f"{seconds_text(self.left)} left" + (" in this pass" if self.number else ""))
         if self.gap is not None:
@@ -121,8 +136,8 @@ class Progress:
 
     @property
     def title(self) -> str:
-        """The name of the job and the number of the pass."""
-        return f"{self.name}, pass {self.number}" if self.number else self.name
+        """The name of the job, the cell of a search, and the number of the pass."""
+        return ", ".join(part for part in (self.name, self.cell, f"pass {self.number}" if self.number else "") if part)
 
 
 class Lines:

@@ -34,7 +34,7 @@ from streamsvm.regular import read_whole
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
 from streamsvm.store.write.journal import LARGEST_JOURNAL
-from streamsvm.types import Report, silent
+from streamsvm.types import Report, Store, silent
 
 JOURNAL = "journal.json"
 MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
@@ -82,12 +82,11 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         sweep_beside(out)
         cells = [planned(job, store, *point) for point in grid_of(job)]
         durable.make_directory(out)
-        left = cells[len(done) :]
         if executor is None:
             seen = folding.cut_finer(store, job.folds, job.prefetch)
-            found: Iterator[list[Score]] = (scored(job, (store, seen), cell, report) for cell in left)
+            found = _one_by_one(job, (store, seen), cells, len(done), report)
         else:
-            found = _spread(job, left, executor)
+            found = _spread(job, cells[len(done) :], executor)
         for scores in found:
             for score in scores:
                 report({"event": "tuned", **score.facts()})
@@ -102,6 +101,15 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             refuse_foreign(out, SEARCH)
             durable.exchange(fresh, out)
     return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices=notices)
+
+
+def _one_by_one(
+    job: TuneJob, stores: tuple[Store, Store], cells: list[Cell], done: int, report: Report
+) -> Iterator[list[Score]]:
+    """The scores of the cells that are not done, in order."""
+    for number, cell in enumerate(cells[done:], done + 1):
+        report({"event": "cell", "number": number, "of": len(cells)})
+        yield scored(job, stores, cell, report)
 
 
 def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
