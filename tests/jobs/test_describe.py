@@ -11,6 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm.cli import cli
+from streamsvm.errors import DataError
+from streamsvm.jobs.ingest.describe import describe
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store
 
 HEAD = "no,price,share,member,since,color,city,note,empty,y"
@@ -118,3 +122,16 @@ def test_only_tables_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Path("a.svm").write_text("1 1:2\n-1 2:3\n")
     refused = CliRunner().invoke(cli, ["ingest", "a.svm", "--describe"])
     assert (refused.exit_code, "info STORE --columns" in refused.output) == (2, True)
+
+
+def test_a_column_that_nobody_can_decide_is_described_with_the_others(tmp_path: Path) -> None:
+    """An ingest refuses it by its line; a description goes on, so that all of them are seen at once."""
+    rows = [f"{k},{k if k < 300 else f'x{k}'},p" for k in range(330)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s", label="y")
+    with pytest.raises(DataError, match="line 302, column 'b'"):
+        ingest(job)
+    a, b, y = describe(job).columns
+    assert (a.kind, b.kind, y.kind) == ("number", "drop", "label")
+    assert "nobody can tell what it is" in b.becomes
+    assert (b.distinct, b.example) == (330, "0")

@@ -46,6 +46,7 @@ def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
         stated,
         label=stated.label or "none",
         missing="error",
+        undecided={},
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False),
     )
     source = open_source(job.sources, options)

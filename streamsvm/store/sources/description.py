@@ -153,6 +153,9 @@ def _becomes(columns: Sequence[Column], schema: Schema) -> str:
 def _left_out(name: str, options: SourceOptions) -> str:
     if name == options.split_by:
         return "the group of the row; it is no feature"
+    undecided = (options.undecided or {}).get(name)
+    if undecided is not None:
+        return f"left out, because nobody can tell what it is: {undecided.message}; say it with --column"
     asked = name in options.drop or f"{name}={DROP}" in options.columns_as
     return "left out" if asked else "left out, because almost every row has another"
 

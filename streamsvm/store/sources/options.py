@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from streamsvm.aliases import ByName, JsonMapping
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, field_values, options_of
-from streamsvm.errors import BudgetError, UsageError
+from streamsvm.errors import BudgetError, DataError, UsageError
 from streamsvm.store.sources.rejects import Rejects
 
 COLUMN_BYTES = 6 << 10
@@ -260,6 +260,8 @@ class SourceOptions(ReadOptions):
     """Tables: the column of groups by which rows are held out."""
     split_after: str | None = None
     """Tables: COLUMN=VALUE, beyond which rows are held out."""
+    undecided: dict[str, DataError] | None = field(default=None, compare=False)
+    """Tables: where columns that nobody can decide are noted with the reason, and left out; None raises it."""
     unlabeled: bool = False
     """Labels are not asked for: a column of labels is passed over, whatever it holds."""
 

@@ -57,13 +57,15 @@ def plan_schema(
     label = label_of(names, options.label, where)
     left_out = {label, options.weight, options.id_column, *options.drop, *_split_only(options, said)}
     columns: list[Column] = []
-    for name in names:
-        if name not in left_out:
-            sample = (samples or {}).get(name)
-            stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
-            columns += (
-                _columns_of(name, types[name], options, where, code) if not stated else _made(name, options, *stated)
-            )
+    for name in (name for name in names if name not in left_out):
+        sample = (samples or {}).get(name)
+        stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
+        try:
+            columns += _made(name, options, *stated) if stated else _columns_of(name, types[name], options, where, code)
+        except DataError as error:
+            if options.undecided is None:
+                raise
+            options.undecided[name] = error
     columns += [_cross(text, columns, names, where) for text in options.cross]
     if not columns:
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=columns_hint(names))
