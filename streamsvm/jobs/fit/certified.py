@@ -42,6 +42,7 @@ from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach
+from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
@@ -110,7 +111,8 @@ def status_of(training: Training, plan: Plan) -> Status:
 
 
 def _plain(plan: Plan) -> bool:
-    return plan.embedding is None or plan.embedding.dtype == PLAIN
+    """Whether the solver has seen the features of the map, and not what few bits have left of them on disk."""
+    return plan.embedding is None or plan.embedding.where != DISK or plan.embedding.dtype == PLAIN
 
 
 def _reached(run: Run, plan: Plan) -> bool:

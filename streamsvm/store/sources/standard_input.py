@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from streamsvm.durable import PARTIAL, explained
+from streamsvm.durable import PARTIAL, write_stream
 from streamsvm.errors import UsageError
 from streamsvm.scratch import scratch_beside
 
@@ -40,8 +40,7 @@ def standard_input(names: Sequence[Path | str], beside: Path, *, cluster: bool) 
     _check(names, cluster=cluster)
     with scratch_beside(beside) as directory:
         file = directory / NAME
-        with explained("keeping standard input in", file), open(file, "xb") as kept:
-            shutil.copyfileobj(sys.stdin.buffer, kept, PIECE)
+        write_stream(file, iter(partial(sys.stdin.buffer.read, PIECE), b""))
         yield tuple(str(file) if str(name) == STANDARD_INPUT else str(name) for name in names)
 
 

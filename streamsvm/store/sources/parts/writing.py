@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse
 
+from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
@@ -62,8 +63,11 @@ def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tupl
         table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
     except ARROW_ERRORS as error:
         raise _told(frames, first) from error
-    path = directory / f"{number:06d}.parquet"
-    pq.write_table(table, path, row_group_size=ROW_GROUP)
+    path, sink = directory / f"{number:06d}.parquet", pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        for start in range(0, table.num_rows, ROW_GROUP):
+            writer.write(table.slice(start, ROW_GROUP))
+    durable.write_stream(path, [sink.getvalue()])
     return BlocksPart(path, first, tuple(map(len, frames)))
 
 
@@ -111,12 +115,16 @@ def write_arrays(
             _of_rows(read(block[place], f"block {first + k}"), counts[k], f"block {first + k}", name)
             for k, block in enumerate(blocks)
         ]
-        np.save(folder / f"{name}.npy", np.concatenate(beside))
+        _save(folder / f"{name}.npy", np.concatenate(beside))
     whole = row_stack(rows)
     arrays = {ROWS: whole.values} if isinstance(whole, Dense) else _csr(whole)
     for name, values in arrays.items():
-        np.save(folder / f"{name}.npy", values)
+        _save(folder / f"{name}.npy", values)
     return BlocksPart(folder, first, counts, isinstance(whole, CSR), int(blocks[0][0].shape[1]))
+
+
+def _save(path: Path, values: Array) -> None:
+    durable.write_stream(path, [durable.npy_header(values.dtype, values.shape), np.ascontiguousarray(values)])
 
 
 def _csr(X: CSR) -> dict[str, Array]:
