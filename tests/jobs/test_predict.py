@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,19 @@ def test_a_terminal_is_shown_no_control_characters(
         lines = capfdbinary.readouterr().out.split(b"\n")
         assert {line.partition(b",")[2] for line in lines[1:-1]} == {shown, b"yes"}
         assert len(lines) == ROWS + 2
+
+
+@pytest.mark.parametrize("output", ["label", "decision"])
+def test_the_memory_that_is_asked_for_is_enough(place: Path, tmp_path: Path, output: str) -> None:
+    """The first hint is the last one, though a table has to be opened to know what its columns take."""
+    job = PredictJob(
+        str(place / "three.ssvm"), (str(place / "three.csv"),), str(tmp_path / "p.csv"), output, memory=20 << 20
+    )
+    with pytest.raises(BudgetError) as refused:
+        predict(job)
+    asked = re.search(r"--memory (\d+)MiB", refused.value.hint)
+    assert asked is not None, refused.value.hint
+    predict(replace(job, memory=(int(asked[1]) + 4) << 20))  # what the process holds grows a little between two plans
 
 
 def test_rows_are_not_numbered_where_lines_may_be_left_out(place: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ def work_of(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path
     if job.on_bad_line != "error":
         raise UsageError("lines are skipped only where they are read here", hint="leave out --cluster")
     data = tuple(str(Path(path).resolve()) for path in job.data)
-    return ApplyWork(str(Path(job.model).resolve()), data, request, job, directory)
+    return ApplyWork(str(Path(job.model).resolve()), data, replace(request, bytes_a_row=0), job, directory)
 
 
 def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:

@@ -62,10 +62,11 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
-    request = request_of(job, job.memory)
-    rows = row_batches(model, job.data, request)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
-    needs = rows.check_memory(memory, BYTES_A_ROW + 8 * len(model.weights))
+    per_row = BYTES_A_ROW + 8 * len(model.weights)
+    request = request_of(job, memory, per_row)
+    rows = row_batches(model, job.data, request)
+    needs = rows.check_memory(memory, per_row)
 
     def on_progress(counted_rows: int, **more: object) -> None:
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})

@@ -71,10 +71,11 @@ def _outputs(job: PredictJob) -> list[Output]:
 
 def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
     model = models.load(Path(job.model))
-    request = request_of(job, job.memory, unlabeled=True)
-    rows = row_batches(model, job.data, request)
     memory = job.memory if executor is None else task_limit(executor, job.memory)
-    needs = rows.check_memory(memory, BYTES_A_ROW * (len(model.weights) if "decision" in job.outputs else 1))
+    per_row = BYTES_A_ROW * (len(model.weights) if "decision" in job.outputs else 1)
+    request = request_of(job, memory, per_row, unlabeled=True)
+    rows = row_batches(model, job.data, request)
+    needs = rows.check_memory(memory, per_row)
     counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
     if executor is None:
         with closing(counted.made(form)) as tables:  # a full disk ends its reader

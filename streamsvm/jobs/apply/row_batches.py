@@ -35,8 +35,8 @@ STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
 """Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
-SOURCE_BYTES = 96 * MIB
-"""Bytes that parsing a source may hold: text, pyarrow and its batches (measured: 20 to 70 MiB)."""
+SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at most (measured: 20 to 70 MiB)")
+"""What parsing a source may hold."""
 
 
 class RowBatch(NamedTuple):
@@ -191,6 +191,8 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
     paths = [Path(d) for d in data]
     if is_store(paths[0]):
         return _store_rows(model, paths[0])
+    if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
+        RowBatches(model, [], None, [SOURCE_TERM]).check_memory(request.memory, request.bytes_a_row)
     options = source_options(model, request)
     return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
 
@@ -199,9 +201,8 @@ def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -
     """Return the rows of a source that is open; ``where`` is what errors call it. Raises DataError E-SCHEMA."""
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise _width_error(where, source.columns, model.columns)
-    term = Term("source", SOURCE_BYTES, "text, parser and rows of one batch, at most")
     return RowBatches(
-        model, list(model.classes), None, [term], _source=source, rejects=rejects, id_column=source.id_column
+        model, list(model.classes), None, [SOURCE_TERM], _source=source, rejects=rejects, id_column=source.id_column
     )
 
 
@@ -213,15 +214,20 @@ class FileRequest:
     """Fields of ``SourceOptions`` by name; what is not among them is as recorded in the model."""
     memory_limit: int | None = None
     """Bytes of memory for knowing the columns of a table; None asks nothing."""
+    memory: int | None = None
+    """What is said of memory, in bytes; None where nothing is."""
+    bytes_a_row: int = 0
+    """What a row of a block takes besides itself; 0 where memory has been checked."""
 
 
-def request_of(job: NewRowOptions, memory: int | None, *, unlabeled: bool = False) -> FileRequest:
+def request_of(job: NewRowOptions, memory: int | None, bytes_a_row: int, *, unlabeled: bool = False) -> FileRequest:
     """Return what a job says of its files, and what memory there is for knowing their columns.
 
-    ``unlabeled``: the job has no use for labels.
+    ``bytes_a_row``: what a row of a block takes besides itself. ``unlabeled``: the job has no use for labels.
     """
     left = budget.memory_limit(memory) - sum(term.nbytes for term in budget.base_terms())
-    return FileRequest(job.stated() | ({"unlabeled": True} if unlabeled else {}), max(0, left))
+    stated = job.stated() | ({"unlabeled": True} if unlabeled else {})
+    return FileRequest(stated, max(0, left), memory, bytes_a_row)
 
 
 def source_options(model: Model, request: FileRequest) -> SourceOptions:
