@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.csv as pacsv
@@ -135,3 +136,21 @@ def test_a_column_that_nobody_can_decide_is_described_with_the_others(tmp_path: 
     assert (a.kind, b.kind, y.kind) == ("number", "drop", "label")
     assert "nobody can tell what it is" in b.becomes
     assert (b.distinct, b.example) == (330, "0")
+
+
+def test_whole_numbers_that_could_be_times_are_said_to_be(tmp_path: Path) -> None:
+    """Nobody can know: they stay numbers until somebody says ``epoch``, which makes what dates as text make."""
+    days = [f"{1_600_000_000 + 86_400 * k},{k % 7}" for k in range(300)]
+    (tmp_path / "t.csv").write_text("\n".join(["at,y", *days]) + "\n")
+    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s", label="y")
+    told: list[str] = []
+    ingest(job, lambda event: told.extend(event.get("decided", ())))
+    assert told == [
+        (
+            "column 'at': whole numbers that could be seconds since 1970, from 2020-09-13 on: a number; "
+            "--column at=epoch makes dates of them"
+        )
+    ]
+    assert "--column at=epoch" in describe(job).columns[0].becomes
+    ingest(replace(job, store=tmp_path / "t", columns_as=("at=epoch",)))
+    assert open_store(tmp_path / "t").layout.columns > 1

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
 from streamsvm.store.sources.table.columns import AMOUNT, BOOLEAN, CATEGORY, DROP, HASHED, NUMBER, TEXT, YEARS, Column
-from streamsvm.store.sources.table.proposals import ALMOST_UNIQUE, LEAST_ID, LEAST_ROWS
+from streamsvm.store.sources.table.proposals import ALMOST_UNIQUE, FIRST_TIME, LAST_TIME, LEAST_ID, LEAST_ROWS
 from streamsvm.store.sources.table.schema import Schema
 
 MOST_DISTINCT = 10_000
@@ -128,7 +128,9 @@ def _description(name: str, facts: _Facts, schema: Schema, options: SourceOption
     becomes = becomes or (_becomes(columns, schema) if columns else _left_out(name, options))
     if facts.missing and columns and columns[0].kind != TEXT and options.missing == "error":
         becomes += "; missing values are refused: --missing mean, zero or indicator"
-    if _names_rows(facts, columns):
+    if _tells_time(facts, columns):
+        becomes += f"; seconds since 1970, it seems: --column {name}=epoch makes dates of them"
+    elif _names_rows(facts, columns):
         becomes += f"; an id, it seems: --drop {name} leaves it out"
     share = facts.missing / max(1, facts.rows)
     least, most = _shown(facts.least), _shown(facts.most)
@@ -158,6 +160,13 @@ def _left_out(name: str, options: SourceOptions) -> str:
         return f"left out, because nobody can tell what it is: {undecided.message}; say it with --column"
     asked = name in options.drop or f"{name}={DROP}" in options.columns_as
     return "left out" if asked else "left out, because almost every row has another"
+
+
+def _tells_time(facts: _Facts, columns: Sequence[Column]) -> bool:
+    """Whether a column holds whole numbers that could all be seconds since 1970."""
+    if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
+        return False
+    return facts.counted >= LEAST_ROWS and bool(facts.least >= FIRST_TIME and facts.most < LAST_TIME)
 
 
 def _names_rows(facts: _Facts, columns: Sequence[Column]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from streamsvm.store.sources.table.columns import (
 )
 from streamsvm.store.sources.table.schema import Schema, shell_word
 
+FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
+"""Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""
 LEAST_ID = 1000
 """Whole numbers up to this are taken for quantities though each row has another."""
 TEXT_KEPT = {
@@ -54,7 +57,7 @@ def proposals(schema: Schema, planned: Schema, census: TableCensus, samples: Jso
             found.append(
                 f"column {quote(column.name)}: {_written(column, samples)}; --column {word}=KIND says otherwise"
             )
-    return [*found, *_ids(planned, samples)]
+    return [*found, *_numbers(planned, samples)]
 
 
 def _written(column: Column, samples: JsonMapping) -> str:
@@ -71,14 +74,29 @@ def first_text(sample: Any) -> str | None:
     return None if values is None or not len(values) else str(values[0].as_py())
 
 
-def _ids(planned: Schema, samples: JsonMapping) -> Iterator[str]:
-    """Whole numbers of which nearly every row has another."""
+def _numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
+    """What numbers could be besides: points in time, or whole numbers of which nearly every row has another."""
     for column in planned.columns:
         sample = samples.get(column.name)
-        if column.kind == NUMBER and sample is not None and looks_like_ids(sample):
-            word = shell_word(column.name)
+        if column.kind != NUMBER or sample is None:
+            continue
+        name, word = quote(column.name), shell_word(column.name)
+        if looks_like_times(sample):
+            first = datetime.fromtimestamp(pc.min(sample).as_py(), UTC).date()
+            what = f"whole numbers that could be seconds since 1970, from {first} on"
+            yield f"column {name}: {what}: a number; --column {word}=epoch makes dates of them"
+        elif looks_like_ids(sample):
             what = "whole numbers, another in nearly every row, as ids are"
-            yield f"column {quote(column.name)}: {what}: a number; --drop {word} leaves it out, --id {word} keeps it beside predictions"
+            yield f"column {name}: {what}: a number; --drop {word} leaves it out, --id {word} keeps it beside predictions"
+
+
+def looks_like_times(sample: Any) -> bool:
+    """Whether a column is of whole numbers that are all between ``FIRST_TIME`` and ``LAST_TIME``."""
+    if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
+        return False
+    values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
+    whole = len(values) >= LEAST_ROWS and bool((values == np.floor(values)).all())
+    return whole and bool(values.min() >= FIRST_TIME and values.max() < LAST_TIME)
 
 
 def looks_like_ids(sample: Any) -> bool:
