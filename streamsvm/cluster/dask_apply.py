@@ -18,7 +18,7 @@ from dask.delayed import delayed
 from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import Array
-from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks
+from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks, is_frame
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
@@ -109,7 +109,7 @@ def _rows(
     """The rows of a block, read as those the model was trained on; None where it has none."""
     options = source_options(model, FileRequest(stated))
     with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as place:
-        frame = hasattr(block[0], "memory_usage")
+        frame = is_frame(block[0])
         write = write_frames if frame else partial(write_arrays, missing=options.missing != "error")
         part = write(Path(place), 0, number, [block])
         if sum(part.rows):

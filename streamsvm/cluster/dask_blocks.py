@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import scipy.sparse
 from dask.delayed import delayed
 
 from streamsvm.errors import DataError, UsageError, quote
@@ -122,9 +123,14 @@ def largest_block(X: DelayedArray) -> float:
     return float(np.max(np.array(X.chunks[0], np.float64)) * float(X.shape[1]) * 8.0)
 
 
+def is_frame(block: Collection) -> bool:
+    """Return whether a block, as a worker has it, is a data frame, and neither an array nor a sparse matrix."""
+    return not isinstance(block, np.ndarray) and not scipy.sparse.issparse(block)
+
+
 def block_bytes(*parts: Collection) -> int:
     """Bytes of a block; this is a task."""
     rows = parts[0]
-    if hasattr(rows, "memory_usage"):  # a data frame
+    if is_frame(rows):
         return int(rows.memory_usage(deep=True).sum())
-    return int(getattr(rows, "nbytes", 0) or rows.data.nbytes + rows.indices.nbytes)
+    return int(rows.data.nbytes + rows.indices.nbytes if scipy.sparse.issparse(rows) else rows.nbytes)

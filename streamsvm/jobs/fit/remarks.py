@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.config.fields import options_of
+from streamsvm.config.fields import field_values, options_of
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
@@ -93,7 +93,8 @@ def _scales(store: Store) -> Float64:
 
 def without_effect(job: FitJob, plan: Plan, *, distributed: bool) -> list[str]:
     """A line for each reason why settings of this fit changed nothing, and these settings; a default is no setting."""
-    stated = {field.name: field.flag for field in options_of(FitJob) if getattr(job, field.name) != field.default}
+    options = {field.name: field for field in options_of(FitJob)}
+    stated = {n: options[n].flag for n, value in field_values(job, options).items() if value != options[n].default}
     idle = _idle(job, plan, distributed=distributed)
     found = {why: [stated[name] for name in names if name in stated] for why, names in idle.items()}
     return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in found.items() if flags]
