@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 POLL_SECONDS = 0.2
 """How soon the thread notices that nobody wants its items any more, in seconds."""
 
@@ -21,25 +20,11 @@ class _End:
         self.error = error
 
 
-class Closable(Protocol[T_co]):
-    """An iterator with something behind it that has to end: a generator, or a reader of pyarrow's."""
-
-    def __iter__(self) -> Iterator[T_co]:
-        """Iterate over the items."""
-        ...
-
-    def close(self) -> object:
-        """Give back what is behind it."""
-        ...
-
-
-def ahead(items: Closable[T], depth: int = 2) -> Generator[T]:
+def ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
     """Yield ``items``, at most ``depth`` of them made in advance by a thread.
 
     What they raise is raised here. The thread ends when the items do, or when this iterator is closed, which its user has
-    to see to. It closes the items and lets go of them: pyarrow reads ahead in threads of its own that call Python code,
-    and that end with their reader. One that still runs when the program ends aborts it, and a reader lives as long as
-    an error whose traceback knows it.
+    to see to; it closes the items.
     """
     made: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = threading.Event()
@@ -55,7 +40,7 @@ def ahead(items: Closable[T], depth: int = 2) -> Generator[T]:
         thread.join()
 
 
-def _make(items: Closable[T], made: queue.Queue[T | _End], unwanted: threading.Event) -> None:
+def _make(items: Generator[T], made: queue.Queue[T | _End], unwanted: threading.Event) -> None:
     end = _End(None)
     try:
         with closing(items):
@@ -64,7 +49,6 @@ def _make(items: Closable[T], made: queue.Queue[T | _End], unwanted: threading.E
                     break
     except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
         end = _End(error)
-    del items
     _put(made, end, unwanted)
 
 

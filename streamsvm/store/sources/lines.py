@@ -57,13 +57,15 @@ def whole_rows(blocks: Generator[bytes], name: str) -> Generator[bytes]:
     Raises DataError E-LIMIT when the quotes never close.
     """
     pieces: list[bytes] = []
+    quotes = length = 0
     with closing(blocks):
         for block in blocks:
             pieces.append(block)
-            if sum(piece.count(b'"') for piece in pieces) % 2 == 0:
+            quotes, length = quotes + block.count(b'"'), length + len(block)
+            if quotes % 2 == 0:
                 yield b"".join(pieces)
-                pieces = []
-            check_line_length(name, sum(map(len, pieces)))
+                pieces, length = [], 0
+            check_line_length(name, length)
     if pieces:
         yield b"".join(pieces)
 
