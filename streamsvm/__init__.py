@@ -1,3 +1,50 @@
-"""Train support vector machines on data larger than memory, inside a memory budget you state."""
+"""Train support vector machines on data larger than memory, inside a memory budget you state.
+
+The commands are functions of the same names and options: ``import streamsvm as sv``, then ``sv.ingest``, ``sv.fit``,
+``sv.predict``. Importing this loads nothing; each name is looked up when it is first used.
+"""
+
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "streamsvm.api.commands": ("embed", "evaluate", "fit", "ingest", "plan", "predict", "synth", "tune"),
+    "streamsvm.api.opening": ("load_model", "open_store"),
+    "streamsvm.model": ("Model",),
+    "streamsvm.errors": (
+        "BudgetError",
+        "ClusterError",
+        "ConfigError",
+        "DataError",
+        "DefectError",
+        "ExistsError",
+        "InterruptedRun",
+        "MissingError",
+        "SecurityError",
+        "StorageError",
+        "StreamSVMError",
+        "StreamSVMWarning",
+        "UncertifiedError",
+        "UsageError",
+    ),
+}
+"""The module that each name is of."""
+_MODULES = {name: place for place, names in _PLACES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULES)]  # noqa: PLE0604 (names, of strings)
+
+
+def __getattr__(name: str) -> object:
+    """Look a public name up, once (PEP 562). Raises AttributeError naming the nearest there is."""
+    if name in _MODULES:
+        found = globals()[name] = getattr(_import_module(_MODULES[name]), name)
+        return found
+    import difflib
+
+    near = "".join(f"; did you mean '{one}'?" for one in difflib.get_close_matches(name, __all__, n=1))
+    raise AttributeError(f"module 'streamsvm' has no attribute '{name}'{near}", name=name, obj=None)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

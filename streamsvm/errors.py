@@ -119,6 +119,10 @@ class BudgetError(ConfigError):
     default_code = "E-BUDGET"
 
 
+class StreamSVMWarning(UserWarning):
+    """What a program has to know before it uses a result: the command line prints it after 'warning:'."""
+
+
 def printable(text: str) -> str:
     r"""Text that may hold names, labels and cells of files, safe for a terminal: what is no character is escaped.
 

@@ -41,6 +41,15 @@ def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]
         yield Lines(sys.stderr)
 
 
+@contextmanager
+def showing() -> Iterator[Report]:
+    """Give the report for a program that asks for one: a bar in a notebook too, where there is no terminal."""
+    from rich.console import Console
+
+    with _bar() if Console().is_jupyter else reporting() as report:
+        yield report
+
+
 def to_json(stream: TextIO) -> Report:
     """Return a report that writes every event as a line of JSON at once."""
 

@@ -66,7 +66,7 @@ current = Interruption()
 @contextmanager
 def listening() -> Iterator[None]:
     """Take signals while a job runs; outside the main thread nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
     current.__init__()  # type: ignore[misc]
@@ -87,6 +87,30 @@ def listening() -> Iterator[None]:
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a job that a program runs, and nothing end the program; outside the main thread nothing changes.
+
+    A second one does not wait for the job to save its state: it is a KeyboardInterrupt as ever.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not _in_main_thread() or before in (signal.SIG_IGN, None, _interrupt):
+        yield
+        return
+    current.__init__()  # type: ignore[misc]
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        current.__init__()  # type: ignore[misc]
+
+
+def _in_main_thread() -> bool:
+    """Whether signals go to this thread: jobs in others neither take them nor change what is done with them."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
 def expiring(seconds: float) -> Iterator[None]:
     """Ask a job to stop after so many seconds, as a signal would."""
     if current.wakeup_socket is None or not math.isfinite(seconds):
@@ -104,6 +128,9 @@ def expiring(seconds: float) -> Iterator[None]:
 @contextmanager
 def resumed_by(command: str) -> Iterator[None]:
     """While a job writes what the same job, asked for by ``command``, goes on with: an embedding."""
+    if not _in_main_thread():
+        yield
+        return
     current.resume = command
     try:
         yield
@@ -114,6 +141,9 @@ def resumed_by(command: str) -> Iterator[None]:
 @contextmanager
 def deferred() -> Iterator[None]:
     """While a job looks for signals itself."""
+    if not _in_main_thread():
+        yield
+        return
     current.deferred = True
     try:
         yield
@@ -130,6 +160,14 @@ def _handle(number: int, _: Any) -> None:
     if current.resume:
         raise current.error(f"what was finished stays. Resume: {current.resume}")
     raise current.error("what was being written is removed, what was finished stays")
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """Runs in the main thread, where a program's job is asked to stop; nobody ends its process."""
+    if current.name:
+        raise KeyboardInterrupt
+    _note(number)
+    _handle(number, frame)
 
 
 def _expire() -> None:

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import scipy.sparse
 
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
-from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
+from streamsvm.rows import CSR, Dense, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
-from streamsvm.store.sources.array.stream import HINT_DTYPE, KINDS, as_float32
+from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.sources.array.stream import as_float32
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
 """Names of the arrays of a part."""
@@ -107,7 +107,7 @@ def write_arrays(
     """Write the arrays of a group to a folder. ``missing``: NaN stands for a missing value. Raises DataError."""
     folder = directory / f"{number:06d}"
     folder.mkdir(exist_ok=True)
-    rows = [_rows(block[0], f"block {first + k}", missing=missing) for k, block in enumerate(blocks)]
+    rows = [rows_of(block[0], f"block {first + k}", missing=missing) for k, block in enumerate(blocks)]
     counts = tuple(row_count(X) for X in rows)
     for place, name in enumerate((LABELS, WEIGHTS)[: len(blocks[0]) - 1], 1):
         read = _labels if name == LABELS else _weights
@@ -129,21 +129,6 @@ def _save(path: Path, values: Array) -> None:
 
 def _csr(X: CSR) -> dict[str, Array]:
     return {ENTRIES: X.data, COLUMNS: X.indices, STARTS: X.indptr}
-
-
-def _rows(X: Block, name: str, *, missing: bool) -> Rows:
-    """A block as rows. Raises DataError E-DTYPE, E-NONFINITE, E-RANGE as for files of arrays."""
-    sparse = scipy.sparse.issparse(X)
-    values = X if sparse else np.asarray(X)
-    if values.dtype.kind not in KINDS:
-        found = "text" if values.dtype.kind in "US" else str(values.dtype)
-        raise DataError(f"{name} holds {found}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
-    if not sparse:
-        return Dense(as_float32(values, name, 0, missing=missing))
-    X = scipy.sparse.csr_matrix(X)
-    X.sum_duplicates()
-    data = as_float32(X.data.reshape(-1, 1), f"the entries of {name},", 0, missing=missing).ravel()
-    return CSR(data, X.indices.astype(np.int32), X.indptr.astype(np.int64))
 
 
 def _labels(values: Block, name: str) -> Array:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,21 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.container import opened, pieces
-from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
+from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
+from streamsvm.model.explanation import Explanation, numbered
+from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
+from streamsvm.types import Certificate
 
 FORMAT = 1
 LINEAR, KERNEL = "linear", "kernel"
+DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
+PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
+"""What reads rows of any kind for a model, by name: a model sees blocks, never files."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
@@ -52,6 +59,76 @@ class Model:
         """The number of columns of the rows it is applied to."""
         return self.weights.shape[1] - 1 if self.expansion is None else self.expansion.columns
 
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """How far each problem can be from its optimum; one for two classes, else one a class in their order."""
+        known = self.provenance.get("certificates", [])
+        return tuple(Certificate(c["primal"], c["dual"], rounding=c.get("rounding", 0.0)) for c in known)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate with the largest gap. Raises UsageError for a model that was made without a fit."""
+        if not self.certificates:
+            raise UsageError("this model has no certificate", hint="a fit gives it one")
+        return max(self.certificates, key=lambda found: found.gap)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the columns; None where they have none."""
+        known = self.provenance.get("names")
+        return None if known is None else tuple(known)
+
+    @property
+    def coef(self) -> Float64:
+        """The weights of the stored columns, (problems, columns) float64, scaling undone. Raises UsageError for a kernel."""
+        if self.expansion is not None:
+            raise UsageError("a kernel model has no weights of columns", hint="model.weights are those of its points")
+        return self.weights[:, :-1]
+
+    @property
+    def intercept(self) -> Float64:
+        """What is added to the sum of each problem, (problems,) float64."""
+        return self.weights[:, -1]
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the whole model: equal for equal models, however they were come by."""
+        return _seal(*self._parts())
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, Model) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def decision_function(self, X: Any) -> Float64:
+        """Return what the model says of rows of any kind: float64 (n,) for two classes, (n, classes) for more.
+
+        ``X``: an array (n, columns), a sparse matrix, or the path of a store or of files like those the model's store was
+        made of. With two classes f > 0 means ``classes[1]``. Raises DataError, UsageError, MissingError.
+        """
+        found: Float64 = load_name(DECISIONS)(self, X)
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    def predict(self, X: Any) -> Array:
+        """Return the label of each row as text (n,); ``X`` as for ``decision_function``."""
+        decision = self.decision_function(X).reshape(-1, len(self.weights))
+        return np.array(self.classes)[self.codes(decision)]
+
+    def explain(self, X: Any = None) -> Explanation:
+        """Return the weights by column name, in the units of the columns; of rows, the part each column has in f.
+
+        ``X``: rows (n, columns), dense or sparse. Raises UsageError for a kernel model, which has no weights of columns.
+        """
+        coef = self.coef
+        parts = None if X is None else load_name(PARTS)(self, X)
+        return Explanation(self.outcomes, self.names or numbered(coef.shape[1]), coef, self.intercept, parts)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The class that each decision value speaks for where it is positive."""
+        return self.classes[1:] if len(self.weights) == 1 else self.classes
+
     def decision(self, X: Rows) -> Float64:
         """Return the decision values (n, k) float64 of rows as stored; columns that CSR rows lack count as 0."""
         values = np.empty((row_count(X), len(self.weights)))
@@ -67,6 +144,12 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write the model to a file, all of it or nothing. Raises StorageError."""
+        text, tensors = self._parts()
+        sealed = {"header": text, "sha256": _seal(text, tensors)}
+        durable.write_stream(path, pieces(tensors, sealed, by_name=True))
+
+    def _parts(self) -> tuple[str, dict[str, Array]]:
+        """The header and the arrays of the file."""
         header = {
             "format": FORMAT,
             "kind": self.kind,
@@ -78,9 +161,7 @@ class Model:
         if self.expansion is not None:
             header["expansion"] = self.expansion.header()
             tensors |= self.expansion.tensors()
-        text = json.dumps(header, sort_keys=True)
-        sealed = {"header": text, "sha256": _seal(text, tensors)}
-        durable.write_stream(path, pieces(tensors, sealed, by_name=True))
+        return json.dumps(header, sort_keys=True), tensors
 
 
 def outcomes_of(decision: Float64) -> Int32:

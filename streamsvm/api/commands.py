@@ -1,0 +1,97 @@
+"""The commands as functions: ``sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB")`` is ``streamsvm fit``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from streamsvm.api.running import run_job
+from streamsvm.api.signature import OF_PROGRAMS, documentation, signature_of
+from streamsvm.api.values import by_field
+from streamsvm.config.job_file import STEPS, make_job
+
+OF_A_MODEL = ("model", "resume", "overwrite", "checkpoint_every", "dual")
+"""Options of a fit that say where it is written and how it goes on: a plan has none of them."""
+
+
+class Face(NamedTuple):
+    """What is known of a function of the face beside the options of its step."""
+
+    result: str
+    """The name of the class it returns."""
+    example: str
+    """A use of it that runs once those of ``synth``, and of ``fit``, have run."""
+
+
+COMMANDS = {
+    "synth": Face("SynthResult", 'sv.synth("susy", "train.zarr", rows=2000, test_fraction=0.2).rows'),
+    "ingest": Face("IngestResult", 'sv.ingest("table.csv", "table.zarr", label="left", missing="mean").columns'),
+    "embed": Face("EmbedResult", 'sv.embed("train.zarr", "features.zarr", kernel="rbf", landmarks=50).embedding.name'),
+    "fit": Face("FitResult", 'sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB").model.certificate.gap < 1e-3'),
+    "tune": Face("TuneResult", 'sv.tune("train.zarr", "search", C=[0.1, 1, 10], folds=3).best.C'),
+    "predict": Face("PredictResult", 'sv.predict("model.ssvm", "train.test.zarr", "predictions.csv").rows'),
+    "evaluate": Face("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
+}
+"""By step; ``tools/api_stub.py`` writes their types, and the tests run their examples."""
+
+
+def _made(step: str) -> Callable[..., Any]:
+    """The function of a step."""
+    declared = signature_of(step, COMMANDS[step].result)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = bound(step, declared, arguments, options)
+        asked = {name: given.pop(name, default) for name, (_, default, _) in OF_PROGRAMS.items()}
+        return run_job(step, _job(step, step, given), **asked)
+
+    return _named(call, step, declared, documentation(step, STEPS[step].summary, declared, COMMANDS[step].example))
+
+
+def _plan() -> Callable[..., Any]:
+    """``plan``: what a fit would do, and the memory it would take; nothing but the store's manifest is read."""
+    declared = signature_of("fit", "Plan", OF_A_MODEL, runs=False)
+    summary = "Show what a fit of these options would do: solver, features, and its memory term by term."
+    example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        from streamsvm.jobs.fit.plan import make_plan
+        from streamsvm.jobs.fit.validation import opened
+
+        job = _job("fit", "plan", bound("plan", declared, arguments, options), OF_A_MODEL, model="")
+        return make_plan(job, opened(job)[0])
+
+    return _named(call, "plan", declared, documentation("fit", summary, declared, example))
+
+
+def _job(step: str, called: str, given: Mapping[str, Any], leave_out: Sequence[str] = (), **fixed: Any) -> Any:
+    """The job that a call asks for. Raises UsageError, ConfigError."""
+    where = f"streamsvm.{called}"
+    return make_job(step, {**by_field(step, given, where, leave_out), **fixed}, where)
+
+
+def bound(
+    name: str, declared: inspect.Signature, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what is given by the name of its parameter. Raises TypeError for too many arguments, or one given twice.
+
+    A name there is not stays for ``by_field`` to refuse, which knows the nearest.
+    """
+    positional = declared.bind_partial(*arguments).arguments
+    twice = sorted(set(positional) & set(options))
+    if twice:
+        raise TypeError(f"{name}() got several values for {', '.join(twice)}")
+    return {**positional, **options}
+
+
+def _named(call: Callable[..., Any], name: str, declared: inspect.Signature, text: str) -> Callable[..., Any]:
+    """A function as ``inspect``, ``help`` and ``pickle`` are to know it."""
+    call.__name__ = call.__qualname__ = name
+    call.__module__, call.__doc__ = "streamsvm", text
+    call.__signature__ = declared  # type: ignore[attr-defined]
+    call.__annotations__ = {key: one.annotation for key, one in declared.parameters.items()}
+    return call
+
+
+synth, ingest, embed, fit, tune, predict, evaluate = map(_made, COMMANDS)
+plan = _plan()

@@ -1,0 +1,36 @@
+"""What is on disk already, opened: stores and models."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from streamsvm import model as models
+from streamsvm import store as stores
+from streamsvm.model import Model
+from streamsvm.types import StoredFiles
+
+
+def open_store(
+    path: str | PathLike[str], *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
+) -> StoredFiles:
+    """Open a store, or HDF5 or Zarr arrays that another program wrote; nothing but its description is read.
+
+    ``features_key`` and ``labels_key`` name the arrays of others, ``allow_fill`` takes chunks that were never written
+    for their fill value. Raises MissingError, DataError, SecurityError.
+
+    Examples
+    --------
+    >>> sv.open_store("train.zarr").layout.rows
+    """
+    return stores.open_store(Path(path), features_key=features_key, labels_key=labels_key, allow_fill=allow_fill)
+
+
+def load_model(path: str | PathLike[str]) -> Model:
+    """Read and verify a model file; nothing in it is executed. Raises MissingError, DataError (E-MODEL, E-VERSION).
+
+    Examples
+    --------
+    >>> sv.load_model("model.ssvm").classes
+    """
+    return models.load(Path(path))

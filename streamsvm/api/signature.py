@@ -1,0 +1,107 @@
+"""What a function of the face looks like to ``inspect`` and ``help``: made of the declaration of the command's options."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import typing
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from streamsvm.config.fields import GROUPS, Field, Kind, Quantity
+from streamsvm.config.job_file import STEPS
+
+POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+WRITTEN = {
+    Quantity.BYTES: "int | str",
+    Quantity.SECONDS: "float | str",
+}
+"""Types of numbers with a unit: a number of bytes or seconds, or text as on the command line, '512MiB' and '1h30m'."""
+TEXTS: dict[object, str] = {Path: "str | PathLike[str]", str: "str"}
+PLACES = ("PATH", "MODEL", "X|STORE")
+"""What stands in the help for the name of something on disk; so does every argument that is no word of a list."""
+OF_PROGRAMS = {
+    "progress": ("bool", False, "Show a bar: in a terminal, or in a notebook."),
+    "on_event": (
+        "Callable[[dict[str, Any]], object] | None",
+        None,
+        "Called with every event of the job, such as {'event': 'pass', 'gap': ...} after each pass.",
+    ),
+}
+"""What only a program can say: type, default and text of each parameter, by name."""
+
+
+def parameter_name(field: Field) -> str:
+    """Return what the face calls an option: as job files do, with an underscore after a word of Python."""
+    return f"{field.key}_" if keyword.iskeyword(field.key) else field.key
+
+
+def fields_in_order(step: str, leave_out: Iterable[str] = ()) -> list[Field]:
+    """Return the options of a command: the arguments in their order, then the others by the groups of the help."""
+    fields = {field.name: field for field in STEPS[step].fields if field.name not in leave_out}
+    arguments = [fields.pop(name) for name in STEPS[step].positional if name in fields]
+    groups = list(GROUPS)
+    others = sorted(fields.values(), key=lambda field: groups.index(field.option.group) if field.option.group else -1)
+    return [*arguments, *others]
+
+
+def signature_of(step: str, result: str, leave_out: Iterable[str] = (), *, runs: bool = True) -> inspect.Signature:
+    """Return the signature of a command's function; annotations are text, as they are in the stub file.
+
+    ``runs``: whether it takes time, so that a program may ask to see its progress.
+    """
+    parameters = []
+    for field in fields_in_order(step, leave_out):
+        kind = POSITIONAL if field.name in STEPS[step].positional else KEYWORD
+        default = inspect.Parameter.empty if field.required else field.default
+        parameters.append(inspect.Parameter(parameter_name(field), kind, default=default, annotation=type_text(field)))
+    for name, (annotation, default, _) in OF_PROGRAMS.items() if runs else ():
+        parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
+    return inspect.Signature(parameters, return_annotation=result)
+
+
+def type_text(field: Field) -> str:
+    """Return the type of what may be given for an option, as text: 'float | Sequence[float] | None'."""
+    if field.option.unit is not None:
+        found = [WRITTEN[field.option.unit]]
+    else:
+        found = [text for kind in field.kinds for text in _texts(Path if kind is str and _is_place(field) else kind)]
+    if field.default is None:
+        found.append("None")
+    return " | ".join(dict.fromkeys(part for text in found for part in text.split(" | ")))
+
+
+def _is_place(field: Field) -> bool:
+    """Whether text names something on disk, so that a path will do."""
+    return (not field.option.group and not field.option.choices) or field.metavar in PLACES
+
+
+def _texts(kind: Kind) -> Iterator[str]:
+    """The types a Python program may write for one kind of value."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        inner = " | ".join(text for part in typing.get_args(arguments[0]) or (arguments[0],) for text in _texts(part))
+        yield from (inner, f"Sequence[{inner}]")
+    elif origin is dict:
+        yield f"Mapping[Any, {'float' if arguments[1] is float else 'Any'}]"
+    else:
+        assert isinstance(kind, type)
+        yield TEXTS.get(kind, kind.__name__)
+
+
+def documentation(step: str, summary: str, declared: inspect.Signature, example: str) -> str:
+    """Return the docstring of a command's function: what it does, each parameter, what comes back, and an example."""
+    fields = {parameter_name(field): field for field in STEPS[step].fields}
+    lines = [summary, "", "Parameters", "----------"]
+    for name, parameter in declared.parameters.items():
+        text, default = _described(fields[name]) if name in fields else (OF_PROGRAMS[name][2], "")
+        lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
+    lines += ["", "Returns", "-------", declared.return_annotation, "", "Raises", "------", "StreamSVMError"]
+    lines += ["    What the command line says, with the same words and the next step in ``hint``.", ""]
+    return "\n".join([*lines, "Examples", "--------", *(f">>> {line}" for line in example.splitlines())])
+
+
+def _described(field: Field) -> tuple[str, str]:
+    """The text of an option with its range, and its default."""
+    bounds = field.option.bounds
+    return field.help() + ("" if bounds is None else f" ({bounds.describe()})"), field.default_text()

@@ -1,0 +1,69 @@
+"""What a program says of options, by name, as the values of a job's fields: also text as on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.aliases import ByName
+from streamsvm.api.signature import parameter_name
+from streamsvm.config.fields import Field, OptionValue
+from streamsvm.config.job_file import STEPS
+from streamsvm.config.parsing import from_toml
+from streamsvm.errors import UsageError
+from streamsvm.registry import did_you_mean
+
+
+def by_field(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ByName:
+    """Return values by the name of their field; what is None is left out, and is then as the declaration says.
+
+    An option is called as on the command line, with underscores, or as its field. ``called``: the name of the function,
+    for errors. Raises UsageError, for a name there is not with the nearest that is one.
+    """
+    fields = [field for field in STEPS[step].fields if field.name not in leave_out]
+    names = {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
+    values: ByName = {}
+    for name, value in given.items():
+        field = names.get(name)
+        if field is None:
+            known = sorted({parameter_name(one) for one in fields})
+            raise UsageError(
+                f"{called} has no option '{name}'{did_you_mean(name, known)}", hint=f"there are: {', '.join(known)}"
+            )
+        if value is not None:
+            values[field.name] = field_value(field, value)
+    return values
+
+
+def field_value(field: Field, value: OptionValue) -> OptionValue:
+    """Return a value as its field has it: a path, a number of numpy, '512MiB', a class that is a number. Raises UsageError."""
+    value = _plain(value)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
+        return _label(value)
+    if isinstance(value, Mapping):
+        return {_label(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | range):
+        parts = sorted(value) if isinstance(value, set) else value
+        return tuple(os.fspath(part) if isinstance(part, Path) else _plain(part) for part in parts)
+    return from_toml(field, value)
+
+
+def _plain(value: OptionValue) -> OptionValue:
+    """A number of numpy as one of Python, an array as a list."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _label(key: object) -> str:
+    """A class as it is called: '1' for 1 and for 1.0."""
+    if isinstance(key, str):
+        return key
+    number = _plain(key)
+    return str(int(number)) if isinstance(number, int | float) and float(number).is_integer() else str(number)

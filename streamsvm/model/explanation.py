@@ -1,0 +1,55 @@
+"""Why a linear model answers as it does: f_k(x) = sum_j w_kj x_j + b_k, the weights by name and the parts of a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.rows import Float64
+
+SHOWN = 10
+"""Columns of each problem that the text has."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """Weights of columns in their own units, and what each column adds to the decision values of some rows."""
+
+    outcomes: tuple[str, ...]
+    """The class that each problem's decision value speaks for, (k,)."""
+    names: tuple[str, ...]
+    """Of the columns, (d,); their numbers where they have no names."""
+    weights: Float64
+    """Float64 (k, d)."""
+    intercept: Float64
+    """Float64 (k,)."""
+    contributions: Float64 | None = None
+    """Of rows, float64 (n, k, d): w_kj x_j, which add up with the intercept to the decision value; None without rows."""
+
+    def largest(self, problem: int = 0, count: int = SHOWN) -> list[tuple[str, float]]:
+        """Return the columns of largest weight |w_kj| with their weights, the largest first."""
+        w = self.weights[problem]
+        return [(self.names[j], float(w[j])) for j in np.argsort(-np.abs(w), kind="stable")[:count]]
+
+    def of_row(self, row: int, problem: int = 0, count: int = SHOWN) -> list[tuple[str, float]]:
+        """Return the columns that move the decision value of a row most, |w_kj x_j|, the largest first.
+
+        Raises ValueError where the explanation is of no rows.
+        """
+        if self.contributions is None:
+            raise ValueError("this explanation is of no rows: ask for model.explain(X)")
+        parts = self.contributions[row, problem]
+        return [(self.names[j], float(parts[j])) for j in np.argsort(-np.abs(parts), kind="stable")[:count]]
+
+    def __str__(self) -> str:
+        lines = []
+        for k, outcome in enumerate(self.outcomes):
+            lines.append(f"for {outcome}: intercept {self.intercept[k]:.6g}")
+            lines += [f"  {value:+.6g}  {name}" for name, value in self.largest(k)]
+        return "\n".join(lines)
+
+
+def numbered(columns: int) -> tuple[str, ...]:
+    """Return names for columns that have none: their numbers from 0."""
+    return tuple(map(str, range(columns)))

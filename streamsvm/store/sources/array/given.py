@@ -1,0 +1,49 @@
+"""Numbers that a program has in memory as rows: arrays of any number type, scipy.sparse of any form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Rows
+from streamsvm.store.sources.array.stream import HINT_DTYPE, KINDS, as_float32
+
+MOST_COLUMNS = 2**31 - 1
+"""Columns of a sparse row are numbered in int32."""
+
+
+def rows_of(X: Any, name: str, *, missing: bool = False) -> Rows:
+    """Return an array (n, d) or a sparse matrix as rows; numbers that are rows already are not copied.
+
+    ``name`` is what errors call it; with ``missing`` NaN stands for a missing value. Raises DataError E-DTYPE, E-SHAPE,
+    E-NONFINITE, E-RANGE as for files.
+    """
+    sparse = scipy.sparse.issparse(X)
+    values = X if sparse else np.asarray(X)
+    if values.dtype.kind not in KINDS:
+        found = "text" if values.dtype.kind in "US" else str(values.dtype)
+        raise DataError(f"{name} holds {found}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
+    if values.ndim != 2:
+        found = f"{name} has the shape {values.shape}, expected (rows, columns)"
+        raise DataError(found, code="E-SHAPE", hint="a single row is X.reshape(1, -1)")
+    if sparse:
+        return _sparse(X, name, missing=missing)
+    rows = as_float32(values, name, 0, missing=missing)
+    # to the compiler an array that cannot be written to is another type, and every pass one more to compile
+    return Dense(rows if rows.flags.writeable else rows.copy())
+
+
+def _sparse(X: Any, name: str, *, missing: bool) -> CSR:
+    if X.shape[1] > MOST_COLUMNS:
+        found = f"{name} has {X.shape[1]} columns, at most {MOST_COLUMNS} can be numbered"
+        raise DataError(found, code="E-COLUMNS", hint="hash the columns into fewer")
+    csr = scipy.sparse.csr_array(X)
+    if not csr.has_canonical_format:
+        csr = csr.copy()  # what is put in order here is not the caller's
+        csr.sum_duplicates()
+    data = as_float32(csr.data.reshape(-1, 1), f"the entries of {name},", 0, missing=missing).ravel()
+    rows = CSR(data, csr.indices.astype(np.int32), csr.indptr.astype(np.int64))
+    return rows if data.flags.writeable else rows._replace(data=data.copy())

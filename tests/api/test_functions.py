@@ -1,0 +1,321 @@
+"""The functions of the package are the commands: the same options, defaults and errors, found under names one can guess."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from click.testing import CliRunner
+
+import streamsvm as sv
+from streamsvm import cli
+from streamsvm.api.commands import COMMANDS
+from streamsvm.api.signature import OF_PROGRAMS, parameter_name
+from streamsvm.config.job_file import STEPS
+from tests.tables import NAMES, passengers, write_csv
+from tools import api_stub
+
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+def table(path: Path) -> Path:
+    """A CSV file with numbers, words, missing values and a name a row."""
+    rows = [row | {"name": f"p{k}"} for k, row in enumerate(passengers(200, 0))]
+    return write_csv(path, rows, (*NAMES, "left", "name"))
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(cli.cli, list(words))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store, its test store and a model."""
+    folder = tmp_path_factory.mktemp("place")
+    sv.synth("susy", folder / "train.zarr", rows=2000, test_fraction=0.2)
+    sv.fit(folder / "train.zarr", folder / "model.ssvm", C=10)
+    return folder
+
+
+def test_importing_the_package_loads_nothing_of_others() -> None:
+    code = "import sys; before = set(sys.modules); import streamsvm; print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    assert set(found.stdout.split()) <= set(sys.stdlib_module_names) | {"streamsvm"}
+
+
+def test_a_model_is_opened_without_what_only_fits_need(place: Path) -> None:
+    code = f"import sys, streamsvm; streamsvm.load_model({str(place / 'model.ssvm')!r}); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    assert not {"dask", "pyarrow", "pandas", "sklearn", "rich", "click"} & set(found.stdout.split())
+
+
+def test_every_public_name_is_there_and_is_documented() -> None:
+    assert set(sv.__all__) <= set(dir(sv))
+    for name in set(sv.__all__) - {"__version__"}:
+        assert inspect.getdoc(getattr(sv, name)), name
+    with pytest.raises(AttributeError, match="did you mean 'load_model'"):
+        sv.load_modl  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_stub_is_what_is_declared() -> None:
+    assert api_stub.stub() == api_stub.TARGET.read_text(encoding="utf-8"), "run: python tools/api_stub.py"
+
+
+@pytest.mark.parametrize("step", COMMANDS)
+def test_a_function_has_every_option_with_its_default(step: str) -> None:
+    parameters = inspect.signature(getattr(sv, step)).parameters
+    declared = {parameter_name(field): field for field in STEPS[step].fields}
+    assert set(parameters) == set(declared) | set(OF_PROGRAMS)
+    for name, field in declared.items():
+        assert parameters[name].default == (inspect.Parameter.empty if field.required else field.default)
+        assert field.help() in (getattr(sv, step).__doc__ or "")
+
+
+@pytest.mark.parametrize("step", COMMANDS)
+def test_the_defaults_of_a_function_can_be_given(step: str) -> None:
+    """What help shows as the default is a value the function takes, and means the same as leaving it out."""
+    from streamsvm.api.values import by_field
+    from streamsvm.config.job_file import make_job
+
+    needed: dict[str, Any] = {field.name: f"a{k}.csv" for k, field in enumerate(STEPS[step].fields) if field.required}
+    needed |= {"name": "susy"} if "name" in needed else {}
+    stated = {parameter_name(field): field.default for field in STEPS[step].fields if not field.required}
+    bare = make_job(step, by_field(step, needed, "f"))
+    assert make_job(step, by_field(step, {**needed, **stated}, "f")) == bare
+
+
+def test_options_mean_what_they_mean_on_the_command_line(place: Path) -> None:
+    store, one, other = (str(place / name) for name in ("train.zarr", "one.ssvm", "other.ssvm"))
+    words = "--C 0.1,1 --memory 1GiB --time-limit 1h --class-weight=-1=2,1=1 --standardize --seed 3"
+    assert run("fit", store, one, *shlex.split(words)).exit_code == 0
+    values: dict[str, Any] = {
+        "C": np.array([0.1, 1]),
+        "seed": np.int64(3),
+        "memory": "1GiB",
+        "time_limit": "1h",
+        "class_weight": {-1: 2, 1.0: np.float32(1)},
+    }
+    found = sv.fit(store, other, **values, standardize=True)
+    for C in (0.1, 1):
+        assert (
+            sv.load_model(place / f"one.C={C:g}.ssvm")
+            == found.models[C]
+            == sv.load_model(place / f"other.C={C:g}.ssvm")
+        )
+
+
+def test_names_of_fields_and_of_flags_both_do(place: Path) -> None:
+    by_flag = sv.plan(place / "train.zarr", lambda_=1e-3).problems[0].C
+    assert by_flag == sv.plan(str(place / "train.zarr"), C=None, lambda_=1e-3).problems[0].C == 1 / (1e-3 * 1600)
+    source = table(place / "ids.csv")
+    spellings: list[dict[str, Any]] = [{"id": "name", "chunk": "64KiB"}, {"id_column": "name", "chunk_bytes": 65536}]
+    for number, options in enumerate(spellings):
+        found = sv.ingest(source, place / f"ids{number}.zarr", label="left", missing="mean", **options)
+        assert found.store.name == f"ids{number}.zarr"
+    assert sv.open_store(place / "ids0.zarr").digest == sv.open_store(place / "ids1.zarr").digest
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"tolerence": 1e-3}, "did you mean 'tolerance'"),
+    ({"loss": "hing"}, "did you mean 'hinge'"),
+    ({"tolerance": -1}, "--tolerance cannot be -1"),
+    ({"memory": "1GB5"}, "is not a size"),
+    ({"C": 1, "lambda_": 1}, "both C and lambda"),
+    ({"C": "high"}, "Expected `float"),
+    ({"at_limit": "go on"}, "choose from certify, stop"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
+def test_what_is_wrong_is_said_before_anything_is_done(place: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(sv.StreamSVMError, match=said) as found:
+        sv.fit(place / "train.zarr", place / "never.ssvm", **options)
+    assert found.value.hint
+    assert not list(place.glob("never*"))
+
+
+def test_too_many_and_doubled_arguments_are_what_they_are_in_python(place: Path) -> None:
+    untyped: Any = sv.fit
+    with pytest.raises(TypeError, match="too many positional"):
+        untyped("a", "b", "c")
+    with pytest.raises(TypeError, match="several values for store"):
+        sv.fit("a", "b", store="c")  # type: ignore[misc]
+    with pytest.raises(sv.ConfigError, match="'store' is missing"):
+        sv.plan()  # type: ignore[call-arg]
+
+
+def test_events_reach_the_caller_and_nobody_else(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    events: list[dict[str, Any]] = []
+    sv.fit(place / "train.zarr", place / "told.ssvm", on_event=events.append)
+    assert [event["event"] for event in events].count("pass") == events[-1]["passes"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_uncertified_fit_warns_or_with_strict_fails(place: Path) -> None:
+    options: dict[str, Any] = {"solver": "dcd", "C": 100.0, "max_passes": 1, "tolerance": 1e-9}
+    with pytest.warns(sv.StreamSVMWarning, match="not certified") as found:
+        result = sv.fit(place / "train.zarr", place / "short.ssvm", **options)
+    assert found[0].filename == __file__
+    assert result.warnings == tuple(str(one.message) for one in found)
+    with pytest.raises(sv.UncertifiedError):
+        sv.fit(place / "train.zarr", place / "strict.ssvm", strict=True, **options)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_leaves_a_run_that_goes_on_and_the_process_as_it_was(place: Path, times: int) -> None:
+    """In the notebook's process: handlers are those of before, and the same call with ``resume`` ends as if it never was."""
+    options: dict[str, Any] = {"solver": "dcd", "C": 100.0, "tolerance": 1e-7, "max_passes": 200}
+    model = place / f"stopped{times}.ssvm"
+    seen = 0
+
+    def interrupt(event: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += event["event"] == "pass"
+        if event["event"] == "pass" and seen == 3:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(sv.InterruptedRun if times == 1 else KeyboardInterrupt):
+        sv.fit(place / "train.zarr", model, on_event=interrupt, **options)
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.warns(sv.StreamSVMWarning):
+        resumed = sv.fit(place / "train.zarr", model, resume=True, **options)
+    with pytest.warns(sv.StreamSVMWarning):
+        assert resumed.model == sv.fit(place / "train.zarr", place / f"whole{times}.ssvm", **options).model
+
+
+def test_threads_fit_side_by_side_and_leave_signals_alone(place: Path) -> None:
+    handlers, models = set(), {}
+
+    def work(k: int) -> None:
+        heard: list[Any] = []
+        models[k] = sv.fit(
+            place / "train.zarr", place / f"thread{k}.ssvm", C=k, on_event=lambda e: heard.append(signal.getsignal(2))
+        ).model
+        handlers.update(heard)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert handlers == {signal.getsignal(signal.SIGINT)}
+    for k, model in models.items():
+        assert model == sv.fit(place / "train.zarr", place / f"alone{k}.ssvm", C=k).model
+
+
+def test_functions_travel_by_name() -> None:
+    assert pickle.loads(pickle.dumps(sv.fit)) is sv.fit
+
+
+@pytest.fixture(scope="module")
+def model(place: Path) -> sv.Model:
+    return sv.load_model(place / "model.ssvm")
+
+
+def test_models_pickle_copy_and_compare(place: Path, model: sv.Model) -> None:
+    kernel = sv.fit(place / "train.zarr", place / "kernel.ssvm", kernel="rbf", landmarks=20, C=1).model
+    for one in (model, kernel):
+        for other in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):
+            assert other == one
+            assert hash(other) == hash(one)
+    assert model != kernel
+    assert model != 3
+
+
+def test_a_model_says_the_same_of_arrays_sparse_rows_and_stores(place: Path, model: sv.Model) -> None:
+    store = sv.open_store(place / "train.test.zarr")
+    buffers = store.buffers()
+    rows = []
+    for chunk in range(len(store.layout.chunks)):
+        store.fetch(chunk, buffers)
+        rows.append(store.check(chunk, buffers).X.values.copy())
+    X = np.concatenate(rows)
+    expected = model.decision_function(place / "train.test.zarr")
+    frozen = X.astype(np.float64)
+    frozen.flags.writeable = False
+    for same in (X, frozen, np.asfortranarray(X), X.tolist()):
+        assert np.array_equal(model.decision_function(same), expected)
+    for form in (scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_array):
+        assert np.allclose(model.decision_function(form(X)), expected, rtol=1e-12, atol=1e-12)
+    assert set(model.predict(X)) == {"-1", "1"}
+    assert np.array_equal(model.predict(X) == "1", expected > 0)
+
+
+def test_sparse_rows_of_the_caller_stay_as_they_are(model: sv.Model) -> None:
+    X = scipy.sparse.csr_array((np.ones(3), np.array([5, 2, 2]), np.array([0, 3])), shape=(1, 18))
+    model.decision_function(X)
+    assert X.indices.tolist() == [5, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("X", "said"),
+    [
+        (np.zeros((2, 5)), "X has 5 columns, the model 18"),
+        (np.full((2, 18), np.nan), "X row 1, column 1: nan is not finite"),
+        (np.zeros(18), r"expected \(rows, columns\)"),
+        (np.array([["a"] * 18]), "holds text"),
+    ],
+)
+def test_rows_no_model_can_answer_for_are_refused(model: sv.Model, X: Any, said: str) -> None:
+    with pytest.raises(sv.DataError, match=said):
+        model.decision_function(X)
+
+
+def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path) -> None:
+    options: dict[str, Any] = {"label": "left", "missing": "mean", "drop": "name"}
+    sv.ingest(table(place / "units.csv"), place / "units.zarr", **options)
+    found = sv.fit(place / "units.zarr", place / "units.ssvm", standardize=True).model
+    X = np.random.default_rng(0).normal(size=(7, found.columns))
+    told = found.explain(X)
+    assert told.names == found.names
+    f = found.decision_function(X.astype(np.float32))
+    assert np.allclose(X.astype(np.float32) @ found.coef[0] + found.intercept[0], f)
+    assert told.contributions is not None
+    assert np.allclose(told.contributions.sum(axis=2) + told.intercept, f[:, None])
+    assert told.largest()[0][0] in str(told)
+    assert abs(told.of_row(0)[0][1]) == np.abs(told.contributions[0]).max()
+    sparse = found.explain(scipy.sparse.csr_array(X)).contributions
+    assert sparse is not None
+    assert np.array_equal(sparse, told.contributions)
+
+
+def test_a_kernel_model_has_no_weights_of_columns(place: Path) -> None:
+    kernel = sv.fit(place / "train.zarr", place / "points.ssvm", kernel="rbf", landmarks=10).model
+    with pytest.raises(sv.UsageError, match="no weights of columns"):
+        kernel.explain()
+    assert kernel.certificate.gap <= 1e-3
+
+
+def test_the_certificate_of_a_model_is_the_worst_of_its_problems(model: sv.Model) -> None:
+    assert model.certificate.primal == pytest.approx(model.certificate.dual, rel=1e-3)
+    assert model.certificate == max(model.certificates, key=lambda one: one.gap)
+    bare = sv.Model(np.zeros((1, 3)), ("0", "1"))
+    with pytest.raises(sv.UsageError, match="no certificate"):
+        bare.certificate  # noqa: B018
+
+
+def examples() -> list[str]:
+    """The lines of the docstrings, in an order in which they run."""
+    named = [*COMMANDS, "plan", "open_store", "load_model"]
+    return [line[4:] for name in named for line in inspect.getdoc(getattr(sv, name)).splitlines() if line[:4] == ">>> "]
+
+
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "table.csv")
+    assert len(examples()) >= len(COMMANDS) + 3
+    for line in examples():
+        assert eval(line, {"sv": sv}), line
