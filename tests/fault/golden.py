@@ -22,6 +22,7 @@ RBF = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "loss": "squared_hing
 EXACT: dict[str, dict[str, Any]] = {
     "blended": {**RBF, "solver": "blended", "options": {"pool": 150}},
     "decomposition": {**RBF, "solver": "decomposition", "options": {"pool": 150}},
+    "kernel_active_set": {**RBF, "solver": "kernel_active_set"},
     **{
         name: {**RBF, "solver": name, "options": {"pool": 150, "epsilon": 1e-9, "iterations": 200}}
         for name in ("fw", "mfw")
@@ -42,6 +43,7 @@ FITS: dict[str, dict[str, Any]] = {
     "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 6},
     "sgd": {"solver": "sgd"},
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
+    "active_set": {"solver": "active_set", "loss": "hinge"},
     "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
     "nystrom": {"solver": "newton", **NYSTROM},
     "nystrom-dcd": {"solver": "dcd", **NYSTROM},

@@ -1,0 +1,203 @@
+"""The active set method for the kernel machine with a free bias, SVM-QP: few rows, their Gram matrix in memory, exact.
+
+The first pass gathers the rows. When it ends, pairs of rows are optimized to about the optimum (``compute.passes.smo``), and rows
+are exchanged from there on (``exchange``). P and D are those of the rows gathered, in the arithmetic of certificates
+(``solvers.kernel.rounding``); the second pass writes the dual variables to their rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+import numpy as np
+
+from streamsvm.aliases import Array
+from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
+from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
+from streamsvm.compute.passes.smo import smo
+from streamsvm.errors import DataError, UsageError
+from streamsvm.rows import Float64, Reach
+from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, terms_of
+from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
+from streamsvm.solvers.active_set.spaces import GramSpace
+from streamsvm.solvers.kernel.rounding import error_of_values, extended, form_of, in_full, joined, rounding_of
+from streamsvm.solvers.kernel.working_set import Form
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    DUAL,
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LossRequirement,
+    Problem,
+    RowState,
+    SupportSolution,
+)
+
+START_VIOLATION = 1e-3
+"""In margins: pairs are optimized to this."""
+PAIRS, MOST_SLICES = 50_000, 200
+"""Pairs between two looks at the clock, and how often at most."""
+MATRIX_BYTES = 24
+"""Of an entry of the Gram matrix: itself, a copy while it is made symmetric or has a ridge, the factor's entry where all rows are free."""
+
+
+@saved_as("active_set.kernel_state")
+@dataclass(slots=True)
+class KernelActiveSetState:
+    """``rows`` and ``a`` are what is known once the first pass has been closed."""
+
+    problem: Problem
+    """What is solved, with its kernel."""
+    gatherer: Gatherer = field(default_factory=Gatherer)
+    """The rows of the first pass."""
+    rows: GatheredRows | None = None
+    """All rows that count; None before they are known."""
+    reach: Reach | None = None
+    """How large rows are."""
+    a: Float64 = field(default_factory=lambda: np.empty(0))
+    """(n,) the dual variables of ``rows``, with y'a = 0."""
+    intercept: float = 0.0
+    """The free intercept that goes with them."""
+    solved: bool = False
+    """Whether that is the optimum, to rounding."""
+    certificate: Certificate | None = None
+    """Of ``a`` and ``intercept``; None before they are known."""
+    deadline: float = np.inf
+    """When work in memory is to end, on the clock of ``time.perf_counter``."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelActiveSet:
+    """The method. It has no settings."""
+
+    row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"),)
+    """The dual variable of every row, once they are known."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
+    free_bias: ClassVar[bool] = True
+    """True: the intercept is no constant feature and costs nothing, hence y'a = 0."""
+    max_support: ClassVar[int] = 0
+    """0: the model has whatever rows the optimum has."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of all rows, twice while they are joined, and of matrices of all rows."""
+        rows = problem.rows
+        held = JOINING * rows * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ARRAYS)
+        return Cost(
+            fixed=held + MATRIX_BYTES * rows * rows + scratch_bytes(layout.columns), per_row=8, per_block_row=16
+        )
+
+    def sized(self, rows: int, asked: Collection[str]) -> Self:
+        """The same: it holds all rows or none."""
+        return self
+
+    def start(self, problem: Problem) -> KernelActiveSetState:
+        """Begin with nothing in memory."""
+        return KernelActiveSetState(problem)
+
+    def visit(self, state: KernelActiveSetState, block: Block) -> None:
+        """Gather the rows of the block, or tell them their dual variables."""
+        if state.rows is None:
+            state.gatherer.add(block)
+            state.reach = extended(state.reach, block.X)
+            return
+        part = members(state.rows.row, block.start, len(block.y))
+        if DUAL in block.rows:
+            block.rows[DUAL][:] = 0.0
+            block.rows[DUAL][state.rows.row[part] - block.start] = state.a[part]
+
+    def set_deadline(self, state: KernelActiveSetState, moment: float) -> None:
+        """See ``types.Deadline``: rows are exchanged until that moment; what is feasible then is what comes of it."""
+        state.deadline = moment
+
+    def finish(self, state: KernelActiveSetState) -> Certificate:
+        """Close the pass: the first one by solving the problem, the second one with the certificate of its solution."""
+        if state.rows is None:
+            rows = state.gatherer.joined()
+            state.rows, state.a = rows, np.zeros(len(rows.y))
+            nothing = float(state.problem.C * rows.s.sum(dtype=np.float64) * state.problem.loss.value(0.0))
+            self._solve(state, rows)
+            return Certificate(nothing, 0.0, exact=False)
+        assert state.certificate is not None  # it is known as soon as the rows are
+        found = state.certificate
+        if not state.solved and found.gap > state.problem.tolerance:
+            self._solve(state, state.rows)
+        return found
+
+    def _solve(self, state: KernelActiveSetState, rows: GatheredRows) -> None:
+        """Exchange rows from ``a`` on; at first, from where pairs of rows lead."""
+        problem = state.problem
+        form = in_full(form_of(problem), state.reach)
+        K = gram(rows.X, form.kernel, form.columns, form.arithmetic).astype(np.float64, copy=False)
+        K += K.T  # tiles are products, and two entries that are the same may differ in their last bits
+        K *= 0.5
+        C = problem.C * rows.s.astype(np.float64)
+        terms = terms_of(problem.loss, rows.y, C)
+        if not state.a.any():
+            state.a = _paired(K, terms, state.deadline)
+        method = ActiveSetMethod(terms, GramSpace(K), state.a, free_bias=True)
+        state.solved = method.run(state.deadline)
+        state.intercept = method.intercept()
+        state.certificate = _certificate(state, method, form, C)
+
+    def certify(self, state: KernelActiveSetState) -> None:
+        """Every pass but the first ends with an exact certificate."""
+
+    def merge(self, states: list[KernelActiveSetState]) -> KernelActiveSetState:
+        """Put together what workers gathered."""
+        first, *others = states
+        for other in others:
+            first.gatherer.merge(other.gatherer)
+            first.reach = joined(first.reach, other.reach)
+        return first
+
+    def solution(self, state: KernelActiveSetState) -> SupportSolution:
+        """The support rows and the intercept. Raises UsageError where no pass was left to find them in."""
+        rows = state.rows
+        if rows is None:
+            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+        support = np.flatnonzero(state.a)
+        if not len(support):
+            raise DataError(
+                "every row has the same decision value: no dual variable is above 0",
+                hint="one of the two classes may have no rows of any weight: check labels and weights",
+            )
+        coefficients = (rows.y * state.a)[support]
+        return SupportSolution(take(rows.X, support), rows.row[support], coefficients, state.intercept)
+
+
+def _paired(K: Float64, terms: DualTerms, deadline: float) -> Float64:
+    """Feasible dual variables (n,) near the optimum: x = y a, pair by pair, from 0."""
+    y, z, curvature, upper = terms
+    x, low, high = np.zeros(len(y)), np.where(y > 0.0, 0.0, -upper), np.where(y > 0.0, upper, 0.0)
+    v = y * z
+    M: Array = K
+    if curvature.any():
+        M = K.copy()
+        M[np.diag_indices_from(M)] += curvature
+    for _ in range(MOST_SLICES):
+        made = int(smo(M, x, low, high, v, START_VIOLATION * float(z.max()), PAIRS))
+        if made < PAIRS or time.perf_counter() > deadline:
+            break
+    return y * x
+
+
+def _certificate(state: KernelActiveSetState, method: ActiveSetMethod, form: Form, C: Float64) -> Certificate:
+    """P and D of the present a and intercept, and what rounding can have done to them."""
+    problem, rows, f = state.problem, state.rows, method.at.f
+    assert rows is not None  # they were gathered for the method
+    x, value = rows.y * state.a, problem.loss.value
+    margins, weight = rows.y * (f + state.intercept), float(np.abs(x).sum())
+    error = error_of_values(form, state.reach, int(np.count_nonzero(x)), weight)
+    losses, risen = (float(sum(c * value(m) for c, m in zip(C, at, strict=True))) for at in (margins, margins - error))
+    primal, dual = 0.5 * float(x @ f) + losses, method.dual()
+    rounding = rounding_of(problem, error, weight, float(np.abs(x * f).sum()), (losses, risen))
+    facts = {"exchanges": method.exchanges, "free": method.free_rows, "support": int(np.count_nonzero(x))}
+    return Certificate(primal, dual, final=state.solved, facts=facts, rounding=rounding)

@@ -1,0 +1,188 @@
+"""The active set methods: exact on fuzzed sets with weights, equal to other programs, and a weight of k is k copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.kernels import RBF
+from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
+from streamsvm.rows import Dense
+from streamsvm.solvers.active_set.exchange import ActiveSetMethod, terms_of
+from streamsvm.solvers.active_set.factor import FreeBlock
+from streamsvm.solvers.active_set.gathered import GatheredRows
+from streamsvm.solvers.active_set.kernel import KernelActiveSet
+from streamsvm.solvers.active_set.linear_problem import exact
+from streamsvm.solvers.active_set.solver import ActiveSet
+from streamsvm.solvers.active_set.spaces import GramSpace
+from streamsvm.types import DUAL, Problem
+from tests.arrays import csr_of
+from tests.solvers.kernel_problems import gram64, solve
+
+EXACT_GAP = 1e-11
+"""What is left of a relative gap: rounding, of float64 sums and of Gram matrices that are nearly singular."""
+
+
+def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
+    """Rows, some of them twice, signs, weights (0 among them) and C."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(12, 70)), int(rng.integers(1, 7))
+    X = (rng.normal(size=(n, d)) * 10.0 ** rng.integers(-1, 2, d)).astype(np.float32)
+    if seed % 3 == 0:
+        X = np.repeat(X[: (n + 1) // 2], 2, axis=0)[:n]
+    y = np.where(X[:, 0] + rng.normal(size=n) > 0.2, 1.0, -1.0).astype(np.float32)
+    y[:2] = 1.0, -1.0
+    s = rng.choice([0.0, 0.5, 1.0, 3.0], n).astype(np.float32)
+    s[:2] = 1.0
+    return X, y, s, 10.0 ** float(rng.integers(-2, 4))
+
+
+def linear_problem(X: Any, loss: Any, C: float) -> Problem:
+    return Problem(loss, C, len(X), X.shape[1], 1, tolerance=0.0)
+
+
+def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
+    """P(w), from its definition."""
+    m = y * (X.astype(np.float64) @ w[:-1] + w[-1])
+    return float(0.5 * w @ w + C * sum(c * loss.value(v) for c, v in zip(s.astype(float), m, strict=True)))
+
+
+@pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_the_optimum_is_that_of_liblinear(seed: int, loss: str) -> None:
+    from sklearn.svm import LinearSVC
+
+    X, y, s, C = fuzzed(seed)
+    state, kept, found = solve(ActiveSet(), linear_problem(X, LOSSES[loss](), C), X, y, s, block=17)
+    a, v = kept[DUAL], (y * kept[DUAL]) @ np.column_stack([X.astype(np.float64), np.ones(len(y))])
+    kind = LOSSES[loss]()
+    lower = sum(b - kind.conjugate(b, C * float(c)) for b, c in zip(a, s, strict=True) if c > 0) - 0.5 * float(v @ v)
+    other = LinearSVC(C=C, loss=loss, dual=True, tol=1e-12, max_iter=20_000, random_state=0)
+    other.fit(X.astype(np.float64), y, sample_weight=s.astype(np.float64))
+    reached = value(LOSSES[loss](), X, y, s, C, np.append(other.coef_[0], other.intercept_[0]))
+    assert found[-1].final
+    assert found[-1].gap == pytest.approx(0.0, abs=EXACT_GAP)
+    assert found[-1].dual == pytest.approx(lower, rel=1e-11)
+    assert found[-1].dual <= reached * (1 + 1e-12)
+    assert found[-1].primal <= reached * (1 + 1e-12)
+    assert value(LOSSES[loss](), X, y, s, C, state.best) == pytest.approx(found[-1].primal, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_machine_is_that_of_libsvm(seed: int) -> None:
+    from sklearn.svm import SVC
+
+    X, y, s, C = fuzzed(seed)
+    problem = replace(linear_problem(X, Hinge(), C), kernel=RBF(0.5))
+    _, kept, found = solve(KernelActiveSet(), problem, X, y, s, block=17)
+    here, a = s > 0.0, kept[DUAL]  # LIBSVM numbers its support among the rows that count
+    K, z, c = gram64(X[here], X[here], 0.5), y[here], C * s[here].astype(np.float64)
+    other = SVC(kernel="precomputed", C=1.0, tol=1e-9).fit(K, z, sample_weight=c)
+    x = np.zeros(len(z))
+    x[other.support_] = other.dual_coef_[0]
+    theirs = float(np.abs(x).sum() - 0.5 * x @ K @ x)
+    above = float(0.5 * x @ K @ x + c @ np.maximum(0.0, 1.0 - z * (K @ x + other.intercept_[0])))
+    assert found[-1].final
+    assert theirs * (1 - 1e-12) <= found[-1].dual <= above * (1 + 1e-12)
+    assert found[-1].primal - found[-1].dual <= EXACT_GAP * found[-1].primal
+    assert float(y @ a) == pytest.approx(0.0, abs=1e-12 * C * len(y))
+    assert (a >= 0.0).all()
+    assert (a <= C * s.astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.3)], ids=["squared_hinge", "huber"])
+@pytest.mark.parametrize("seed", range(25))
+def test_kernel_machines_of_smooth_losses_are_exact(seed: int, loss: Any) -> None:
+    X, y, s, C = fuzzed(seed)
+    problem = replace(linear_problem(X, loss, C), kernel=RBF(0.5))
+    state, kept, found = solve(KernelActiveSet(), problem, X, y, s, block=17)
+    x = y * kept[DUAL]
+    f = gram64(X, X, 0.5) @ x
+    losses = sum(C * c * loss.value(m) for c, m in zip(s.astype(float), y * (f + state.intercept), strict=True))
+    gains = sum(a - loss.conjugate(a, C * c) for a, c in zip(kept[DUAL], s.astype(float), strict=True) if c > 0)
+    assert found[-1].primal == pytest.approx(0.5 * x @ f + losses, rel=1e-11)
+    assert found[-1].dual == pytest.approx(gains - 0.5 * x @ f, rel=1e-11)
+    assert found[-1].primal - found[-1].dual <= EXACT_GAP * found[-1].primal
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("kernel", [False, True])
+def test_a_weight_of_k_is_k_copies(loss: str, kernel: bool) -> None:
+    """To a relative 1e-7 of the decision function, which takes a gap of rounding."""
+    X, y, _, _ = fuzzed(4)
+    times = np.random.default_rng(1).integers(0, 4, len(y))
+    times[:2] = 1
+    X2, y2 = np.repeat(X, times, axis=0), np.repeat(y, times)
+    decisions = []
+    for rows, signs, s in ((X, y, times.astype(np.float32)), (X2, y2, np.ones(len(y2), np.float32))):
+        problem = linear_problem(rows, LOSSES[loss](), 1.5)
+        if kernel:
+            solver: Any = KernelActiveSet()
+            state, kept, _ = solve(solver, replace(problem, kernel=RBF(0.2)), rows, signs, s)
+            decisions.append(gram64(X, rows, 0.2) @ (signs * kept[DUAL]) + solver.solution(state).intercept)
+        else:
+            state, _, _ = solve(ActiveSet(), problem, rows, signs, s)
+            decisions.append(X.astype(np.float64) @ state.best[:-1] + state.best[-1])
+    np.testing.assert_allclose(decisions[1], decisions[0], rtol=1e-7)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_more_columns_than_rows(loss: str, sparse: bool) -> None:
+    rng = np.random.default_rng(3)
+    X = (rng.normal(size=(30, 80)) * (rng.random((30, 80)) < 0.3)).astype(np.float32)
+    y, s = np.where(rng.random(30) < 0.5, 1.0, -1.0).astype(np.float32), np.ones(30, np.float32)
+    state, _, found = solve(ActiveSet(), linear_problem(X, LOSSES[loss](), 2.0), csr_of(X) if sparse else X, y, s)
+    assert found[-1].primal - found[-1].dual <= EXACT_GAP * found[-1].primal
+    assert value(LOSSES[loss](), X, y, s, 2.0, state.best) == pytest.approx(found[-1].primal, rel=1e-12)
+
+
+def test_any_feasible_start_leads_to_the_same_end() -> None:
+    X, y, s, C = fuzzed(5)
+    here = s > 0
+    rows = GatheredRows(Dense(X[here], 1.0), y[here], s[here], np.flatnonzero(here))
+    problem = linear_problem(X, Hinge(), C)
+    first = exact(problem, rows)
+    start = np.random.default_rng(0).random(here.sum()) * C * s[here]
+    again = exact(problem, rows, a=start)
+    assert first.finished
+    assert again.finished
+    np.testing.assert_allclose(again.w, first.w, rtol=1e-9, atol=1e-12)
+
+
+def test_a_late_end_is_feasible_and_goes_on() -> None:
+    """No time at all: what was solved for is a bound, and another pass with time finishes it."""
+    X, y, s, C = fuzzed(7)
+    K = gram64(X, X, 0.5)[np.ix_(s > 0, s > 0)]
+    terms = terms_of(Hinge(), y[s > 0], C * s[s > 0].astype(np.float64))
+    a = np.zeros(len(K))
+    method = ActiveSetMethod(terms, GramSpace(K), a, free_bias=True)
+    assert not method.run(-np.inf)
+    assert method.run()
+    later = ActiveSetMethod(terms, GramSpace(K), a, free_bias=True)
+    before = method.dual()
+    assert later.run()
+    assert later.dual() == pytest.approx(before, rel=1e-13)
+
+
+def test_the_factor_follows_its_rows() -> None:
+    """Against a factorization made anew, over many rows in and out; a dependent row is refused."""
+    rng = np.random.default_rng(2)
+    Z = rng.normal(size=(90, 70))
+    H, block = Z @ Z.T, FreeBlock(constrained=False)
+    refused = 0
+    for step in range(400):
+        row = int(rng.integers(0, 90))
+        if row in block.rows or (step % 3 == 0 and block.size > 5):
+            block.remove(block.rows.index(row) if row in block.rows else int(rng.integers(0, block.size)))
+        else:
+            refused += not block.offer(row, 1.0, H[row, block.rows], H[row, row])
+        right = rng.normal(size=block.size)
+        np.testing.assert_allclose(H[np.ix_(block.rows, block.rows)] @ block.solve(right).d, right, atol=1e-6)
+    full = FreeBlock(constrained=False)
+    taken = [full.offer(row, 1.0, H[row, full.rows], H[row, row]) for row in range(90)]
+    assert taken == [True] * 70 + [False] * 20
