@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamsvm.aliases import ByName
 from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
 from streamsvm.cli.show import description_lines, lines_of, plan_lines, say, write_json
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.ingest.options import IngestJob
+
+LEAVING = {"fit": "model", "tune": "out"}
+"""The steps that leave the record of a run, and which of their fields says where."""
 
 
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
@@ -109,15 +113,27 @@ def show_plan(job: FitJob, *, as_json: bool) -> None:
 
 
 @click.pass_context
-def run_file(ctx: click.Context, path: Path, settings: Sequence[str], as_json: bool) -> None:
+def run_file(
+    ctx: click.Context, path: Path, settings: Sequence[str], as_json: bool, report: Path | None = None
+) -> None:
     """``run``: every step of a job file; all of them are checked before the first one starts."""
     steps = read_file(path)
+    if report is not None:
+        steps.append(("report", page_step(steps, report)))
     apply_settings(steps, settings)
     jobs = check(steps, str(path))
     for (name, _), job in zip(steps, jobs, strict=True):
         if not as_json:
             say(f"[{name}]")
         execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], alone=False)
+
+
+def page_step(steps: list[tuple[str, ByName]], out: Path) -> ByName:
+    """The values of a last step that draws the page of all that was fitted. Raises UsageError where nothing is."""
+    runs = [str(values[key]) for name, values in steps if (key := LEAVING.get(name)) is not None and key in values]
+    if not runs:
+        raise UsageError("there is no run to draw a page of", hint="the file has no step [fit] or [tune]")
+    return {"runs": tuple(runs), "out": str(out), "overwrite": True}
 
 
 @click.pass_context
@@ -203,6 +219,12 @@ def _run_command() -> click.Command:
             multiple=True,
             metavar="NAME=VALUE",
             help="Override a value of the file: fit.C=10, solver.sweeps=5. Repeatable.",
+        ),
+        click.Option(
+            ["--report"],
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="At the end draw the page of all that was fitted: an HTML file.",
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Write JSON lines to standard output."),
     ]

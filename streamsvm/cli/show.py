@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from streamsvm.jobs.ingest.describe import DescribeResult
     from streamsvm.jobs.ingest.options import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
+    from streamsvm.jobs.report.options import ReportJob
+    from streamsvm.jobs.report.run import ReportResult
     from streamsvm.jobs.synth.options import SynthJob
     from streamsvm.jobs.synth.run import SynthResult
     from streamsvm.jobs.tune.options import TuneJob
@@ -57,6 +59,7 @@ def lines_of(name: str, job: Checked, result: JobResult) -> Iterable[str]:
         "tune": _tune,
         "predict": _predict,
         "evaluate": _evaluate,
+        "report": _report,
     }
     if name in shown:
         return shown[name](job, result)
@@ -156,6 +159,11 @@ def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
     if len(e.classes) <= MOST_CLASSES:
         yield from _by_class(e)
         yield from _confusion(e)
+
+
+def _report(_: ReportJob, result: ReportResult) -> Iterator[str]:
+    of = "1 run" if result.runs == 1 else f"{result.runs} runs"
+    yield f"the page of {of} in {result.out}, {size_text(result.bytes)}"
 
 
 def _by_class(e: ModelEvaluation) -> Iterator[str]:

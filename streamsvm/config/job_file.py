@@ -83,6 +83,12 @@ STEPS = {
         "streamsvm.jobs.apply.evaluate:evaluate",
         ("model", "data"),
     ),
+    "report": JobStep(
+        "Draw the page of a run, or a comparison of several: one HTML file with all that was recorded.",
+        "streamsvm.jobs.report.options:ReportJob",
+        "streamsvm.jobs.report.run:report",
+        ("runs", "out"),
+    ),
 }
 """The commands that are jobs, which a job file can have tables of. A new one is declared here, and nowhere else."""
 

@@ -170,7 +170,6 @@ class Trainer(FitLoop):
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Read what is left of the pass, chunk by chunk, and close it."""
         self.one_pass(self._stream, checkpointer)
-        self.result.waited = self._waited + self._stream.waited
         self.result.reads_repeated = retries() - self._retries
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Trainer:
@@ -188,6 +187,7 @@ class Trainer(FitLoop):
         for loaded in stream.epoch() if result.index < len(self._store.layout.chunks) else ():
             self._visit(loaded)
             result.index += 1
+            result.waited = self._waited + stream.waited
             rows += len(loaded.chunk.codes)
             self._progress.rows(rows, self._store.layout.rows)
             checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it

@@ -89,6 +89,16 @@ class ClusterOptions(Checked):
 
 
 @option_group
+class PageOptions(Checked):
+    """Whether a run also leaves a page to look at."""
+
+    report: Annotated[
+        str | None,
+        Option("Also draw the page of the run, as 'streamsvm report' does: an HTML file.", "output", metavar="PATH"),
+    ] = None
+
+
+@option_group
 class OutputOptions(Checked):
     """What happens to an output that exists."""
 

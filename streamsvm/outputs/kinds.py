@@ -21,6 +21,7 @@ HEAD = 1 << 16
 LARGEST_JSON = 100 << 20
 REJECTS_HEADER = b"file\tline\tcode\treason\n"
 SCHEMA_HEADER = b"# streamsvm: what becomes of each column of a table\n"
+PAGE_HEADER = b"<!doctype html>\n<!-- made by streamsvm report -->\n"
 MAP, JOURNALS = "map.safetensors", ("ingest.journal", "journal.json")
 _PARTIAL = r"(?:.*/)?\.[^/]+\.partial(?:/.*)?"
 _STORE = re.compile(
@@ -152,12 +153,16 @@ def _model_fault(path: Path) -> str:
     return "" if {"format", "kind", "classes"} <= header.keys() else "it does not begin like one"
 
 
+RUN_FILES = ("plan.json", "certificate.json", "job.json", "events.jsonl", "record.json", "evaluation.json")
+"""Files of a run that are told by what is in them."""
+
+
 def _run_fault(path: Path) -> str:
     """A run folder is added to: only the files of ours in it are replaced, and those must be ours."""
     fault = _no_directory(path)
     if fault or not any(path.iterdir()):
         return fault
-    ours = [name for name in ("plan.json", "certificate.json", "job.json", "events.jsonl") if (path / name).exists()]
+    ours = [name for name in RUN_FILES if (path / name).exists()]
     for name in ours:
         if not _of_run(path / name):
             return f"its {name} is not that of a run"
@@ -179,7 +184,7 @@ def _of_run(path: Path) -> bool:
     head = _head(path)
     if path.name == "events.jsonl":
         return not head or "event" in _json(head.partition(b"\n")[0]) or b'{"event": "plan"' in head
-    return any(key in head for key in (b'"solver"', b'"gap"', b'"rows"'))
+    return any(key in head for key in (b'"solver"', b'"gap"', b'"rows"', b'"store"'))
 
 
 def _search_fault(path: Path) -> str:
@@ -266,5 +271,6 @@ SEARCH = Kind("the folder of a search", _search_fault)
 PREDICTIONS = Kind("a file of predictions", _predictions_fault)
 ARRAY = Kind("an array of dual variables", _array_fault)
 REJECTS = begins("a list of rejected lines", REJECTS_HEADER)
+PAGE = begins("the page of a run", PAGE_HEADER)
 SCHEMA = begins("a schema file", SCHEMA_HEADER)
 PARTS = Kind("the parts of an unfinished output", _parts_fault)

@@ -18,6 +18,7 @@ from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_batches import located, request_of, row_batches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
+from streamsvm.jobs.report.evaluation import record_evaluation
 from streamsvm.store.sources.standard_input import standard_input
 from streamsvm.types import Report, silent
 
@@ -79,5 +80,6 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(int(accumulator.confusion.sum()), done=True)
+    record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))

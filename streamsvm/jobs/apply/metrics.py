@@ -101,7 +101,7 @@ class MetricAccumulator:
         self.truths = list(classes)
         self.confusion = np.zeros((len(self.classes), len(self.classes)), np.int64)
         self._hinge = self._squared = 0.0
-        self._ranking: Ranking | None = None
+        self.ranking: Ranking | None = None
         self.threshold = threshold
         self._above = np.zeros(2, np.int64)
 
@@ -119,8 +119,8 @@ class MetricAccumulator:
         slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
         self._hinge += float(slack.sum())
         self._squared += float(slack @ slack)
-        self._ranking = self._ranking or Ranking()
-        self._ranking.add(f[known], positive[known])
+        self.ranking = self.ranking or Ranking()
+        self.ranking.add(f[known], positive[known])
         if self.threshold is not None:
             self._above += np.bincount(positive[known & (f > self.threshold)].astype(np.int64), minlength=2)
 
@@ -140,9 +140,9 @@ class MetricAccumulator:
         self._hinge += other._hinge
         self._squared += other._squared
         self._above += other._above
-        if other._ranking is not None:
-            self._ranking = self._ranking or Ranking()
-            self._ranking.counts += other._ranking.counts
+        if other.ranking is not None:
+            self.ranking = self.ranking or Ranking()
+            self.ranking.counts += other.ranking.counts
 
     def at_thresholds(
         self, measure: str | None, costs: tuple[float, float]
@@ -151,11 +151,11 @@ class MetricAccumulator:
 
         Raises UsageError for more than two classes.
         """
-        if self._ranking is None:
+        if self.ranking is None:
             if measure is None and self.threshold is None:
                 return None, None
             raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
-        counts = self._ranking.counts
+        counts = self.ranking.counts
         stated = None if self.threshold is None else at_threshold(self.threshold, self._above, counts, costs)
         return stated, None if measure is None else best_threshold(counts, measure, costs)
 
@@ -169,8 +169,8 @@ class MetricAccumulator:
         hits[: len(self.classes)] = np.diag(table[: len(self.classes)])
         present = actual > 0
         F1 = 2 * hits / np.maximum(actual + predicted, 1)
-        binary = self._ranking is not None
-        auc = self._ranking.auc() if self._ranking else None
+        binary = self.ranking is not None
+        auc = self.ranking.auc() if self.ranking else None
         return ModelEvaluation(
             rows=rows,
             accuracy=float(hits.sum()) / rows,
@@ -184,7 +184,7 @@ class MetricAccumulator:
             classes=self.classes,
             truths=tuple(self.truths),
             confusion=tuple(tuple(row) for row in table.tolist()),
-            average_precision=average_precision(self._ranking.counts) if self._ranking else None,
+            average_precision=average_precision(self.ranking.counts) if self.ranking else None,
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),

@@ -16,6 +16,7 @@ from streamsvm.jobs.option_groups import (
     MaxPasses,
     ModelOptions,
     OutputOptions,
+    PageOptions,
     ReadingOptions,
     SolverOptions,
     Tolerance,
@@ -46,7 +47,16 @@ class CostOptions(Checked):
 
 
 @dataclass(frozen=True)
-class FitJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, LandmarkOptions, ModelOptions, CostOptions):
+class FitJob(
+    OutputOptions,
+    PageOptions,
+    ClusterOptions,
+    ReadingOptions,
+    SolverOptions,
+    LandmarkOptions,
+    ModelOptions,
+    CostOptions,
+):
     """What ``streamsvm fit`` is asked for; the keys of a job file are these fields and those of the groups."""
 
     store: Annotated[str, Option("The store to train on.")]

@@ -28,7 +28,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.validation import fold, verdict
 from streamsvm.model import Model, load
 from streamsvm.outputs import Output
-from streamsvm.outputs.kinds import ARRAY, MODEL, RUN
+from streamsvm.outputs.kinds import ARRAY, MODEL, PAGE, RUN
 from streamsvm.regular import open_regular
 from streamsvm.rows import Float64
 from streamsvm.store import open_store
@@ -37,6 +37,8 @@ from streamsvm.types import Certificate, LinearSolution, Problem, Status, Store,
 
 PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "job.json"
 """Files of the run's folder: the plan, how the run ended, a copy of the model, and what was asked for."""
+EVENTS, RECORD, EVALUATION = "events.jsonl", "record.json", "evaluation.json"
+"""More of them, for the page of the run: what happened when, what its data and model look like, how good it was found."""
 PLACES = ("store", "model", "dual", "cluster", "memory")
 """Settings that name outputs, machines and what they offer, and the store, whose digest is known: not in a model."""
 FILES = ("landmark_file", "warm_start", "validation")
@@ -71,6 +73,8 @@ def outputs_of(job: FitJob, store: Store, costs: list[float], *, checkpoint: boo
     outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
     if job.dual is not None:
         outputs.append(Output(Path(job.dual), ARRAY, continues=checkpoint))
+    if job.report is not None:
+        outputs.append(Output(Path(job.report), PAGE, continues=checkpoint))
     for path in model_paths(job, costs):
         model = _left_by(job, store, path) if job.resume else None
         ours = model is not None and (checkpoint or not _differ(job, model, STOPPING))

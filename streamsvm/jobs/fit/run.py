@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.config.command_line import command_of
 from streamsvm.engine.checkpoint import signals
@@ -31,6 +29,7 @@ from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import (
+    EVENTS,
     finished,
     model_paths,
     models_of,
@@ -43,6 +42,9 @@ from streamsvm.jobs.fit.outputs import (
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.remarks import scale_notice, strict_failure, uncertified, without_effect
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
+from streamsvm.jobs.report.record import write_record
+from streamsvm.jobs.report.run import write_page
+from streamsvm.jobs.report.run_log import run_log
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
@@ -142,7 +144,14 @@ def _ended_before(this: _Fit, report: Report, training: Training, models: dict[f
     """The result of a run that had come to its end; a checkpoint it may have left is removed."""
     with locked(Path(this.job.model)), this.checkpoints.open(keep=True):
         report(_done(this.job, this.plan, training))
+    _draw_page(this)
     return this.result(this.plan, training, models)
+
+
+def _draw_page(this: _Fit) -> None:
+    """Draw the page of the run, where that was asked for."""
+    if this.job.report is not None:
+        write_page([this.run], output_path(this.job.report))
 
 
 def _done(job: FitJob, plan: Plan, training: Training) -> JsonObject:
@@ -155,7 +164,8 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
     """Make the features, train, and write what the run leaves."""
     job, store = this.job, this.store
     with ExitStack() as stack:
-        record = stack.enter_context(_recorder(report, this.run / "events.jsonl"))
+        began = {"command": command_of("fit", job), "resumed": bool(this.saved)}
+        record = stack.enter_context(run_log(report, this.run / EVENTS, began))
         record({"event": "plan", **this.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
         with signals.resumed_by(command_of("fit", job, resume=True)):
@@ -166,8 +176,11 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
         write_outputs(job, plan, training, models, best_cost(plan.costs, training))
+        result = this.result(plan, training, models)
+        write_record(job, store, plan, result.model, training.passes, (result.warnings, result.notices))
         record(_done(job, plan, training))
-    return this.result(plan, training, models)
+    _draw_page(this)
+    return result
 
 
 @contextmanager
@@ -219,16 +232,3 @@ def local_trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report
         store, features = Resident(store, features.apply), Raw(job.bias)
     settings = RunSettings(job.seed, job.prefetch, memory.retain, memory.cached, directory, memory.resident)
     return Trainer(store, plan.solver, plan.problems, features, settings, report)
-
-
-@contextmanager
-def _recorder(report: Report, path: Path) -> Iterator[Callable[[JsonObject], None]]:
-    """Sends every event to the caller and, progress apart, to the run's log."""
-    with durable.open_log(path) as log:
-
-        def record(event: JsonObject) -> None:
-            if event["event"] != "progress":
-                log.write(json.dumps(event) + "\n")
-            report(event)
-
-        yield record

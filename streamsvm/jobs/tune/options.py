@@ -15,6 +15,7 @@ from streamsvm.jobs.option_groups import (
     MaxPasses,
     ModelOptions,
     OutputOptions,
+    PageOptions,
     ReadingOptions,
     SolverOptions,
     Tolerance,
@@ -22,7 +23,7 @@ from streamsvm.jobs.option_groups import (
 
 
 @dataclass(frozen=True)
-class TuneJob(OutputOptions, ClusterOptions, ReadingOptions, SolverOptions, KernelOptions, ModelOptions):
+class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, SolverOptions, KernelOptions, ModelOptions):
     """What ``streamsvm tune`` is asked for; the keys of a job file are these fields and those of the groups."""
 
     store: Annotated[str, Option("The store whose rows are trained and judged on, fold by fold.")]

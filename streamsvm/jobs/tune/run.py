@@ -23,13 +23,14 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import DataError, ExistsError
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.report.run import write_page
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim, output_path, refuse_foreign
-from streamsvm.outputs.kinds import SEARCH
+from streamsvm.outputs.kinds import PAGE, SEARCH
 from streamsvm.regular import read_whole
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
@@ -37,7 +38,7 @@ from streamsvm.store.write.journal import LARGEST_JOURNAL
 from streamsvm.types import Report, Store, silent
 
 JOURNAL = "journal.json"
-MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network")
+MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network", "report")
 """The settings that do not change the results. Of the store, the digest is compared."""
 NEWER = ("standardize_all",)
 """Settings that searches of before had not: they are no part of the key where they are not given."""
@@ -77,7 +78,8 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
     store = open_store(job.store)
     key = key_of(job, store)
     with locked(out), threadpool_limits(1):
-        claim([Output(out, SEARCH, continues=True)], [job.store], overwrite=job.overwrite)
+        page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
+        claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)
         done = journal_of(out, key, overwrite=job.overwrite)
         sweep_beside(out)
         cells = [planned(job, store, *point) for point in grid_of(job)]
@@ -100,6 +102,8 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             notices = write_results(fresh, table, facts)
             refuse_foreign(out, SEARCH)
             durable.exchange(fresh, out)
+        if job.report is not None:
+            write_page([out], output_path(job.report))
     return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices=notices)
 
 

@@ -1,0 +1,121 @@
+"""How good the model is: margins by class, what every threshold would do, and which class is taken for which."""
+
+from __future__ import annotations
+
+import itertools
+
+from streamsvm.config.units import percent
+from streamsvm.report.page.drawing.axis import linear
+from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
+from streamsvm.report.page.drawing.document import PagePart, table
+from streamsvm.report.page.drawing.markup import Markup, element, joined, shortened
+from streamsvm.report.page.files import Evaluated, Margins
+from streamsvm.report.page.record import RunRecord
+from streamsvm.report.page.resources import INK
+
+WIDEST_TABLE = 30
+"""Classes of a confusion table that can be read."""
+
+
+def margins(run: RunRecord) -> PagePart | None:
+    """Return the part on margins: of the rows it was evaluated on, else of a sample of those it was trained on."""
+    figures = []
+    if run.evaluation is not None and run.evaluation.margins is not None:
+        figures.append(_margins(run.evaluation.margins, "Margins of the evaluated rows", run))
+    if run.facts is not None and run.facts.margins is not None:
+        figures.append(_margins(run.facts.margins, "Margins of a sample of the training rows", run))
+    if not figures:
+        return None
+    binary = run.plan is None or run.plan.problems <= len(run.plan.C)
+    what = "y f(x)" if binary else "how far the value of the true class is above the largest of the others"
+    lead = f"A margin is {what}: below 0 the answer is wrong, and rows whose loss is not 0 decide the model."
+    return PagePart("margins", "Margins", lead, row(*figures))
+
+
+def _margins(found: Margins, title: str, run: RunRecord) -> Markup:
+    low, high = found.range
+    bins = max((len(c) for c in found.counts.values()), default=1)
+    edges = [low + (high - low) * k / bins for k in range(bins + 1)]
+    heights = {name: [c / max(sum(counts), 1) for c in counts] for name, counts in found.counts.items()}
+    top = max((max(h) for h in heights.values() if h), default=1.0)
+    x, y = linear(low, high, ACROSS), linear(0.0, top * 1.08, UPWARDS, text=lambda v: f"{100 * v:.3g}")
+    wrong = sum(sum(c for c, e in zip(counts, edges[1:], strict=False) if e <= 0) for counts in found.counts.values())
+    says = f"Histogram of the margins of {found.rows} rows by class; about {percent(wrong / max(found.rows, 1))} are below 0."
+    chart = Chart(title, says, x, y, ("margin", "share of the class, %"))
+    for number, (name, shares) in enumerate(list(heights.items())[:SERIES]):
+        if len(heights) <= 2:
+            chart.bars(edges, shares, number, shortened(name, 24))
+        else:
+            middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+            chart.line(zip(middles, shares, strict=False), number, shortened(name, 24))
+    chart.upright(0.0)
+    if len(found.loss) > 1:
+        most = max(found.loss) or 1.0
+        points = [(low + (high - low) * k / (len(found.loss) - 1), v / most * top) for k, v in enumerate(found.loss)]
+        name = str((run.facts.loss if run.facts is not None else {}).get("name", ""))
+        chart.line(points, INK, f"loss {name.replace('_', ' ')}, not to scale", kind="dashed")
+    return chart.drawn()
+
+
+def evaluation(run: RunRecord) -> PagePart | None:
+    """Return the part on rows with labels the model was compared with; None where there are none."""
+    e = run.evaluation
+    if e is None:
+        return None
+    when = f", {e.at} UTC" if e.at else ""
+    lead = f"{e.rows:,} rows of {', '.join(shortened(d) for d in e.data[:3])}{when}.".replace(
+        ",", " ", e.rows // 1000 and 1
+    )
+    curves = [_curve(e.roc, "ROC", ("false positives, %", "true positives, %"), _auc(e), chance=True)]
+    curves.append(
+        _curve(e.precision_recall, "Precision and recall", ("recall, %", "precision, %"), _precision(e), chance=False)
+    )
+    parts = [row(*curves)] if any(curves) else []
+    return PagePart("evaluation", "Evaluation", lead, element("div", joined(parts), _classes(e), _confusion(e)))
+
+
+def _auc(e: Evaluated) -> str:
+    return "" if e.AUC is None else f"area {e.AUC:.5f}, within {e.AUC_error or 0:.1g}"
+
+
+def _precision(e: Evaluated) -> str:
+    return "" if e.average_precision is None else f"average precision {e.average_precision:.5f}"
+
+
+def _curve(
+    points: list[tuple[float, float]], title: str, labels: tuple[str, str], says: str, *, chance: bool
+) -> Markup | None:
+    if not points:
+        return None
+    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
+    x, y = linear(0.0, 1.0, ACROSS, text=as_percent), linear(0.0, 1.0, UPWARDS, text=as_percent)
+    chart = Chart(title, f"{title}: {says}", x, y, labels)
+    if chance:
+        chart.line([(0.0, 0.0), (1.0, 1.0)], INK, kind="dashed")
+    chart.band([(a, 0.0) for a, _ in points], points, 0)
+    chart.line(points, 0, says)
+    return chart.drawn()
+
+
+def _classes(e: Evaluated) -> Markup:
+    counts = [sum(row_) for row_ in e.confusion]
+    rows = [
+        (shortened(name), percent(p, 3), percent(r, 3), f"{n:,}".replace(",", "\u202f"))
+        for name, p, r, n in zip(e.truths, e.precision, e.recall, counts, strict=False)
+    ]
+    return table(("class", "precision", "recall", "rows"), rows[:WIDEST_TABLE])
+
+
+def _confusion(e: Evaluated) -> Markup:
+    """The table of truths by answers; a cell is the darker the larger its share of the row."""
+    if len(e.classes) > WIDEST_TABLE or len(e.truths) > WIDEST_TABLE:
+        return element("p", f"{len(e.classes)} classes: their confusion table is in evaluation.json.", class_="lead")
+    rows = []
+    for name, counts in zip(e.truths, e.confusion, strict=False):
+        total = max(sum(counts), 1)
+        cells = [
+            element("td", f"{n:,}".replace(",", "\u202f"), class_=f"q{min(9, int(10 * n / total))}") for n in counts
+        ]
+        rows.append([element("th", shortened(name, 20), scope="row"), *cells])
+    head = ["truth ＼ said", *(shortened(name, 12) for name in e.classes)]
+    return table(head, rows, kind="heat", caption="Rows of each class by what they were taken for")

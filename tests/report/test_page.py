@@ -1,0 +1,312 @@
+"""The page of a run: what is in it, what is absent, that names in it are harmless, and that it loads and runs nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.report.options import ReportJob
+from streamsvm.jobs.report.run import report
+from streamsvm.jobs.report.run_log import Thinning
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.run import tune
+from streamsvm.report.page.page import page_of
+from streamsvm.report.page.record import read_run
+
+HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202egnp\x00'\" & \udcff"
+LARGEST = 400_000
+
+
+class Seen(HTMLParser):
+    """What a browser would find in a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def headings(self) -> list[str]:
+        """The anchors of the parts."""
+        return [value[1:] for name, value in self.attributes if name == "href" and value]
+
+
+def seen(page: Path) -> Seen:
+    """The page, which is whole, small, loads nothing and executes nothing."""
+    text = page.read_text(encoding="utf-8")
+    assert len(text.encode()) < LARGEST
+    found = Seen()
+    found.feed(text)
+    assert not found.open
+    assert not {"script", "img", "iframe", "object", "embed", "link", "form", "base", "image", "foreignobject"} & set(
+        found.tags
+    )
+    for name, value in found.attributes:
+        assert not name.startswith("on")
+        assert name not in ("style", "src", "srcset", "xlink:href")
+        assert name != "href" or str(value).startswith("#")
+    policy = next(value for name, value in found.attributes if name == "content" and "default-src" in str(value))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes, and a linear model of them that was evaluated."""
+    root = tmp_path_factory.mktemp("pages")
+    synth(SynthJob("susy", str(root / "s.zarr"), rows=4000, chunk_bytes=32 << 10, test_fraction=0.25))
+    job = FitJob(str(root / "s.zarr"), str(root / "m.ssvm"), validation=0.2, report=str(root / "m.html"))
+    fit(job)
+    evaluate(EvaluateJob(str(root / "m.ssvm"), (str(root / "s.test.zarr"),)))
+    return root
+
+
+def test_a_fit_leaves_its_page(place: Path) -> None:
+    found = seen(place / "m.html")
+    parts = ["gap", "held-out", "resources", "margins", "coefficients", "drift", "provenance"]
+    assert [part for part in found.headings if part != "content"] == parts
+    assert "Certified." in found.text
+    assert "streamsvm fit" in found.text
+    assert found.tags.count("figure") >= 8
+
+
+def test_an_evaluation_is_part_of_the_page(place: Path, tmp_path: Path) -> None:
+    made = report(ReportJob((str(place / "m.ssvm"),), str(tmp_path / "p.html")))
+    found = seen(tmp_path / "p.html")
+    assert "evaluation" in found.headings
+    assert "area 0." in found.text
+    assert made.bytes == (tmp_path / "p.html").stat().st_size
+    again = page_of([read_run(place / "m.ssvm.run")])
+    assert again == (tmp_path / "p.html").read_text(encoding="utf-8")
+
+
+def test_an_evaluation_of_another_model_of_the_name_is_not_shown(place: Path, tmp_path: Path) -> None:
+    run = read_run(place / "m.ssvm")
+    assert run.evaluation is not None
+    assert run.end is not None
+    record = json.loads((place / "m.ssvm.run" / "evaluation.json").read_text())
+    assert record["primals"] == [run.end.problems[0].primal]
+    other = tmp_path / "o.ssvm.run"
+    other.mkdir()
+    for file in (place / "m.ssvm.run").glob("*.json*"):
+        (other / file.name).write_bytes(file.read_bytes())
+    (other / "evaluation.json").write_text(json.dumps(record | {"primals": [record["primals"][0] + 1]}))
+    assert read_run(other).evaluation is None
+
+
+def test_curves_are_what_the_figures_say(place: Path) -> None:
+    record = json.loads((place / "m.ssvm.run" / "evaluation.json").read_text())
+    roc, recall = record["roc"], record["precision_recall"]
+    area = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(roc))
+    assert area == pytest.approx(record["AUC"], abs=0.002)
+    average = sum((b[0] - a[0]) * b[1] for a, b in zip([[0.0, 1.0], *recall], recall, strict=False))
+    assert average == pytest.approx(record["average_precision"], abs=0.01)
+    assert sum(map(sum, record["margins"]["counts"].values())) == record["rows"] == 1000
+    assert roc[0] == [0.0, 0.0]
+    assert roc[-1] == [1.0, 1.0]
+
+
+def test_the_sample_and_the_drift_are_those_of_the_store(place: Path) -> None:
+    record = json.loads((place / "m.ssvm.run" / "record.json").read_text())
+    counts = record["margins"]["counts"]
+    assert set(counts) == {"-1", "1"}
+    assert sum(map(sum, counts.values())) == record["margins"]["rows"] > 500
+    shares = record["label_drift"]["shares"]
+    assert all(a + b == pytest.approx(1.0) for a, b in zip(*shares.values(), strict=True))
+    assert record["label_drift"]["rows"][-1] == 3000
+    assert sum(n for _, n in record["store"]["classes"]) < 3000  # some are held out
+    top = [abs(weight * deviation) for _, weight, deviation in record["coefficients"][0]["rows"]]
+    assert top == sorted(top, reverse=True)
+
+
+def test_a_search_has_a_page(place: Path, tmp_path: Path) -> None:
+    job = TuneJob(str(place / "s.zarr"), str(tmp_path / "grid"), C=(0.1, 1.0), folds=2, report=str(tmp_path / "g.html"))
+    tune(job)
+    found = seen(tmp_path / "g.html")
+    assert [part for part in found.headings if part != "content"] == ["path", "grid", "provenance"]
+    assert "Best: C = " in found.text
+
+
+def test_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
+    fit(FitJob(str(place / "s.zarr"), str(tmp_path / "b.ssvm"), C=3.0, solver="dcd", max_passes=2))
+    report(ReportJob((str(place / "m.ssvm"), str(tmp_path / "b.ssvm")), str(tmp_path / "c.html")))
+    found = seen(tmp_path / "c.html")
+    assert [part for part in found.headings if part != "content"] == ["figures", "gap", "settings"]
+    assert "1 of 2 runs are certified" in found.text
+    assert "max_passes" in found.text
+
+
+def test_a_run_that_is_not_certified_says_what_to_do(place: Path, tmp_path: Path) -> None:
+    job = FitJob(str(place / "s.zarr"), str(tmp_path / "u.ssvm"), solver="dcd", max_passes=1, tolerance=1e-9)
+    fit(job)
+    report(ReportJob((str(tmp_path / "u.ssvm"),), str(tmp_path / "u.html")))
+    text = seen(tmp_path / "u.html").text
+    assert "Not certified." in text
+    assert "a larger --max-passes" in text
+
+
+def test_a_run_that_was_cut_short_has_a_page(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "k.ssvm.run"
+    folder.mkdir()
+    lines = (place / "m.ssvm.run" / "events.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"event": "done"' not in line]
+    (folder / "certificate.json").write_bytes((place / "m.ssvm.run" / "certificate.json").read_bytes())
+    (folder / "events.jsonl").write_text("".join(kept) + '{"event": "pass", "pass"')
+    report(ReportJob((str(tmp_path / "k.ssvm"),), str(tmp_path / "k.html")))
+    assert "under way, or was killed" in seen(tmp_path / "k.html").text
+    stopped = {"event": "stopped", "code": "E-NOSPACE", "message": "no room", "hint": "free space"}
+    (folder / "events.jsonl").write_text("".join(kept) + json.dumps(stopped) + "\n")
+    text = seen_text(report_on(tmp_path / "k.ssvm", tmp_path / "k2.html"))
+    assert "Not finished. no room" in text
+    assert "free space" in text
+
+
+def report_on(run: Path, out: Path) -> Path:
+    """The page of a run."""
+    report(ReportJob((str(run),), str(out)))
+    return out
+
+
+def seen_text(page: Path) -> str:
+    """The text of a page."""
+    return seen(page).text
+
+
+def test_a_run_that_was_resumed_counts_its_seconds_on(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "r.ssvm.run"
+    folder.mkdir()
+    plan = {"event": "plan"}
+    first = {"event": "pass", "pass": 1, "primal": 2.0, "dual": 1.0, "gap": 0.5, "seconds": 4.0, "memory": 1}
+    events = [
+        {"event": "began", "at": "", "command": "", "resumed": False},
+        first | {"pass": 9},
+        {"event": "began", "at": "", "command": "", "resumed": False},
+        plan,
+        first,
+        {"event": "stopped", "code": "E-INTERRUPTED", "message": "stopped"},
+        {"event": "began", "at": "", "command": "again", "resumed": True},
+        plan,
+        first | {"pass": 2, "seconds": 1.5},
+    ]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    found = read_run(folder)
+    assert [(one.number, one.seconds) for one in found.passes] == [(1, 4.0), (2, 5.5)]
+    assert found.stopped is None
+
+
+def test_hostile_names_are_harmless(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "h.ssvm.run"
+    folder.mkdir()
+    for file in (place / "m.ssvm.run").glob("*.json*"):
+        (folder / file.name).write_text(_poisoned(file.read_text()))
+    found = seen(report_on(tmp_path / "h.ssvm", tmp_path / "h.html"))
+    assert len(found.headings) >= 8
+    assert "<script>alert(1)" in found.text
+    assert "\\x1b" in found.text
+    assert "\\u202e" in found.text
+
+
+def _poisoned(text: str) -> str:
+    """A file of a run in which every name that is free is hostile."""
+
+    def changed(value: object, key: str = "") -> object:
+        if isinstance(value, dict):
+            names = {"shares", "counts"}
+            return {(HOSTILE + k if key in names else k): changed(v, k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [changed(item, key) for item in value]
+        free = isinstance(value, str) and key not in ("event", "status", "at", "code")
+        return HOSTILE + str(value) if free else value
+
+    return "".join(json.dumps(changed(json.loads(line))) + "\n" for line in _documents(text))
+
+
+def _documents(text: str) -> list[str]:
+    try:
+        json.loads(text)
+    except ValueError:
+        return text.splitlines()
+    return [text]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[1]", "{" * 100_000, "\x00\xff", "3"])
+@pytest.mark.parametrize("name", ["certificate.json", "record.json", "evaluation.json", "plan.json", "job.json"])
+def test_a_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: str, content: str) -> None:
+    folder = tmp_path / "d.ssvm.run"
+    folder.mkdir()
+    for file in (place / "m.ssvm.run").glob("*.json*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / name).write_text(content, encoding="latin-1")
+    assert name in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
+
+
+def test_numbers_that_are_none_have_no_place(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "n.ssvm.run"
+    folder.mkdir()
+    for file in (place / "m.ssvm.run").glob("*.json*"):
+        text = re.sub(r'"(primal|dual|gap|error|seconds|AUC)": [-\d.e]+', r'"\1": NaN', file.read_text())
+        (folder / file.name).write_text(text)
+    text = report_on(tmp_path / "n.ssvm", tmp_path / "n.html").read_text(encoding="utf-8")
+    assert not re.search(r' (?:d|x1?|x2|y1?|y2|cx|cy|width)="[^"]*(?:nan|inf)', text)
+
+
+def test_of_progress_few_events_are_kept() -> None:
+    thinning = Thinning()
+    week = 7 * 86400.0
+    moments = [0.2 * k for k in range(int(week / 0.2 / 40))]
+    kept = [t for t in moments if thinning.keeps({"event": "progress", "seconds": t})]
+    assert len(kept) < 1500
+    assert all(thinning.keeps({"event": "pass", "seconds": t}) for t in moments[:100])
+    assert thinning.keeps({"event": "progress", "seconds": 0.1})  # of a run that went on, which counts from 0
+
+
+def test_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingError):
+        report(ReportJob((str(tmp_path / "none.ssvm"),), str(tmp_path / "p.html")))
+    with pytest.raises(DataError, match="holds no record of a run"):
+        report(ReportJob((str(place / "s.zarr"),), str(tmp_path / "p.html")))
+    with pytest.raises(UsageError, match="no run"):
+        report(ReportJob((), str(tmp_path / "p.html")))
+
+
+def test_only_a_page_is_replaced_by_a_page(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "mine.html"
+    out.write_text("<!doctype html>\n<p>mine")
+    with pytest.raises(ExistsError, match="is not the page of a run"):
+        report(ReportJob((str(place / "m.ssvm"),), str(out), overwrite=True))
+    page = report_on(place / "m.ssvm", tmp_path / "p.html")
+    with pytest.raises(ExistsError, match="exists already"):
+        report_on(place / "m.ssvm", page)
+    report(ReportJob((str(place / "m.ssvm"),), str(page), overwrite=True))
