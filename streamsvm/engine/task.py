@@ -16,6 +16,7 @@ from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.partition import Group
 from streamsvm.engine.state_files import DriverState, GroupStateFiles
 from streamsvm.engine.state_transfer import clone, serialize
+from streamsvm.engine.training import steps_between
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.plan import epoch_order, visit_seed
@@ -213,6 +214,9 @@ def close_round(found: Partial, work: Work, begun: Round) -> Closed:
     visitor = BlockVisitor(work.solver, work.features)
     deadline = time.perf_counter() + (begun.deadline - time.time())
     certificates = [visitor.finish(state, deadline) for state in states.values()]
+    for state in states.values():
+        for _ in steps_between(work.solver, state, deadline):  # nobody saves a round before it is over
+            pass
     left = list(states.values())
     if work.driver_state is not None:
         work.driver_state.save(begun.version + 1, states, begun.drop)

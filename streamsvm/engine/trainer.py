@@ -18,14 +18,14 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from streamsvm.engine.block_visitor import BlockVisitor
+from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer, NoCheckpoint
 from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.training import ProgressReporter, Run, Training
+from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.types import AnySolver, FeatureMap, KernelSolver, Problem, Report, Stop, Store
+from streamsvm.types import AnySolver, FeatureMap, KernelSolver, Problem, Report, StepsBetweenPasses, Stop, Store
 
 
 class PassEvaluator(Protocol):
@@ -79,6 +79,7 @@ class FitLoop(ABC):
             while True:
                 began = time.perf_counter()
                 self._next_pass(stop, checkpointer)
+                self._work_between(checkpointer)
                 if self.evaluator is not None:
                     with self.saving_on_loss(checkpointer):
                         self.evaluator.evaluate(result)
@@ -101,9 +102,24 @@ class FitLoop(ABC):
         del checkpointer
         return nullcontext()
 
+    def _work_between(self, checkpointer: Checkpointer) -> None:
+        """Make the steps that solvers make in memory before the next pass; each of them can be the last before a stop."""
+        pending = self._pending()
+        for number, one in enumerate(pending, 1):
+            self._progress.closing(number, len(pending))
+            for _ in steps_between(self._solver, one.state, self._deadline):
+                checkpointer.between(self.result)
+
+    def _pending(self) -> list[ActiveProblem]:
+        """The problems whose solver has steps to make before the next pass."""
+        solver = self._solver
+        if not isinstance(solver, StepsBetweenPasses):
+            return []
+        return [one for one in self.result.active() if solver.pending(one.state)]
+
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
-        """Make the next pass, unless an earlier run has made it and was stopped before it was evaluated."""
-        if self.evaluator is not None and self.evaluator.pending(self.result):
+        """Make the next pass, unless an earlier run has made it and was stopped before all that follows it was done."""
+        if self._pending() or (self.evaluator is not None and self.evaluator.pending(self.result)):
             return
         checkpointer.check_store()
         if self.result.index == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +10,17 @@ from streamsvm.aliases import ByName, JsonObject
 from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.schedule.budget import anonymous_bytes
-from streamsvm.types import AnySolver, Certificate, Problem, Report, State, Status, Stop
+from streamsvm.types import (
+    AnySolver,
+    Certificate,
+    Deadline,
+    Problem,
+    Report,
+    State,
+    Status,
+    StepsBetweenPasses,
+    Stop,
+)
 
 
 class CheckpointedRows(Protocol):
@@ -109,6 +119,20 @@ class Training:
         """Begin with what another training has spent."""
         self.passes, self.seconds, self.waited = before.passes, before.seconds, before.waited
         self.bytes_read, self.peak = before.bytes_read, before.peak
+
+
+def steps_between(solver: AnySolver, state: State, deadline: float) -> Iterator[None]:
+    """Make the steps that a solver makes between two passes; after each the state can be saved.
+
+    A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``. Changes the state.
+    """
+    if not isinstance(solver, StepsBetweenPasses):
+        return
+    if isinstance(solver, Deadline):
+        solver.set_deadline(state, deadline)
+    while solver.pending(state):
+        solver.proceed(state)
+        yield
 
 
 class ProgressReporter:

@@ -18,6 +18,7 @@ from streamsvm.types.capabilities import (
     ShrinkableMemory,
     SimplexCriterion,
     SplitState,
+    StepsBetweenPasses,
     WarmStart,
 )
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles
@@ -75,6 +76,7 @@ __all__ = [
     "State",
     "Statistics",
     "Status",
+    "StepsBetweenPasses",
     "Stop",
     "Store",
     "StoredFiles",

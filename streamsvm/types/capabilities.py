@@ -69,10 +69,30 @@ class Prunable(Protocol[S_contra, B]):
 
 @runtime_checkable
 class Deadline(Protocol[S_contra]):
-    """A solver whose ``finish`` may take long, and can come to its end before its time."""
+    """A solver whose work between two passes may take long, and can come to its end before its time."""
 
     def set_deadline(self, state: S_contra, moment: float) -> None:
-        """Say before ``finish`` that it is not to go on after ``moment``, by ``time.perf_counter``. Changes the state."""
+        """Say before ``finish``, and before the steps after it, that no work is to go on after ``moment``.
+
+        ``moment`` is one of ``time.perf_counter``. Changes the state.
+        """
+        ...
+
+
+@runtime_checkable
+class StepsBetweenPasses(Protocol[S_contra]):
+    """A solver that works in memory between two passes, in steps: a run can be saved, and stopped, between any two.
+
+    ``finish`` says what the pass has shown; then come the steps, until none is pending; then the next pass. All that a step
+    needs is in the state: from one that was saved the same steps lead to the same bits.
+    """
+
+    def pending(self, state: S_contra) -> bool:
+        """Whether there is a step to be made before the next pass."""
+        ...
+
+    def proceed(self, state: S_contra) -> None:
+        """Make the next step, a matter of seconds at most. Changes the state."""
         ...
 
 

@@ -25,7 +25,7 @@ from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import Partan, Swap
 from streamsvm.store import create, open_store
 from streamsvm.types import Block, Layout
-from tests.solvers.kernel_problems import noisy_rows, problem_of
+from tests.solvers.kernel_problems import closed, noisy_rows, problem_of
 
 ROWS, COLUMNS = 40_000, 60
 BEFORE = ("interpreter and imports", "compiled passes")
@@ -128,5 +128,5 @@ def passes_in_full(solver: Any, count: int) -> int:
     s, order = np.ones(count, np.float32), np.arange(count, dtype=np.int32)
     for _ in range(3):
         solver.visit(state, Block(Dense(X), y.astype(np.float32), s, 0, 0, order, 0, rows=rows))
-        solver.finish(state)
+        closed(solver, state)
     return int(cost.fixed + (cost.per_row + cost.per_block_row) * count)

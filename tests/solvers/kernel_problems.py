@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.engine.training import steps_between
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, Rows, row_count, row_slice
 from streamsvm.types import Block, Certificate, Problem
@@ -51,10 +52,18 @@ def solve(
             order = np.arange(part.stop - part.start, dtype=np.int32)
             view = row_slice(rows, part.start, part.stop)._replace(bias=problem.bias)
             solver.visit(state, Block(view, y[part], s[part], k, start, order, 1000 * number + k, rows=values))
-        found.append(solver.finish(state))
+        found.append(closed(solver, state))
         if found[-1].exact and (found[-1].final or found[-1].gap <= problem.tolerance):
             break
     return state, kept, found
+
+
+def closed(solver: Any, state: Any) -> Certificate:
+    """Close a pass, with all that is done in memory before the next one."""
+    found: Certificate = solver.finish(state)
+    for _ in steps_between(solver, state, np.inf):
+        pass
+    return found
 
 
 def problem_of(X: Any, loss: Any, C: float, gamma: float, tolerance: float = 1e-5) -> Problem:

@@ -15,12 +15,12 @@ import pytest
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel import working_set as pools
 from streamsvm.solvers.kernel.decomposition import multilevel
+from streamsvm.solvers.kernel.decomposition import solver as decomposition
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.types import Block
 from tests.arrays import csr_of
-from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
+from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
 
 GAMMA, C = 0.5, 2.0
 
@@ -185,7 +185,7 @@ def test_workers_together_find_what_one_finds() -> None:
             order, ones = np.arange(100, dtype=np.int32), np.ones(100, np.float32)
             solver.visit(worker, Block(Dense(X[part]), y[part], ones, k, 100 * k, order, 1000 * number + k, rows=rows))
         state = solver.merge([solver.merge(workers[1:]), workers[0]])
-        found.append(solver.finish(state))
+        found.append(closed(solver, state))
     alone, _, expected = solve(solver, problem, X, y, passes=3)
     assert [c.primal for c in found] == pytest.approx([c.primal for c in expected])
     together, single = solver.solution(state), solver.solution(alone)
@@ -212,7 +212,8 @@ def test_no_pass_no_model() -> None:
 
 
 def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "MAX_ROUNDS", 2)
+    for module in (multilevel, decomposition):
+        monkeypatch.setattr(module, "MAX_ROUNDS", 2)
     X, y = noisy_rows()
     _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
     assert found[-1].dual > 0.0

@@ -28,6 +28,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
+from streamsvm.tags import saved_as
 
 FLAT = 1e-15
 
@@ -69,6 +70,7 @@ def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> LineStep:
     return best_step(g_v - g_i, curvature, a_v)
 
 
+@saved_as("simplex.tangent")
 class Tangent(NamedTuple):
     """What PARTAN carries from step to step."""
 

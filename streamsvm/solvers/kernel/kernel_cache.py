@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +35,9 @@ class KernelCache:
     """Columns that are kept at most, each of m values."""
     diagonal: Float64 = field(default_factory=lambda: np.empty(0))
     """(m,) the diagonal of the matrix, k(x_i, x_i) + constant + ridge_i."""
-    _kept: OrderedDict[int, Array] = field(default_factory=OrderedDict)
+    _kept: dict[int, Array] = field(default_factory=dict)
+    """The columns at hand, the least recently used first; a checkpoint has them too: their last bits depend on which were
+    computed together."""
 
     def __post_init__(self) -> None:
         dtype = dtype_of(self.form.arithmetic)
@@ -48,8 +49,8 @@ class KernelCache:
         if i not in self._kept:
             near = np.argpartition(g, COLUMNS_AT_ONCE)[:COLUMNS_AT_ONCE].tolist() if len(g) > COLUMNS_AT_ONCE else []
             self._compute([i, *(j for j in near if j != i and j not in self._kept)])
-        self._kept.move_to_end(i)
-        return self._kept[i]
+        self._kept[i] = found = self._kept.pop(i)
+        return found
 
     def _compute(self, wanted: list[int]) -> None:
         pool = self.pool
@@ -58,7 +59,7 @@ class KernelCache:
         block = np.empty((pool.size, len(wanted)), dtype)
         kernel_block(pool.X, points_of(rows, dtype), self.form.kernel, block, by_differences=by_differences)
         while len(self._kept) > max(self.capacity - len(wanted), 0):
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
         sign = pool.sign.astype(dtype)
         for k, i in enumerate(wanted):
             column = (block[:, k] + block.dtype.type(self.form.constant)) * (sign * sign[i])

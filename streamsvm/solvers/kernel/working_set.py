@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,8 @@ from streamsvm.types import Kernel
 
 INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
-MAX_STEPS = 1_000_000
+MAX_STEPS = 200_000
+"""Of a working set: a second or less, in which nobody looks whether the run is to stop."""
 SLICE_STEPS = 20_000
 """Of a working set between two looks at the clock."""
 MAX_ROUNDS = 10_000
@@ -50,6 +50,7 @@ class Form(NamedTuple):
     """In which kernel values are evaluated (``compute/kernel_values/rounding.py``)."""
 
 
+@saved_as("kernel.moves")
 class Moves(NamedTuple):
     """What solving a pool's problem came to: steps, and the sum of |change of x| over the working sets it took."""
 
@@ -151,39 +152,50 @@ def coordinates(working: int, form: Form) -> int:
     return working if form.arithmetic == SINGLE else max(2, math.isqrt(working * working // 2))
 
 
-def improve(pool: Pool, form: Form, working: int, tolerance: float, deadline: float = math.inf) -> Moves:
-    """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the moves made."""
+@saved_as("kernel.improvement")
+@dataclass(slots=True)
+class Improvement:
+    """How far the work on a pool has come, which is done one subset of its rows after the other."""
 
-    def wanted() -> float | None:
-        return tolerance if violation(pool) > tolerance else None
+    rounds: int
+    """Subsets that may still be begun."""
+    recent: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """Places of the rows that were solved last; none before the first."""
+    moves: Moves = field(default_factory=Moves)
+    """What all of them came to."""
 
-    return improve_until(pool, form, working, wanted, deadline=deadline)
+    def over(self, deadline: float) -> bool:
+        """Whether no other is begun. After the moment ``deadline`` that is so of all but the first.
+
+        What comes of a run without time is a machine too.
+        """
+        return self.rounds <= 0 or bool(len(self.recent) and late(deadline))
+
+    def begin(self, chosen: Int64) -> None:
+        """Count a subset, of rows at these places."""
+        self.rounds, self.recent = self.rounds - 1, chosen
+
+    def end(self, made: Moves, *, moved: bool) -> None:
+        """Count what it came to; where nothing ``moved``, nothing will."""
+        self.moves = self.moves.plus(made)
+        if not moved:
+            self.rounds = 0
 
 
-def improve_until(
+def improve(
     pool: Pool,
     form: Form,
     working: int,
-    wanted: Callable[[], float | None],
+    known: Improvement,
+    tolerance: float,
     *,
     growing: float = 0.5,
     deadline: float = math.inf,
-) -> Moves:
-    """The same with another criterion: ``wanted`` says how exact a working set must be solved at most, None: enough.
-
-    After the moment ``deadline`` no working set is begun but the first: what comes of a run without time is a machine too.
-    """
-    moves, recent = Moves(), np.empty(0, np.int64)
-    for _ in range(MAX_ROUNDS):
-        tolerance = wanted()
-        if tolerance is None or (len(recent) and late(deadline)):
-            break
-        recent = working_set(pool, working, recent, growing)
-        made = _optimize(pool, form, recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)), deadline)
-        moves = moves.plus(made)
-        if made.steps == 0:
-            break
-    return moves
+) -> None:
+    """Optimize the next ``working`` coordinates, to the ``tolerance`` of the whole or roughly. Changes pool and ``known``."""
+    known.begin(working_set(pool, working, known.recent, growing))
+    made = _optimize(pool, form, known.recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)), deadline)
+    known.end(made, moved=made.steps > 0)
 
 
 def late(deadline: float) -> bool:

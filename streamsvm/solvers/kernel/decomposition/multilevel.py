@@ -9,6 +9,7 @@ with the gradient reconstructed at the end of each level, and the start from a s
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +19,17 @@ from streamsvm.solvers.kernel.working_set import (
     INNER_SHARE,
     MAX_ROUNDS,
     Form,
-    Moves,
+    Improvement,
     Pool,
     depth,
     extremes,
     follow,
     improve,
-    late,
     select,
     violation,
     worst,
 )
+from streamsvm.tags import saved_as
 
 LEVEL_RATIO = 8
 """A level has at most so many times the rows of the one below."""
@@ -42,30 +43,47 @@ WORST_ROWS = 16
 """Of the worst rows, so many are offered whatever is drawn."""
 
 
-def improve_multilevel(
-    pool: Pool, form: Form, working: int, tolerance: float, *, rounds: int = MAX_ROUNDS, deadline: float = math.inf
-) -> Moves:
-    """Solve the pool's problem until its violation is within the tolerance. Changes x and v; returns the moves made.
+@saved_as("decomposition.level")
+@dataclass(slots=True)
+class Level:
+    """A pool on its way to be solved: by subsets, which are the next level, or by working sets."""
 
-    A pool with levels below it is left after so many ``rounds`` of subsets, or once the moment ``deadline`` has passed,
-    whatever its violation.
+    pool: Pool
+    """Its rows; their x and v are as the last subset left them."""
+    tolerance: float
+    """The violation that will do."""
+    known: Improvement
+    """How far the work has come, the subset under way included."""
+
+
+def solve_step(levels: list[Level], form: Form, working: int, deadline: float = math.inf) -> bool:
+    """Make one step of solving the problem of the first level; whether there is another to make. Changes the levels.
+
+    A step begins or ends a subset, or optimizes a working set. A level is left after so many rounds as it has, or once the
+    moment ``deadline`` has passed, whatever its violation.
     """
+    level = levels[-1]
+    pool, known, found = level.pool, level.known, violation(level.pool)
+    if found <= level.tolerance or known.over(deadline):
+        return _left(levels, form)
     count = size_below(pool.size, working)
     if count <= working:
-        return improve(pool, form, working, tolerance, deadline)
-    moves, recent = Moves(), np.empty(0, np.int64)
-    for _ in range(rounds):
-        found = violation(pool)
-        if found <= tolerance or (len(recent) and late(deadline)):
-            break
-        recent = subset(pool, count, recent)
-        part = select(pool, recent)
-        moves = moves.plus(
-            improve_multilevel(part, form, working, max(0.5 * tolerance, INNER_SHARE * found), deadline=deadline)
-        )
-        if not _join(pool, recent, part, form):
-            break
-    return moves
+        improve(pool, form, working, known, level.tolerance, deadline=deadline)
+    else:
+        known.begin(subset(pool, count, known.recent))
+        inner = max(0.5 * level.tolerance, INNER_SHARE * found)
+        levels.append(Level(select(pool, known.recent), inner, Improvement(MAX_ROUNDS)))
+    return True
+
+
+def _left(levels: list[Level], form: Form) -> bool:
+    """Leave the last level for the one above; whether there is one."""
+    if len(levels) == 1:
+        return False
+    part, above = levels.pop(), levels[-1]
+    moved = _join(above.pool, above.known.recent, part.pool, form)
+    above.known.end(part.known.moves, moved=moved)
+    return True
 
 
 def size_below(size: int, working: int) -> int:

@@ -36,10 +36,12 @@ from streamsvm.solvers.kernel.decomposition.candidates import next_pool, offer
 from streamsvm.solvers.kernel.decomposition.model_rows import collect, collected, reduce_support
 from streamsvm.solvers.kernel.decomposition.multilevel import (
     SAMPLED_FROM,
-    improve_multilevel,
+    Level,
+    size_below,
+    solve_step,
     threshold,
 )
-from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, DecompositionState
+from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, DecompositionState, LevelWork
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import (
     SAMPLE_PER_POINT,
@@ -58,6 +60,7 @@ from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     MAX_ROUNDS,
     ROW_BYTES,
+    Improvement,
     coordinates,
     in_order,
     select,
@@ -156,7 +159,7 @@ class Decomposition:
         state.deadline = moment
 
     def finish(self, state: DecompositionState) -> Certificate:
-        """Close the pass: both bounds are exact for the present x; then the next pool is solved in memory."""
+        """Close the pass: both bounds are exact for the present x; the next pool is made, to be solved in steps."""
         best, violation = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0)
         reduced, complete = state.reduced, state.collecting or self.max_support > 0
         if reduced is None:
@@ -204,7 +207,7 @@ class Decomposition:
             return reduce_support(state, self.max_support)
         if everywhere:
             state.drift = error
-            self._optimize(state, violation)
+            self._begin_work(state, violation)
         else:
             state.anew, state.everywhere = support, True
         return False
@@ -214,7 +217,7 @@ class Decomposition:
         if state.reduced is not None:
             return False
         if not last:
-            self._optimize(state, violation)
+            self._begin_work(state, violation)
             return False
         pool, state.pool, state.moved = state.pool, None, None
         if pool is not None and pool.size == state.problem.rows:
@@ -222,27 +225,38 @@ class Decomposition:
             return False
         return not collected
 
-    def _optimize(self, state: DecompositionState, violation: float) -> None:
-        """Make the pool of the candidates and of rows held before, solve it, note what moved."""
+    def _begin_work(self, state: DecompositionState, violation: float) -> None:
+        """Make the pool of the candidates and of rows held before, which is to be solved."""
         pool = in_order(next_pool(state))
         state.capacity = min(2 * state.capacity, self.pool)
         state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
-        old = pool.x.copy()
-        rounds = SUBSET_ROUNDS if pool.size == state.problem.rows else MAX_ROUNDS
-        moves = improve_multilevel(
-            pool,
-            state.form,
-            coordinates(self.working, state.form),
-            POOL_SHARE * violation,
-            rounds=rounds,
-            deadline=state.deadline,
-        )
+        working = self._coordinates(state)
+        on_levels = pool.size == state.problem.rows and size_below(pool.size, working) > working
+        known = Improvement(SUBSET_ROUNDS if on_levels else MAX_ROUNDS)
+        state.work = LevelWork([Level(pool, POOL_SHARE * violation, known)], pool.x.copy())
+        state.pool = state.moved = None
+
+    def pending(self, state: DecompositionState) -> bool:
+        """See ``types.StepsBetweenPasses``: whether a pool is being solved."""
+        return state.work is not None
+
+    def proceed(self, state: DecompositionState) -> None:
+        """Optimize a working set, or go from a level of the pool to another; note what has moved after the last step."""
+        work = state.work
+        assert work is not None  # a step is pending
+        if solve_step(work.levels, state.form, self._coordinates(state), state.deadline):
+            return
+        pool, moves = work.pool, work.levels[0].known.moves
         state.drift += error_of_values(state.form, state.largest, pool.size, moves.travel)
         level = threshold(pool)
         state.intercept = level if np.isfinite(level) else state.intercept
-        places = np.flatnonzero(pool.x != old)
-        state.pool, state.moved = pool, select(pool, places)
-        state.moved.sign[:], state.moved.x = 1.0, (pool.x - old)[places]
+        places = np.flatnonzero(pool.x != work.before)
+        state.pool, state.moved, state.work = pool, select(pool, places), None
+        state.moved.sign[:], state.moved.x = 1.0, (pool.x - work.before)[places]
+
+    def _coordinates(self, state: DecompositionState) -> int:
+        """How many are optimized together, in the arithmetic the state has come to."""
+        return coordinates(self.working, state.form)
 
     def certify(self, state: DecompositionState) -> None:
         """Let the next pass collect the support rows and offer none, or compute f anew where they are known."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.rows import Float64, Reach
+from streamsvm.solvers.kernel.decomposition.multilevel import Level
 from streamsvm.solvers.kernel.rounding import error_of_values, in_full, joined, rounding_of
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
@@ -15,6 +16,22 @@ from streamsvm.types import Problem
 
 INTERCEPTS = 64
 """Intercepts tried on either side of the last estimate."""
+
+
+@saved_as("decomposition.work")
+@dataclass(slots=True)
+class LevelWork:
+    """A pool that is being solved."""
+
+    levels: list[Level]
+    """The pool, and below it the subset that is being solved, and so on."""
+    before: Float64
+    """x of the pool when it was made, (pool,)."""
+
+    @property
+    def pool(self) -> Pool:
+        """The pool itself."""
+        return self.levels[0].pool
 
 
 @saved_as("decomposition.state")
@@ -84,6 +101,8 @@ class DecompositionState:
     """The support, when f is computed anew from it in the next pass, in the arithmetic of certificates."""
     everywhere: bool = False
     """Whether that is done for all rows, and not only for those that have a say in P and D."""
+    work: LevelWork | None = None
+    """What is done in memory before the next pass; None: nothing, or nothing any more."""
 
     def shifts(self) -> Float64:
         """The intercepts that are tried."""

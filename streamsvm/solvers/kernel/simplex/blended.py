@@ -21,8 +21,8 @@ from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
-from streamsvm.solvers.kernel.simplex.state import Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import Pool, coordinates, improve_until
+from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState
+from streamsvm.solvers.kernel.working_set import Improvement, Pool, coordinates, improve
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
@@ -65,18 +65,16 @@ class Blended(OnSimplex):
         drawn = np.random.default_rng(pool.size).permutation(pool.size)[: max(self.working // 2, 1)]
         self._spread(state, pool, drawn)
 
-    def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        """Optimize working sets by pairs of coordinates until the gap in the pool is allowed, or time is up."""
-
-        def wanted() -> float | None:
-            gap, f = reached_in(pool)
-            allowed = target.allowed(f)
-            return allowed if gap > allowed else None
-
-        working = coordinates(self.working, state.form)
-        moves = improve_until(pool, state.form, working, wanted, growing=GROWING_SHARE, deadline=state.deadline)
-        state.iterations += moves.steps
-        return reached_in(pool)
+    def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
+        """Optimize a working set by pairs of coordinates, unless the gap in the pool is allowed, or time is up."""
+        known: Improvement = work.method or Improvement(work.left)
+        work.method, found = known, reached_in(work.pool)
+        allowed, working = work.target.allowed(found.f), coordinates(self.working, state.form)
+        if found.gap > allowed and not known.over(state.deadline):
+            improve(work.pool, state.form, working, known, allowed, growing=GROWING_SHARE, deadline=state.deadline)
+            return None
+        state.iterations += known.moves.steps
+        return found
 
 
 def reached_in(pool: Pool) -> Reached:

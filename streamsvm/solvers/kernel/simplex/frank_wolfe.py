@@ -15,9 +15,9 @@ each row, and the gap must be met in one on whose rows no step was made. The pas
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,16 +29,42 @@ from streamsvm.solvers.kernel.kernel_cache import KernelCache
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
-from streamsvm.solvers.kernel.simplex.state import Reached, SimplexState, Target
+from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool, late
+from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 LEAST_CACHE = 8 << 20
 """Bytes for kernel columns that are still of use: want of memory leaves no fewer."""
 AGREEMENTS_TO_STOP = 2
 """Sampled gaps within the target, one after the other, that stop the randomized regime."""
+ITERATIONS_IN_STEP = 64
+"""Iterations between two looks whether the run is to be saved, or to stop."""
 DRAWS_PER_ROW = 8
 """How often a row of a pool that does not hold all rows is drawn, on average, before the next pool is."""
+
+
+@saved_as("simplex.sampled_work")
+@dataclass(slots=True)
+class SampledWork:
+    """What the randomized regime knows between two of its steps."""
+
+    iterations: SampledIterations
+    """The method itself."""
+    begun: int
+    """Iterations that had been made when the pool was new."""
+    draws: Mapping[str, Any]
+    """Where the generator of random numbers is, as numpy says it."""
+    agreed: int = 0
+    """Sampled gaps within the target, one after the other."""
+    gap: float = np.inf
+    """The last sampled gap."""
+
+    def generator(self) -> np.random.Generator:
+        """A generator that goes on from there."""
+        generator = np.random.default_rng()
+        generator.bit_generator.state = self.draws
+        return generator
 
 
 @dataclass(frozen=True)
@@ -77,46 +103,68 @@ class FrankWolfe(OnSimplex):
             return super().choose(state, index, v, count)
         return smallest(lots(index, 1 + self.seed + state.passes), count)
 
-    def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        """Take steps of the variant until the gap, over the pool or as sampled, is allowed, or time is up."""
-        method = self._randomized if self.sample else self._deterministic
-        return method(state, pool, target)
+    @property
+    def rounds(self) -> int:
+        """Iterations between two passes."""
+        return self.iterations
 
-    def _deterministic(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        column = np.dtype(dtype_of(state.form.arithmetic)).itemsize * pool.size  # planned are all, or float32
-        columns = KernelCache(pool, state.form, max(min(self.cache, 4 * pool.size**2) // column, 2))
-        iterations = Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
-        for _ in range(self.iterations):
+    def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
+        """Take steps of the variant; where it stopped once the gap, over the pool or as sampled, is allowed, or time is up."""
+        return self._randomized(state, work) if self.sample else self._deterministic(state, work)
+
+    def _deterministic(self, state: SimplexState, work: PoolWork) -> Reached | None:
+        pool, iterations = work.pool, work.method or self._iterations(state, work.pool)
+        work.method, most = iterations, min(ITERATIONS_IN_STEP, work.left)
+        work.left -= most
+        for _ in range(most):
             gap = iterations.gap()
             state.record_progress(iterations, gap)
-            if gap <= target.allowed(iterations.f) or late(state.deadline):
+            if gap <= work.target.allowed(iterations.f) or late(state.deadline):
                 break
             iterations.advance()
+        else:
+            if work.left:
+                return None
         state.iterations = iterations.count
         pool.x[:], pool.v[:] = iterations.a, -iterations.g
         return Reached(iterations.gap(), 0.5 * float(iterations.a @ iterations.g))
 
-    def _randomized(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        draw = np.random.default_rng((self.seed, state.passes))
-        iterations = SampledIterations(pool, state.form, self.variant, self.step == "open", state.iterations)
-        agreed, gap, begun = 0, np.inf, iterations.count
-        whole, asked = pool.size >= state.problem.rows, Target(target.epsilon, target.relative)
-        for _ in range(
-            self.iterations if whole else min(self.iterations, DRAWS_PER_ROW * pool.size // self.sample + 1)
-        ):
-            gap = iterations.find_vertices(draw.integers(0, pool.size, self.sample), draw)
-            state.record_progress(iterations, gap)
-            agreed = agreed + 1 if gap <= asked.allowed(iterations.f) else 0
-            if agreed == AGREEMENTS_TO_STOP:
-                state.stopped = whole or iterations.count == begun
+    def _iterations(self, state: SimplexState, pool: Pool) -> Iterations:
+        column = np.dtype(dtype_of(state.form.arithmetic)).itemsize * pool.size  # planned are all, or float32
+        columns = KernelCache(pool, state.form, max(min(self.cache, 4 * pool.size**2) // column, 2))
+        return Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
+
+    def _randomized(self, state: SimplexState, work: PoolWork) -> Reached | None:
+        pool = work.pool
+        known: SampledWork = work.method or self._sampled(state, work)
+        work.method, most, draw = known, min(ITERATIONS_IN_STEP, work.left), known.generator()
+        work.left -= most
+        iterations, asked = known.iterations, Target(work.target.epsilon, work.target.relative)
+        for _ in range(most):
+            known.gap = iterations.find_vertices(draw.integers(0, pool.size, self.sample), draw)
+            state.record_progress(iterations, known.gap)
+            known.agreed = known.agreed + 1 if known.gap <= asked.allowed(iterations.f) else 0
+            if known.agreed == AGREEMENTS_TO_STOP:
+                state.stopped = pool.size >= state.problem.rows or iterations.count == known.begun
                 break
             if late(state.deadline):
                 break
-            if agreed == 0:
+            if known.agreed == 0:
                 iterations.advance()
+        else:
+            if work.left:
+                known.draws = draw.bit_generator.state
+                return None
         state.iterations = iterations.count
         iterations.write(pool)
-        return Reached(gap, iterations.f)
+        return Reached(known.gap, iterations.f)
+
+    def _sampled(self, state: SimplexState, work: PoolWork) -> SampledWork:
+        if work.pool.size < state.problem.rows:
+            work.left = min(work.left, DRAWS_PER_ROW * work.pool.size // self.sample + 1)
+        iterations = SampledIterations(work.pool, state.form, self.variant, self.step == "open", state.iterations)
+        draws = np.random.default_rng((self.seed, state.passes)).bit_generator.state
+        return SampledWork(iterations, iterations.count, dict(draws))
 
 
 @dataclass(frozen=True)

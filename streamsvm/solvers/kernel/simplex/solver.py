@@ -43,8 +43,17 @@ from streamsvm.solvers.kernel.rounding import (
 )
 from streamsvm.solvers.kernel.simplex.block_update import measure, rows_of
 from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
-from streamsvm.solvers.kernel.simplex.state import Candidates, Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import LEAST_POOL, ROW_BYTES, Pool, in_order, refresh, select, unite
+from streamsvm.solvers.kernel.simplex.state import Candidates, PoolWork, Reached, SimplexState, Target
+from streamsvm.solvers.kernel.working_set import (
+    LEAST_POOL,
+    MAX_ROUNDS,
+    ROW_BYTES,
+    Pool,
+    in_order,
+    refresh,
+    select,
+    unite,
+)
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 POOL_SHARE = 0.1
@@ -89,9 +98,17 @@ class OnSimplex(ABC):
         """False: a pass only evaluates, in whatever order."""
         return False
 
+    @property
+    def rounds(self) -> int:
+        """Iterations or working sets between two passes, at most."""
+        return MAX_ROUNDS
+
     @abstractmethod
-    def improve(self, state: SimplexState, pool: Pool, target: Target) -> Reached:
-        """Lower f over the rows of the pool until its gap there is what ``target`` allows. Changes x and v."""
+    def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
+        """Lower f over the rows of the pool by some steps; where it stopped once the gap there is what is allowed.
+
+        Changes ``work``: x and v of the pool are right when it has stopped.
+        """
 
     @abstractmethod
     def scratch(self, rows: int) -> int:
@@ -151,18 +168,18 @@ class OnSimplex(ABC):
         state.deadline = moment
 
     def finish(self, state: SimplexState) -> Certificate:
-        """Close the pass: both gaps are exact for the present weights; then the method works on the next pool."""
+        """Close the pass: both gaps are exact for the present weights; the next pool is made, to be worked on in steps."""
         state.passes += 1
         certificate = certificate_of(state, self.epsilon)
         last = certificate.final or reached(certificate, state.problem) or state.certifying
         full = in_full(state.form, state.reach)
         if not last:
-            self._work(state)
+            self._begin_work(state)
         elif full != state.form and needed(state.problem, certificate.primal, certificate.rounding):
             state.form, state.trajectory = full, certificate.facts["trajectory"]
             certificate = replace(certificate, exact=False, final=False)
         elif certificate.gap > state.problem.tolerance and not (certificate.final or state.certifying):
-            self._work(state)
+            self._begin_work(state)
         elif state.reduced is None and self._reduce(state):
             certificate = replace(certificate, exact=False)
         state.close()
@@ -177,21 +194,35 @@ class OnSimplex(ABC):
         state.reduced = reduced_to(support, values, state.form, self.max_support, state.problem.C)
         return True
 
-    def _work(self, state: SimplexState) -> None:
-        """Make the pool of the support and of what was offered, improve it, keep what has weight."""
+    def _begin_work(self, state: SimplexState) -> None:
+        """Make the pool of the support and of what was offered."""
         fresh = state.candidates.taken(partial(self.choose, state))
         pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
         if pool.size == 0:
             raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
         if state.support is None:
             self.begin(state, pool)
-        target, before = self._target(state, pool), state.f
-        state.seen, state.f = self.improve(state, pool, target)
-        if 0 < self.keep < np.count_nonzero(pool.x):
+        state.work = PoolWork(pool, self._target(state, pool), state.f, self.rounds)
+
+    def pending(self, state: SimplexState) -> bool:
+        """See ``types.StepsBetweenPasses``: whether the method works on a pool."""
+        return state.work is not None
+
+    def proceed(self, state: SimplexState) -> None:
+        """Let the method take some steps; when it has stopped, keep what has weight."""
+        work = state.work
+        assert work is not None  # a step is pending
+        reached = self.improve(state, work)
+        if reached is None:
+            return
+        (state.seen, state.f), pool = reached, work.pool
+        if not work.lightened and 0 < self.keep < np.count_nonzero(pool.x):
             pool = self._lightened(state, pool)
-            state.seen, state.f = self.improve(state, pool, target)
-            state.stopped = 0.0 < STALLED_SHARE * before <= state.f
-        state.support = select(pool, np.flatnonzero(pool.x > 0.0))
+            state.work = PoolWork(pool, work.target, work.before, self.rounds, lightened=True)
+            return
+        if work.lightened:
+            state.stopped = 0.0 < STALLED_SHARE * work.before <= state.f
+        state.support, state.work = select(pool, np.flatnonzero(pool.x > 0.0)), None
         state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
         state.note(state.seen, state.f, state.support.size)
 

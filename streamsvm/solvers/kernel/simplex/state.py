@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -99,6 +99,25 @@ class Target(NamedTuple):
         return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
 
 
+@saved_as("simplex.work")
+@dataclass(slots=True)
+class PoolWork:
+    """A pool that a method is working on between two passes."""
+
+    pool: Pool
+    """The rows of the support and those that have come in, in order."""
+    target: Target
+    """When the method may stop."""
+    before: float
+    """f when the pool was made."""
+    left: int
+    """Iterations, or working sets, that may still be made."""
+    lightened: bool = False
+    """Whether rows have had to go, and the method works on those that were left."""
+    method: Any = None
+    """What the method knows, a dataclass of its own; None before its first step."""
+
+
 @saved_as("simplex.state")
 @dataclass(slots=True)
 class SimplexState:
@@ -158,6 +177,8 @@ class SimplexState:
     """By how much decision values can be off, those of the model (t f)."""
     scale: float | None = None
     """The t of the last certificate, which is that of the model; None: there was none."""
+    work: PoolWork | None = None
+    """What is done in memory before the next pass; None: nothing, or nothing any more."""
 
     def record_progress(self, iterations: Method, gap: float) -> None:
         """Note where a method is, if it is time to."""

@@ -1,0 +1,96 @@
+"""A kernel fit that is stopped at any step between two passes goes on there, and ends with the same bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.engine.checkpoint.signals import current
+from streamsvm.errors import InterruptedRun
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.kernel.decomposition import multilevel
+from streamsvm.solvers.kernel.simplex import frank_wolfe
+from tests.fault.golden import fitted, ingested
+
+RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "tolerance": 1e-3, "checkpoint_every": 0.0}
+SQUARED = {"loss": "squared_hinge", "C": 1.0, "tolerance": 1e-2}
+CASES: dict[str, dict[str, Any]] = {
+    "levels": {"solver": "decomposition", "loss": "hinge", "options": {"working": 16}},
+    "pools": {"solver": "decomposition", "loss": "huber", "options": {"working": 16, "pool": 60}},
+    "blended": {"solver": "blended", **SQUARED, "options": {"working": 16, "pool": 100}},
+    "lightened": {"solver": "blended", **SQUARED, "max_passes": 4, "options": {"working": 16, "keep": 60}},
+    "cache": {"solver": "swap", **SQUARED, "options": {"epsilon": 1e-4, "cache": 20_000}},
+    "sampled": {"solver": "partan", **SQUARED, "options": {"epsilon": 1e-3, "sample": 40}},
+}
+"""Every kind of work that is done between two passes."""
+
+
+class Stopper:
+    """Asks a fit to stop when its solver has made so many steps."""
+
+    def __init__(self, solver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = self.steps = 0
+        proceed = solver.proceed
+
+        def counted(this: Any, state: Any) -> None:
+            proceed(this, state)
+            self.steps += 1
+            if self.steps == self.at:
+                current.name = "SIGTEST"
+
+        monkeypatch.setattr(solver, "proceed", counted)
+
+    def run(self, job: FitJob, at: int) -> int:
+        """Fit until ``at`` steps have been made; how many were."""
+        self.at, self.steps, current.name = at, 0, ""
+        try:
+            fit(job)
+        finally:
+            current.name = ""
+        return self.steps
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ingested(tmp_path_factory.mktemp("store"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_stop_at_any_step_between_passes(
+    name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multilevel, "LEVEL_RATIO", 3)
+    monkeypatch.setattr(frank_wolfe, "ITERATIONS_IN_STEP", 5)
+    settings = {**RBF, **CASES[name]}
+    job = FitJob(str(store), str(tmp_path / "m"), **settings)
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    stopper = Stopper(SOLVERS[settings["solver"]], monkeypatch)
+    total = stopper.run(replace(job, model=job.model + ".counted"), 0)
+    assert total > 8
+    for k in range(1, total + 1, max(1, total // 5)):
+        this = replace(job, model=f"{job.model}.{k}")
+        with pytest.raises(InterruptedRun, match=r"checkpoint saved at epoch \d+, chunk 0 "):
+            stopper.run(this, k)
+        assert k + stopper.run(replace(this, resume=True), 0) == total
+        assert Path(this.model).read_bytes() == reference, f"stopped after {k} of {total} steps"
+
+
+def test_a_run_stopped_again_and_again_within_one_pass(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FitJob(str(store), str(tmp_path / "m"), **{**RBF, **CASES["levels"]})
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    stopper, stops = Stopper(SOLVERS["decomposition"], monkeypatch), 0
+    while True:
+        try:
+            stopper.run(replace(job, resume=True), 3)
+            break
+        except InterruptedRun:
+            stops += 1
+    assert stops > 5
+    assert Path(job.model).read_bytes() == reference
