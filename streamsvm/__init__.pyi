@@ -1,4 +1,4 @@
-# Made by tools/api_stub.py of the declarations of options: do not edit.
+# Made by tools/options_table.py of the declarations of options: do not edit.
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -156,6 +156,7 @@ def fit(
     cluster: str | None = None,
     insecure_network: bool = False,
     groups: int | None = None,
+    report: str | PathLike[str] | None = None,
     overwrite: bool = False,
     checkpoint_every: float | str = ...,
     resume: bool = False,
@@ -262,6 +263,7 @@ def plan(
     cluster: str | None = None,
     insecure_network: bool = False,
     groups: int | None = None,
+    report: str | PathLike[str] | None = None,
 ) -> Plan: ...
 def predict(
     model: str | PathLike[str],
@@ -335,6 +337,7 @@ def tune(
     prefetch: int = 2,
     cluster: str | None = None,
     insecure_network: bool = False,
+    report: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,

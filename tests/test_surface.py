@@ -18,7 +18,7 @@ from streamsvm.config.fields import options_of
 from streamsvm.config.job_file import STEPS
 from streamsvm.registry import load
 from streamsvm.solvers import losses_of
-from tools import options_table
+from tools import api_stub, options_table
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -99,6 +99,10 @@ def test_importing_the_package_imports_nothing() -> None:
 def test_the_reference_of_options_is_what_is_declared() -> None:
     written = (REPOSITORY / "tools" / "docs" / "options.md").read_text(encoding="utf-8")
     assert written == options_table.reference(), "run: python tools/options_table.py"
+
+
+def test_the_types_of_the_public_names_are_what_is_declared() -> None:
+    assert api_stub.TARGET.read_text(encoding="utf-8") == api_stub.stub(), "run: python tools/options_table.py"
 
 
 @pytest.mark.parametrize("owner", ["solver", "loss", "kernel"])

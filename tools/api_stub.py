@@ -1,6 +1,6 @@
-"""Write the types of the public names, streamsvm/__init__.pyi, from their declarations: ``python tools/api_stub.py``.
+"""The types of the public names, streamsvm/__init__.pyi, made of the declarations of options.
 
-``tests/api/test_surface.py`` checks that the file is what this prints.
+``python tools/options_table.py`` writes the file; ``tests/test_surface.py`` checks that it is of now.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIMPLE = (bool, int, str, type(None))
 
 def stub() -> str:
     """The whole file."""
-    lines = ["# Made by tools/api_stub.py of the declarations of options: do not edit.", "", *STANDARD, ""]
+    lines = ["# Made by tools/options_table.py of the declarations of options: do not edit.", "", *STANDARD, ""]
     lines += [*sorted(_imports()), "", "__version__: str", "", *_names(), ""]
     for name in sorted([*COMMANDS, "plan"]):
         lines += _definition(name)
@@ -69,7 +69,3 @@ def _definition(name: str) -> list[str]:
 def _default(value: object) -> str:
     """A default as a stub has it."""
     return repr(value).replace("'", '"') if isinstance(value, SIMPLE) else "..."
-
-
-if __name__ == "__main__":
-    TARGET.write_text(stub(), encoding="utf-8")

@@ -1,6 +1,8 @@
-"""Write the reference of options, tools/docs/options.md, from their declarations: ``python tools/options_table.py``.
+"""Write what is made of the declarations of options: ``python tools/options_table.py``.
 
-``tests/test_surface.py`` checks that the file is what this prints.
+The reference, tools/docs/options.md, and the types of the public names, streamsvm/__init__.pyi (``tools.api_stub``).
+
+``tests/test_surface.py`` checks that both are of now.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from streamsvm.cli.commands import COMMANDS
 from streamsvm.config.fields import GROUPS, Field, options_of
 from streamsvm.config.job_file import STEPS
 from streamsvm.registry import load
+from tools import api_stub
 
 TARGET = Path(__file__).parent / "docs" / "options.md"
 INTRODUCTION = """# Options
@@ -67,3 +70,4 @@ def row(field: Field, name: str) -> str:
 
 if __name__ == "__main__":
     TARGET.write_text(reference(), encoding="utf-8")
+    api_stub.TARGET.write_text(api_stub.stub(), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.checks import build
@@ -16,6 +17,7 @@ from streamsvm.jobs.fit.memory_plan import fitted, memory_settings, most_landmar
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of, warm_started
 from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows
+from streamsvm.model import Model, load
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS, checked
 from streamsvm.types import (
@@ -119,8 +121,8 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     if not isinstance(solver, KernelSolver) and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
-        starting = _able_to_start(solver, solver_name, request)
-        problems = warm_started(job.warm_start, starting, store, features, problems, names)
+        starting, where = _able_to_start(solver, solver_name, request), job.warm_start
+        problems = warm_started(load(Path(where)), where, starting, store, features, problems, names)
     if kernel is not None:
         features = centered(features, store) if kernel.translation_invariant() else features
         reach = typical_reach(features, store)
@@ -144,6 +146,14 @@ def _plan_with(job: FitJob, store: Store) -> Plan:
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding
     )
+
+
+def started(plan: Plan, store: Store, model: Model) -> Plan:
+    """Return the plan with a model in memory for its problems to start from. Raises UsageError, DataError."""
+    solver, features = _able_to_start(plan.solver, plan.solver_name, plan.request), plan.features
+    assert isinstance(features, Raw | Standardized)  # kernel features do not start from a model
+    problems = warm_started(model, "the model", solver, store, features, plan.problems, plan.class_names)
+    return replace(plan, problems=problems)
 
 
 def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:

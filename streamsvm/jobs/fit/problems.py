@@ -8,7 +8,6 @@ them, and what it is worth here the first pass finds out.
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.row_batches import check_names
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
-from streamsvm.model import LINEAR, Model, load
+from streamsvm.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.types import Layout, Problem, Store, Term, WarmStart
@@ -97,22 +96,22 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
 
 
 def warm_started(  # noqa: PLR0917 (what a plan has at hand)
-    path: str,
+    model: Model,
+    where: str,
     solver: WarmStart,
     store: Store,
     features: Raw | Standardized,
     problems: list[Problem],
     names: tuple[str, ...],
 ) -> list[Problem]:
-    """Return the problems, each with the weights of the model at ``path`` to start from.
+    """Return the problems, each with the weights of a model to start from; ``where`` is what errors call it.
 
-    Raises MissingError, DataError, UsageError.
+    Raises DataError, UsageError.
     """
-    model = load(Path(path))
-    check(model, path, store, names)
+    check(model, where, store, names)
     positives = list(dict.fromkeys(problem.positive for problem in problems))
     order = [0] if len(model.weights) == 1 else [model.classes.index(name) for name in names]
-    weights = {p: unfolded(model.weights[k], features, path) for p, k in zip(positives, order, strict=True)}
+    weights = {p: unfolded(model.weights[k], features, where) for p, k in zip(positives, order, strict=True)}
     return [solver.starting_at(problem, weights[problem.positive]) for problem in problems]
 
 

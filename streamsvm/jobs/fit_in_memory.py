@@ -1,0 +1,92 @@
+"""A fit of rows that a program has in memory: the same plan, passes and certificate, and nothing on disk.
+
+There is no run to go on with and no record of it, so that a fit of a hundred rows takes milliseconds. Where the memory
+limit has no room for per-row state it lies in a file for as long as the fit takes.
+
+**Exact finish.** A gap of 1e-3 leaves ||w - w*|| <= sqrt(2 gap): two fits of what is the same problem, a row of weight k
+and k copies of it, then agree in three digits. Where a Newton step costs next to nothing the steps go on until rounding
+ends them: of a piecewise quadratic P they end in the piece of the optimum, where the step is exact (Mangasarian, "A finite Newton
+method for classification", 2002), and both agree to 1e-11. The tolerance asked for stays the one that is judged.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from streamsvm.engine.training import Training
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.embed.placement import FLY
+from streamsvm.jobs.fit.certified import certify
+from streamsvm.jobs.fit.kernel_features import with_features
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.outputs import models_of
+from streamsvm.jobs.fit.plan import Plan, make_plan, started
+from streamsvm.jobs.fit.remarks import uncertified
+from streamsvm.jobs.fit.run import local_trainer
+from streamsvm.model import Model
+from streamsvm.solvers.newton.solver import Newton
+from streamsvm.types import Report, Stop, Store, silent
+
+EXACT = 1e-14
+"""The relative gap that Newton's method is asked for where it goes on until rounding ends it ..."""
+EXACT_WORK = 1e8
+"""... which is where a step takes fewer multiplications than this: rows x weights x the smaller of both."""
+NOWHERE = ""
+"""What stands for the places of a store and of a model that are not on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFitResult(JobResult):
+    """A model and how it was come by."""
+
+    model: Model
+    """The one of the last C."""
+    models: dict[float, Model]
+    """All models, by C."""
+    training: Training
+    """How the fit ended."""
+    plan: Plan
+    """What was decided before the first pass."""
+
+
+def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Model | None = None) -> MemoryFitResult:
+    """Train on the rows of ``store``; kernel features are made in every pass. Options of files have no effect.
+
+    ``start``: a linear model of the same columns and classes to start from. Raises BudgetError, UsageError, DataError,
+    DefectError.
+    """
+    job = replace(job, embedding=FLY)
+    plan = make_plan(job, store)
+    if start is not None:
+        plan = started(plan, store, start)
+    plan.memory.check(plan.remedy)
+    plan = _exact(plan)
+    with ExitStack() as stack:
+        directory = Path(NOWHERE)
+        if not plan.memory.resident:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamsvm-")))
+        stack.enter_context(threadpool_limits(1))
+        seen, plan = with_features(job, store, plan, directory, report)
+        loop = stack.enter_context(closing(local_trainer(job, seen, plan, directory, report)))
+        training = loop.train(Stop(job.max_passes, job.time_limit))
+        certify(plan, training, store, seen)
+        models = models_of(job, store, plan, training)
+    warnings = uncertified(job, store, plan, training)
+    return MemoryFitResult(models[plan.costs[-1]], models, training, plan, warnings=warnings)
+
+
+def _exact(plan: Plan) -> Plan:
+    """The plan with the exact finish, where that costs next to nothing; a loss with a corner has no last step."""
+    layout = plan.layout
+    rows, weights = layout.rows, layout.columns + 1
+    loss = plan.problems[0].loss
+    if not isinstance(plan.solver, Newton) or plan.request is not None or not (loss.smooth() and loss.quadratic()):
+        return plan
+    if len(plan.problems) * rows * weights * min(rows, weights) > EXACT_WORK:
+        return plan
+    return replace(plan, problems=[replace(problem, tolerance=EXACT) for problem in plan.problems])

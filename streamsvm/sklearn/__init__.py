@@ -1,0 +1,14 @@
+"""Estimators of scikit-learn (``pip install streamsvm[sklearn]``): certified, and fitted to stores as well as to arrays.
+
+    from streamsvm.sklearn import StreamSVC
+    StreamSVC(C=10, kernel="rbf", landmarks=300).fit(X, y)
+    StreamSVC(memory="512MiB").fit("train.zarr")
+
+They keep scikit-learn's contract (1.6 and later) without an exception, also that a row of weight k is k copies of it.
+"""
+
+from __future__ import annotations
+
+from streamsvm.sklearn.svc import StreamSVC
+
+__all__ = ["StreamSVC"]

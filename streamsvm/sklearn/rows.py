@@ -1,0 +1,59 @@
+"""Rows, labels and weights of a program as a store in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.aliases import Array
+from streamsvm.errors import DataError
+from streamsvm.rows import Float64, Int32, row_count, row_where
+from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.views.memory import MemoryStore
+
+
+def row_weights(sample_weight: Any, rows: int) -> Float64 | None:
+    """Return weights (n,) float64; None where all rows count alike. Raises ValueError."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight)
+    if weights.ndim == 0:  # one number stands for all rows
+        weights = np.full(rows, weights)
+    if weights.ndim != 1 or len(weights) != rows:
+        raise ValueError(f"sample_weight has the shape {weights.shape}, expected ({rows},)")
+    weights = weights.astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("sample_weight must be finite and not negative: a weight is how often a row counts")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for all rows: there is nothing to fit")
+    return weights
+
+
+def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int) -> MemoryStore:
+    """Return rows with their class codes (n,) and weights (n,) as a store; rows of weight 0 are left out, as if not there.
+
+    Raises ValueError where rows of fewer than two classes are left, DataError for numbers that float32 cannot hold.
+    """
+    rows, kept = rows_of(X, "X"), None
+    if weights is not None:
+        if (weights == 0).any():
+            counted = weights > 0
+            rows, codes, weights = row_where(rows, counted), codes[counted], weights[counted]
+        kept = None if (weights == 1).all() else weights.astype(np.float32)
+    present = np.unique(codes)
+    if len(present) < 2:
+        raise ValueError(
+            f"rows of {len(present)} class have a weight, the others are zero: at least two classes are needed"
+        )
+    if not row_count(rows):
+        raise DataError("there are no rows", code="E-EMPTY", hint="check X")
+    store = MemoryStore(name="X")
+    store.append(rows, codes, kept)
+    return store.commit(tuple(map(str, range(classes))), X.shape[1])
+
+
+def balanced(codes: Int32, weights: Float64 | None, classes: int) -> Array:
+    """Return the factor of each class (classes,) with which all classes weigh the same: n / (classes n_c)."""
+    counts = np.bincount(codes, weights, minlength=classes)
+    return counts.sum() / (classes * np.maximum(counts, np.finfo(float).tiny))

@@ -1,0 +1,17 @@
+"""scikit-learn's contract, with no expected failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from streamsvm.sklearn import StreamSVC
+
+
+@parametrize_with_checks([StreamSVC(), StreamSVC(loss="hinge")], legacy=True)
+def test_the_contract(estimator: Any, check: Any) -> None:
+    check(estimator)

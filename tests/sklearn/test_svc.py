@@ -1,0 +1,154 @@
+"""StreamSVC beside scikit-learn's own, inside its tools, and in corners the contract does not look into."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+pytest.importorskip("sklearn", minversion="1.6")
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+
+import streamsvm as sv
+from streamsvm.config.fields import options_of
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.sklearn import StreamSVC
+from streamsvm.sklearn.svc import OURS
+
+X, Y = make_classification(300, 8, n_informative=5, n_classes=3, random_state=0)
+BINARY = np.where(Y == 1, "in", "out")
+
+
+@pytest.mark.parametrize("y", [BINARY, Y], ids=["two classes", "three classes"])
+def test_the_optimum_is_that_of_liblinear(y: Any) -> None:
+    ours, theirs = StreamSVC(C=0.5).fit(X, y), LinearSVC(C=0.5, tol=1e-10, max_iter=100_000).fit(X, y)
+    assert np.allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    assert np.allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
+    assert np.array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_a_small_fit_is_exact_whatever_the_tolerance() -> None:
+    crude, fine = StreamSVC(tolerance=0.5).fit(X, BINARY), StreamSVC(tolerance=1e-9).fit(X, BINARY)
+    assert np.allclose(crude.decision_function(X), fine.decision_function(X), rtol=1e-9)
+    assert crude.gap_ < 1e-9
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "huber"])
+def test_weights_are_copies_and_zero_is_absence(loss: str) -> None:
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    for balanced, error in ((None, 1e-10), ("balanced", 1e-6)):  # factors of classes are float32
+        estimator = StreamSVC(loss=loss, class_weight=balanced)
+        one = estimator.fit(X, Y, sample_weight=weight).decision_function(X)
+        other = estimator.fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight)).decision_function(X)
+        assert np.allclose(one, other, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("form", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_array])
+def test_sparse_rows_of_any_form_and_index_type_are_the_same_rows(form: Any) -> None:
+    S = form(X)
+    wide = scipy.sparse.csr_array(X)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    dense, one, other = (StreamSVC().fit(rows, Y).decision_function(X) for rows in (X, S, wide))
+    assert np.allclose(dense, one, rtol=1e-7)
+    assert np.array_equal(one, other)
+
+
+def test_the_certificate_is_on_show() -> None:
+    found = StreamSVC().fit(X, Y)
+    assert found.gap_ == found.model_.certificate.gap <= 1e-3
+    assert found.primal_ >= found.dual_ - 1e-9 * found.primal_
+    assert found.n_passes_ >= 1
+    assert found.peak_memory_ > 1 << 20
+    assert found.model_.classes == ("0", "1", "2")
+
+
+def test_short_fits_warn_as_fits_do_there() -> None:
+    with pytest.warns(ConvergenceWarning, match="not certified"):
+        StreamSVC(solver="dcd", C=100, max_passes=1, tolerance=1e-9).fit(X, BINARY)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"loss": "hing"}, "did you mean 'hinge'"),
+        ({"C": -1.0}, "--C cannot be -1.0"),
+        ({"solver": "dc"}, "did you mean 'dcd'"),
+        ({"options": {"sweep": 3}, "solver": "dcd"}, "no setting 'sweep'"),
+        ({"class_weight": "even"}, "class_weight"),
+    ],
+)
+def test_what_is_wrong_is_said_when_it_is_fitted(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        StreamSVC(**options).fit(X, BINARY)
+
+
+def test_a_fit_too_large_for_its_memory_is_refused() -> None:
+    with pytest.raises(sv.BudgetError, match="is not enough"):
+        StreamSVC(memory="1MiB").fit(X, BINARY)
+
+
+def test_parameters_are_options_of_the_command() -> None:
+    """A default that differs from the command line's would be a second declaration."""
+    declared = {field.name: field.default for field in options_of(FitJob)}
+    for name, value in StreamSVC().get_params().items():
+        if name not in (*OURS, "C"):  # None there, which stands for 1
+            assert value in (declared[name], None), name
+
+
+def test_a_warm_start_begins_at_the_last_weights() -> None:
+    found = StreamSVC(solver="dcd", C=1.0, warm_start=True, tolerance=1e-3).fit(X, Y)
+    before = found.n_passes_
+    assert found.fit(X, Y).n_passes_ < before
+    found.set_params(kernel="rbf", solver="auto").fit(X, Y)
+    assert found.model_.kind == "kernel"
+
+
+def test_it_works_inside_the_tools() -> None:
+    search = GridSearchCV(StreamSVC(), {"C": [0.01, 1.0]}, cv=3).fit(X, BINARY)
+    assert search.best_score_ > 0.6
+    words = np.column_stack([X[:, :2].astype(object), BINARY.astype(object)])
+    columns = ColumnTransformer([("n", StandardScaler(), [0, 1]), ("c", OneHotEncoder(), [2])])
+    assert make_pipeline(columns, StreamSVC()).fit(words, BINARY).score(words, BINARY) == 1.0
+    frozen = FrozenEstimator(StreamSVC().fit(X, BINARY))
+    share = CalibratedClassifierCV(frozen, method="sigmoid").fit(X, BINARY).predict_proba(X)
+    assert np.allclose(share.sum(axis=1), 1)
+    assert cross_val_score(clone(StreamSVC(kernel="rbf", landmarks=30)), X, Y, cv=3).mean() > 0.6
+
+
+def test_threads_of_joblib_fit_the_same_models() -> None:
+    def one(C: float) -> Any:
+        return StreamSVC(C=C).fit(X, Y).coef_
+
+    costs = [0.1, 1.0, 10.0, 100.0]
+    side_by_side = Parallel(n_jobs=4, prefer="threads")(delayed(one)(C) for C in costs)
+    assert all(np.array_equal(found, one(C)) for C, found in zip(costs, side_by_side, strict=True))
+
+
+def test_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
+    found = StreamSVC(kernel="rbf", random_state=1).fit(X, BINARY)
+    again = pickle.loads(pickle.dumps(found))
+    assert np.array_equal(again.decision_function(X), found.decision_function(X))
+    found.model_.save(tmp_path / "model.ssvm")
+    loaded = sv.load_model(tmp_path / "model.ssvm")
+    assert loaded == found.model_
+    assert np.array_equal(loaded.predict(X), found.predict(X))
+
+
+def test_names_of_columns_reach_the_model() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=[f"c{k}" for k in range(8)])
+    found = StreamSVC().fit(frame, BINARY)
+    assert found.model_.explain().names == tuple(frame.columns) == tuple(found.feature_names_in_)
