@@ -29,7 +29,7 @@ from streamsvm.types import Store, StoredFiles
 
 BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
 """At most: parts of the store and bars of a histogram; classes; columns of a class; columns whose drift is shown."""
-SAMPLE, LEAST = 50_000, 1_000
+SAMPLE, LEAST = 50_000, 4_000
 """Rows of the sample at most, and at least where the store has so many."""
 WIDEST = 20_000
 """Columns: of wider stores the means of chunks are not looked at."""

@@ -10,6 +10,7 @@ from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
 from streamsvm.report.page.drawing.document import PagePart, table
 from streamsvm.report.page.drawing.markup import Markup, element, shortened
 from streamsvm.report.page.progress import LEAST
+from streamsvm.report.page.provenance import setting_text
 from streamsvm.report.page.record import RunRecord
 
 MIB = 1 << 20
@@ -60,7 +61,7 @@ def _line(run: RunRecord, name: str) -> list[str]:
 
 
 def _gaps(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup | None:
-    lines = [[(p.seconds, max(p.gap, LEAST)) for p in run.passes if finite([p.gap])] for run in runs]
+    lines = [[(p.seconds, max(p.gap, LEAST)) for p in run.widest() if finite([p.gap])] for run in runs]
     known = [point for line in lines for point in line]
     if not known:
         return None
@@ -83,8 +84,8 @@ def _gaps(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup | None:
 
 def _settings(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
     keys = list(dict.fromkeys(key for run in runs for key in run.settings if key not in PLACES))
-    differing = [key for key in keys if len({str(run.settings.get(key)) for run in runs}) > 1]
+    differing = [key for key in keys if len({setting_text(key, run.settings.get(key)) for run in runs}) > 1]
     if not differing:
         return element("p", "They were asked for the same.")
-    rows = [(key, *(str(run.settings.get(key, "–"))[:80] for run in runs)) for key in differing]
+    rows = [(key, *(setting_text(key, run.settings.get(key)) for run in runs)) for key in differing]
     return table(("setting", *(shortened(name, 32) for name in names)), rows, kind="words")

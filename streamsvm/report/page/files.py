@@ -130,6 +130,8 @@ class Pass(Moment, kw_only=True):
     """(P - D) / |P|."""
     problem: int = 0
     """The number of the problem."""
+    exact: bool = True
+    """Whether P and D are of all rows."""
 
 
 class HeldOut(msgspec.Struct, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.report.page.drawing.axis import grouped
 from streamsvm.report.page.drawing.document import folded
 from streamsvm.report.page.drawing.markup import Markup, element, joined
 from streamsvm.report.page.files import End
@@ -56,7 +57,7 @@ def _sentence(run: RunRecord, end: End) -> list[str | Markup]:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}".replace(",", "\u202f") + ("" if number == 1 else "s")
+    return f"{grouped(number)} {what}" + ("" if number == 1 else "s")
 
 
 def _interval(end: End) -> Markup:
@@ -88,7 +89,7 @@ def _tiles(run: RunRecord, end: End) -> Markup:
         ("peak memory", f"{end.peak / MIB:.0f} MiB", f"of {end.limit / MIB:.0f} MiB"),
     ]
     if run.plan is not None:
-        found.append(("solver", run.plan.solver, f"loss {run.settings.get('loss', '')}"))
+        found.append(("solver", run.plan.solver, str(run.settings.get("loss", "")).replace("_", " ")))
     held = end.validation
     if held is not None and isinstance(held.get("error"), float):
         found.append(("held-out error", percent(held["error"], 4), f"C = {held.get('C', 0):g}"))

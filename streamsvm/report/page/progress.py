@@ -20,7 +20,7 @@ ROWS = 60
 
 def progress(run: RunRecord) -> PagePart | None:
     """Return the part on the gap; None without passes."""
-    widest = _widest(run.passes)
+    widest = run.widest()
     if not widest:
         return None
     lead = (
@@ -29,15 +29,6 @@ def progress(run: RunRecord) -> PagePart | None:
     )
     gap, interval = _gap(run, widest), _interval(run)
     return PagePart("gap", "Gap", lead, element("div", row(gap, interval), _numbers(widest)))
-
-
-def _widest(passes: list[Pass]) -> list[Pass]:
-    """Of each pass the certificate with the largest gap: of several problems the one that is furthest behind."""
-    found: dict[int, Pass] = {}
-    for one in passes:
-        if one.number not in found or not one.gap <= found[one.number].gap:
-            found[one.number] = one
-    return [found[number] for number in sorted(found)]
 
 
 def _gap(run: RunRecord, widest: list[Pass]) -> Markup | None:

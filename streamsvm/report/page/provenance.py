@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from streamsvm.aliases import ByName
+from streamsvm.config.units import exact_size_text
 from streamsvm.report.page.drawing.document import PagePart, folded, table
 from streamsvm.report.page.drawing.markup import element, shortened
 from streamsvm.report.page.record import RunRecord
 
 MOST = 400
 """Characters of a value that are shown."""
+ABSENT = "–"
+SIZES = ("memory", "chunk_bytes")
+"""Settings that are bytes."""
 
 
 def provenance(run: RunRecord) -> PagePart:
@@ -50,4 +54,18 @@ def _rows(run: RunRecord) -> list[tuple[str, str]]:
 
 def settings_rows(settings: ByName) -> list[tuple[str, str]]:
     """Return the settings that have a value, as text."""
-    return [(name, str(value)[:MOST]) for name, value in settings.items() if value not in (None, {}, [], "")]
+    shown = [(name, setting_text(name, value)) for name, value in settings.items()]
+    return [(name, text) for name, text in shown if text != ABSENT]
+
+
+def setting_text(name: str, value: object) -> str:
+    """Return a setting as people write it."""
+    if value in (None, {}, [], ""):
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in SIZES and isinstance(value, int):
+        return exact_size_text(value)
+    if isinstance(value, list):
+        return ", ".join(setting_text(name, item) for item in value)[:MOST]
+    return f"{value:g}" if isinstance(value, float) else str(value)[:MOST]

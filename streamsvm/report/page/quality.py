@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from streamsvm.config.units import percent
-from streamsvm.report.page.drawing.axis import linear
+from streamsvm.report.page.drawing.axis import grouped, linear
 from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
 from streamsvm.report.page.drawing.document import PagePart, table
 from streamsvm.report.page.drawing.markup import Markup, element, joined, shortened
@@ -34,6 +34,8 @@ def margins(run: RunRecord) -> PagePart | None:
 
 def _margins(found: Margins, title: str, run: RunRecord) -> Markup:
     low, high = found.range
+    if len(found.counts) > 2:
+        found = _coarser(found)
     bins = max((len(c) for c in found.counts.values()), default=1)
     edges = [low + (high - low) * k / bins for k in range(bins + 1)]
     heights = {name: [c / max(sum(counts), 1) for c in counts] for name, counts in found.counts.items()}
@@ -57,15 +59,19 @@ def _margins(found: Margins, title: str, run: RunRecord) -> Markup:
     return chart.drawn()
 
 
+def _coarser(found: Margins) -> Margins:
+    """The same with a third of the bins: several lines are only told apart where they are smooth."""
+    counts = {name: [sum(c[k : k + 3]) for k in range(0, len(c), 3)] for name, c in found.counts.items()}
+    return Margins(found.range, counts, found.rows, found.loss)
+
+
 def evaluation(run: RunRecord) -> PagePart | None:
     """Return the part on rows with labels the model was compared with; None where there are none."""
     e = run.evaluation
     if e is None:
         return None
     when = f", {e.at} UTC" if e.at else ""
-    lead = f"{e.rows:,} rows of {', '.join(shortened(d) for d in e.data[:3])}{when}.".replace(
-        ",", " ", e.rows // 1000 and 1
-    )
+    lead = f"{e.rows:,} rows of {', '.join(shortened(d) for d in e.data[:3])}{when}.".replace(",", " ", -1)
     curves = [_curve(e.roc, "ROC", ("false positives, %", "true positives, %"), _auc(e), chance=True)]
     curves.append(
         _curve(e.precision_recall, "Precision and recall", ("recall, %", "precision, %"), _precision(e), chance=False)
@@ -100,7 +106,7 @@ def _curve(
 def _classes(e: Evaluated) -> Markup:
     counts = [sum(row_) for row_ in e.confusion]
     rows = [
-        (shortened(name), percent(p, 3), percent(r, 3), f"{n:,}".replace(",", "\u202f"))
+        (shortened(name), percent(p, 3), percent(r, 3), grouped(n))
         for name, p, r, n in zip(e.truths, e.precision, e.recall, counts, strict=False)
     ]
     return table(("class", "precision", "recall", "rows"), rows[:WIDEST_TABLE])
@@ -113,9 +119,7 @@ def _confusion(e: Evaluated) -> Markup:
     rows = []
     for name, counts in zip(e.truths, e.confusion, strict=False):
         total = max(sum(counts), 1)
-        cells = [
-            element("td", f"{n:,}".replace(",", "\u202f"), class_=f"q{min(9, int(10 * n / total))}") for n in counts
-        ]
+        cells = [element("td", grouped(n), class_=f"q{min(9, int(10 * n / total))}") for n in counts]
         rows.append([element("th", shortened(name, 20), scope="row"), *cells])
-    head = ["truth ＼ said", *(shortened(name, 12) for name in e.classes)]
+    head = ["truth / said", *(shortened(name, 12) for name in e.classes)]
     return table(head, rows, kind="heat", caption="Rows of each class by what they were taken for")

@@ -67,6 +67,14 @@ class RunRecord:
         """What it was asked for."""
         return self.job if self.search is None else self.search.settings
 
+    def widest(self) -> list[Pass]:
+        """Return of each pass the certificate with the largest gap: of several problems the one that is furthest behind."""
+        found: dict[int, Pass] = {}
+        for one in self.passes:
+            if one.number not in found or not one.gap <= found[one.number].gap:
+                found[one.number] = one
+        return thinned([found[number] for number in sorted(found)])
+
     def of_problem(self, number: int) -> list[Pass]:
         """Return the certificates of one problem, pass by pass."""
         return thinned([one for one in self.passes if one.problem == number])
@@ -98,11 +106,23 @@ def _read_fit(folder: Path, found: RunRecord) -> None:
     found.plan = _file(folder / "plan.json", Planned, found)
     for event in _last_run(folder / "events.jsonl", found):
         _take(event, found)
+    _keep_bounds(found.passes)
     found.moments = thinned(found.moments)
     if found.began is None or found.done:  # else they are of an earlier run
         found.end = _file(folder / "certificate.json", End, found)
         found.facts = _file(folder / "record.json", Facts, found)
         found.evaluation = _of_this(_file(folder / "evaluation.json", Evaluated, found), found.end)
+
+
+def _keep_bounds(passes: list[Pass]) -> None:
+    """Give every certificate the best bound known by then: a bound holds for ever, whatever a later pass finds."""
+    best: dict[int, float] = {}
+    for one in passes:
+        if one.exact:
+            best[one.problem] = max(one.dual, best.get(one.problem, one.dual))
+            one.dual = best[one.problem]
+            if one.primal:
+                one.gap = min(one.gap, (one.primal - one.dual) / abs(one.primal))
 
 
 def _of_this(evaluation: Evaluated | None, end: End | None) -> Evaluated | None:
@@ -137,24 +157,31 @@ def _take(event: JsonObject, found: RunRecord) -> None:
 def _last_run(path: Path, found: RunRecord) -> list[JsonObject]:
     """The events of the last run, and of those it went on from, whose seconds are counted on."""
     events: list[JsonObject] = []
-    offset = latest = 0.0
     try:
         for event in _lines(path):
             if event.get("event") == "began":
-                kept = bool(event.get("resumed"))
-                events, offset = (_without_end(events), latest) if kept else ([], 0.0)
-                latest = offset
+                events = _without_end(events) if event.get("resumed") else []
             elif event.get("event") == "plan" and not any(e.get("event") == "began" for e in events):
-                events, offset, latest = [], 0.0, 0.0  # a log of before there was "began"
-            if isinstance(event.get("seconds"), float | int):
-                latest = max(latest, event["seconds"] + offset)
-                event["seconds"] += offset
+                events = []  # a log of before there was "began"
             events.append(event)
     except FileNotFoundError:
         return []
     except (OSError, DataError):
         found.unread.append(path.name)
-    return events
+    return list(_counted_on(events))
+
+
+def _counted_on(events: list[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the events with seconds that never fall: a run that goes on, and a pass that only certifies, count from 0."""
+    offset = latest = 0.0
+    for event in events:
+        seconds = event.get("seconds")
+        if isinstance(seconds, float | int) and event.get("event") != "done":
+            if seconds + offset < latest:
+                offset = latest
+            latest = seconds + offset
+            event["seconds"] = latest
+        yield event
 
 
 def _without_end(events: list[JsonObject]) -> list[JsonObject]:

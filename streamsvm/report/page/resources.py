@@ -120,7 +120,7 @@ def _waiting(run: RunRecord) -> Markup | None:
     )
     threads = "" if run.plan is None or run.plan.threads is None else f", {run.plan.threads} threads"
     chart = Chart(f"Computing and waiting{threads}", says, x, y, ("time", "share of the time, %"))
-    chart.bars(edges, [1.0] * len(shares), 0, f"computing {seconds_text(max(0.0, edges[-1] - total))}")
+    chart.bars(edges, shares, 0, f"computing {seconds_text(max(0.0, edges[-1] - total))}", hanging=True)
     chart.bars(edges, shares, 1, f"waiting for rows {seconds_text(total)}")
     return chart.drawn()
 

@@ -46,7 +46,7 @@ def path(found: Search) -> PagePart | None:
     high = max(s.error + s.standard_error for s in found.scores)
     margin = 0.06 * (high - low) or 0.01
     y = linear(max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{100 * v:.3g}")
-    x = logarithmic(costs[0] * 0.8, costs[-1] * 1.25, ACROSS)
+    x = logarithmic(costs[0] * 0.6, costs[-1] / 0.6, ACROSS, powers=False)
     says = f"Cross-validated error over C: least {percent(found.best.error, 4)} at C = {found.best.C:g}."
     chart = Chart("Error over C, with its standard error", says, x, y, ("C", "error, %"))
     kinds = list(dict.fromkeys((s.landmarks, s.gamma) for s in found.scores))
@@ -75,7 +75,7 @@ def heat(found: Search) -> PagePart:
             name = element("th", "linear" if count is None else str(count), scope="row")
             rows.append([name, *(_cell(cells.get(C), found.best, low, high) for C in costs)])
         caption = "Error in %" + ("" if gamma is None else f", gamma {gamma:.4g}")
-        tables.append(table(["landmarks ＼ C", *(f"{C:g}" for C in costs)], rows, kind="heat", caption=caption))
+        tables.append(table(["landmarks / C", *(f"{C:g}" for C in costs)], rows, kind="heat", caption=caption))
     lead = "Cross-validated error; the darker the better. The best is outlined, * are within its standard error."
     return PagePart("grid", "Grid", lead, element("div", *tables))
 

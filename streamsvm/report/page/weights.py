@@ -42,7 +42,7 @@ def _table(found: TopColumns, *, several: bool) -> Markup:
         for name, w, s in found.rows[: FEW if several else None]
     ]
     shown = f"{len(rows)} of {found.of} columns, for class {shortened(found.positive)}; intercept {found.intercept:.4g}"
-    return table(("column", "effect of one deviation", "weight", "deviation"), rows, kind="full", caption=shown)
+    return table(("column", "effect", "weight", "deviation"), rows, kind="full", caption=shown)
 
 
 def _bar(share: float) -> Markup:

@@ -68,14 +68,15 @@ def linear(
     return Axis(low, high, *place, tuple(Tick(v, shown(v)) for v in values))
 
 
-def logarithmic(low: float, high: float, place: tuple[float, float], count: int = 6) -> Axis:
-    """Return an axis of powers of ten, from the one below ``low`` to the one above ``high``."""
+def logarithmic(low: float, high: float, place: tuple[float, float], count: int = 6, *, powers: bool = True) -> Axis:
+    """Return an axis with ticks at powers of ten; with ``powers`` it also begins and ends at such."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     last = max(last, first + 1)
     every = max(1, -(-(last - first) // count))
-    powers = [p for p in range(first, last + 1) if (p - last) % every == 0]
-    ticks = tuple(Tick(10.0**p, f"10{str(p).translate(SUPERSCRIPT)}") for p in powers)
-    return Axis(10.0**first, 10.0**last, *place, ticks, log=True)
+    ends = (10.0**first, 10.0**last) if powers else (low, high)
+    shown = [p for p in range(first, last + 1) if (p - last) % every == 0 and ends[0] <= 10.0**p <= ends[1]]
+    ticks = tuple(Tick(10.0**p, f"10{str(p).translate(SUPERSCRIPT)}") for p in shown)
+    return Axis(*ends, *place, ticks, log=True)
 
 
 def durations(high: float, place: tuple[float, float], count: int = 5) -> Axis:
@@ -113,6 +114,11 @@ def _step(least: float) -> float:
 def _multiples(low: float, high: float, step: float) -> list[float]:
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [k * step for k in range(first, last + 1)]
+
+
+def grouped(count: int) -> str:
+    """Return a whole number, thousands apart."""
+    return f"{count:,}".replace(",", "\u202f")
 
 
 def number(value: float, step: float) -> str:

@@ -51,10 +51,13 @@ class Chart:
         self._marks.append(element("path", class_=f"{kind} f{series}", d=_path(outline) + "Z"))
         self._name(series, name, kind)
 
-    def bars(self, edges: Sequence[float], heights: Sequence[float], series: int, name: str = "") -> None:
-        """Fill the outline of a histogram: ``heights`` between neighbors of ``edges``."""
+    def bars(
+        self, edges: Sequence[float], heights: Sequence[float], series: int, name: str = "", *, hanging: bool = False
+    ) -> None:
+        """Fill the outline of a histogram: ``heights`` between neighbors of ``edges``, to the axis or to the top."""
         corners = [(x, h) for a, b, h in zip(edges, edges[1:], heights, strict=False) for x in (a, b)]
-        floor = [(edges[0], self._y.low), (edges[-1], self._y.low)]
+        end = self._y.high if hanging else self._y.low
+        floor = [(edges[0], end), (edges[-1], end)]
         self.band(floor, corners, series, name, kind="bars")
 
     def level(self, value: float, text: str, *, below: bool = False) -> None:

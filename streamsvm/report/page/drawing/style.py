@@ -47,18 +47,18 @@ h1{font-size:1.55rem;line-height:1.25;margin:0 0 4px;overflow-wrap:anywhere;lett
 h2{font-size:1.18rem;margin:44px 0 4px;padding-top:14px;border-top:1px solid var(--rule)}
 h3{font-size:1rem;margin:20px 0 4px}
 p{margin:6px 0 12px;max-width:72ch}
-.sub,.lead,footer,.note p{color:var(--soft)}
+.sub,.lead,footer{color:var(--soft)}
 .sub{margin:0 0 18px;overflow-wrap:anywhere}
 a{color:var(--link)}
 a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--c0);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{position:static}
 .verdict{font-size:1.12rem;line-height:1.5;max-width:none;margin:14px 0 8px;padding:14px 18px;background:var(--panel);border-left:5px solid var(--good);border-radius:0 6px 6px 0}
 .verdict.open{border-color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(126px,1fr));gap:10px;margin:16px 0 4px;padding:0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(162px,1fr));gap:10px;margin:16px 0 4px;padding:0}
 .tiles div{background:var(--panel);border-radius:6px;padding:10px 12px}
 .tiles dt{font-size:.8rem;color:var(--soft)}
-.tiles dd{margin:0;font-size:1.22rem;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
-.tiles dd small{display:block;font-size:.78rem;font-weight:400;color:var(--soft)}
+.tiles dd{margin:0;font-size:1.16rem;white-space:nowrap;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
+.tiles dd small{display:block;white-space:normal;font-size:.78rem;font-weight:400;color:var(--soft)}
 nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:14px 0 0;padding:0;font-size:.92rem}
 .row{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:18px 36px;align-items:start}
 figure{margin:14px 0 6px;min-width:0}
@@ -66,12 +66,12 @@ figcaption{font-weight:600;font-size:.95rem;margin-bottom:2px}
 .legend{display:flex;flex-wrap:wrap;gap:0 16px;list-style:none;margin:0 0 2px;padding:0;font-size:.84rem;color:var(--soft);overflow-wrap:anywhere}
 .key{display:inline-block;width:16px;height:3px;vertical-align:middle;margin-right:6px;border-radius:2px}
 .key.band,.key.bars,.key.stack{height:11px;opacity:.5}.key.stack{opacity:.45}
-svg{display:block;width:100%;height:auto;max-width:560px;font-family:inherit;overflow:visible}
+svg{display:block;width:100%;height:auto;max-width:480px;font-family:inherit;overflow:visible}
 svg.wide{max-width:none}
 text{fill:var(--ink);font-size:12.5px}
 .tick{fill:var(--soft);font-size:11.5px}.tick.y{text-anchor:end}.x{text-anchor:middle}
 .axis{fill:var(--soft);font-size:12px}
-.note{text-anchor:end;fill:var(--soft);font-size:11.5px}
+.note{text-anchor:end;paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round;fill:var(--soft);font-size:11.5px}
 .grid{stroke:var(--rule);stroke-width:.8}.base,.mark{stroke:var(--soft);stroke-width:1}
 .level{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:5 4}
 .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
