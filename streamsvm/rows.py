@@ -178,6 +178,26 @@ def row_stack(parts: Sequence[Rows]) -> Rows:
     return CSR(data, indices, indptr, parts[0].bias)
 
 
+def with_entries(X: CSR, columns: Int64) -> CSR:
+    """Return the rows with an entry, 0 where there was none, in each of these columns (k,), ascending: what a shift asks
+    for. There is at least one column.
+    """
+    rows, lengths = row_count(X), np.diff(X.indptr)
+    number = np.repeat(np.arange(rows), lengths)
+    place = np.searchsorted(columns, X.indices)
+    known = columns[np.minimum(place, len(columns) - 1)] == X.indices
+    present = np.zeros((rows, len(columns)), bool)
+    present[number[known], place[known]] = True
+    if present.all():
+        return X
+    where, which = np.nonzero(~present)
+    number, indices = np.concatenate([number, where]), np.concatenate([X.indices, columns[which].astype(np.int32)])
+    order = np.lexsort((indices, number))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=rows))]).astype(np.int64)
+    data = np.concatenate([X.data, np.zeros(len(where), X.data.dtype)])
+    return CSR(data[order], indices[order], indptr, X.bias)
+
+
 @saved_as("rows.reach")
 class Reach(NamedTuple):
     """How large some rows are: what bounds on rounding need to know of them."""

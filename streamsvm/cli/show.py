@@ -228,6 +228,7 @@ def store_lines(facts: JsonObject) -> Iterator[str]:
         yield "weights  one a row"
     if facts["index_base"] is not None:
         yield f"base     column indices in the sources start at {facts['index_base']}"
+    yield from offset_lines(facts)
     for source in facts["sources"]:
         yield f"source   {source['name']}, {source['rows']} rows, {size_text(source['size'])}"
     if facts["synth"]:
@@ -236,6 +237,13 @@ def store_lines(facts: JsonObject) -> Iterator[str]:
     if "statistics" in facts:
         yield ""
         yield from column_lines(facts["statistics"])
+
+
+def offset_lines(facts: JsonObject, most: int = 10) -> Iterator[str]:
+    """What is taken from columns before they are stored, where there is anything."""
+    shown = [f"{name} less {offset:.15g}" for name, offset in facts["offsets"].items()]
+    if shown:
+        yield f"zero     {', '.join(shown[:most])}" + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
 
 
 def column_lines(statistics: Sequence[JsonObject]) -> Iterator[str]:
@@ -249,6 +257,7 @@ def model_lines(facts: JsonObject) -> Iterator[str]:
     yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
     yield f"classes  {', '.join(facts['classes'][:10])}" + (", ..." if len(facts["classes"]) > 10 else "")
     yield f"columns  {facts['columns']}"
+    yield from offset_lines(facts)
     if facts["expansion"]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
         shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())

@@ -13,9 +13,9 @@ from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, arithmetic_for, dtype_of
 from streamsvm.errors import DataError
-from streamsvm.features.scaling import Raw, Standardized, filled
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
-from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice, with_entries
 
 TILE_ROWS = 256
 TILE_POINTS = 2048
@@ -84,7 +84,7 @@ class Expansion:
             scale_dense(values, self.shift, self.scale)
             return Dense(values)
         shifted = np.flatnonzero(self.shift)
-        full = filled(X, shifted) if len(shifted) else X
+        full = with_entries(X, shifted) if len(shifted) else X
         data = full.data.copy()
         scale_sparse(data, full.indices, self.shift, self.scale)
         return full._replace(data=data)

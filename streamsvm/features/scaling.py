@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Reach, Rows, row_count
+from streamsvm.rows import Dense, Float32, Float64, Reach, Rows, row_count
 from streamsvm.types import FeatureMap, FeaturePart, LinearSolution, Statistics, Store
 
 
@@ -129,24 +129,6 @@ def centered(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
     shift = np.where(far, statistics.mean, 0.0).astype(np.float32)
     scale = inner.scale if isinstance(inner, Standardized) else np.ones_like(shift)
     return Standardized(shift, scale, inner.bias)
-
-
-def filled(X: CSR, columns: Int64) -> CSR:
-    """The rows with an entry, 0 where there was none, in each of these columns: what a shift asks for."""
-    rows, lengths = row_count(X), np.diff(X.indptr)
-    number = np.repeat(np.arange(rows), lengths)
-    place = np.searchsorted(columns, X.indices)
-    known = columns[np.minimum(place, len(columns) - 1)] == X.indices
-    present = np.zeros((rows, len(columns)), bool)
-    present[number[known], place[known]] = True
-    if present.all():
-        return X
-    where, which = np.nonzero(~present)
-    number, indices = np.concatenate([number, where]), np.concatenate([X.indices, columns[which].astype(np.int32)])
-    order = np.lexsort((indices, number))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=rows))]).astype(np.int64)
-    data = np.concatenate([X.data, np.zeros(len(where), np.float32)])
-    return CSR(data[order], indices[order], indptr, X.bias)
 
 
 def typical_reach(map_: Raw | Standardized, store: Store) -> Reach:

@@ -36,7 +36,7 @@ PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
 class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
-    phi(x) is x as it is stored, or the kernel values of an expansion. With one row of weights, f > 0 means
+    phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
     ``classes[1]``; with several the largest f names the class.
     """
 
@@ -80,15 +80,22 @@ class Model:
 
     @property
     def coef(self) -> Float64:
-        """The weights of the stored columns, (problems, columns) float64, scaling undone. Raises UsageError for a kernel."""
+        """The weights of the columns, (problems, columns) float64, scaling undone. Raises UsageError for a kernel."""
         if self.expansion is not None:
             raise UsageError("a kernel model has no weights of columns", hint="model.weights are those of its points")
         return self.weights[:, :-1]
 
     @property
+    def offsets(self) -> dict[int, float]:
+        """By column number, what is taken from its numbers before the model sees them; most columns have none."""
+        known = (self.provenance.get("encoding") or {}).get("offsets") or ()
+        return {int(j): float(o) for j, o in known}
+
+    @property
     def intercept(self) -> Float64:
-        """What is added to the sum of each problem, (problems,) float64."""
-        return self.weights[:, -1]
+        """What is added to the sum of each problem, (problems,) float64: over columns as the sources have them."""
+        columns = list(self.offsets)
+        return self.weights[:, -1] - self.weights[:, columns] @ np.array(list(self.offsets.values()))
 
     @property
     def digest(self) -> str:

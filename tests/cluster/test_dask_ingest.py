@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from streamsvm.cluster import ingest_dask
+from streamsvm.cluster import ingest_dask, predict_dask
 from streamsvm.cluster.dask_blocks import MOST_BLOCKS, array_blocks, grouped
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store, read_chunk
@@ -174,3 +176,21 @@ def test_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None
     given = given[given.b != 7.0]
     with pytest.raises(DataError, match=r"partition 29 row 2, column 'b': the value is missing"):
         ingest_dask(given, store=tmp_path / "s.zarr", label="y")
+
+
+@pytest.mark.parametrize("frame", [False, True])
+def test_columns_far_from_zero_are_stored_from_another_zero(tmp_path: Path, frame: bool) -> None:
+    X = np.column_stack([np.arange(ROWS) % 7 - 3.0, 1e9 + np.arange(ROWS) % 2])
+    y = np.where(X[:, 1] > 1e9, "q", "p")
+    if frame:
+        given: Any = dd.from_pandas(pd.DataFrame({"a": X[:, 0], "far": X[:, 1], "y": y}), npartitions=3)
+        path = ingest_dask(given, store=tmp_path / "s.zarr", label="y")
+    else:
+        path = ingest_dask(da.from_array(X, (20, 2)), da.from_array(y, 20), tmp_path / "s.zarr")
+    stored, labels = rows_of(path)
+    offset = dict(open_store(path).facts["encoding"]["offsets"])[1]
+    assert stored == [[a, far - offset] for a, far in X.tolist()]
+    model = tmp_path / "m.ssvm"
+    fit(FitJob(str(path), str(model), C=1e4))
+    rows = given if frame else da.from_array(X, (20, 2))
+    assert predict_dask(model, rows).compute().tolist() == labels == y.tolist()

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.features.scaling import Raw, Standardized, centered, filled, standardized
+from streamsvm.features.scaling import Raw, Standardized, centered, standardized
 from streamsvm.jobs.embed.kernel_request import kernel_record
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.rows import CSR, Dense
+from streamsvm.rows import CSR, Dense, with_entries
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import noisy_rows
@@ -124,9 +124,9 @@ def test_a_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(tmp_path
     np.testing.assert_allclose(model.decision(csr_of(asked))[:, 0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_filled_adds_the_entries_that_lack_and_keeps_the_order() -> None:
+def test_with_entries_adds_the_entries_that_lack_and_keeps_the_order() -> None:
     values = np.array([[0, 2, 0, 4], [1, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]], np.float32)
-    found = filled(csr_of(values, 1.0), np.array([1, 2]))
+    found = with_entries(csr_of(values, 1.0), np.array([1, 2]))
     assert found.indptr.tolist() == [0, 3, 6, 8, 12]
     assert found.indices.tolist() == [1, 2, 3, 0, 1, 2, 1, 2, 0, 1, 2, 3]
     assert found.data.tolist() == [2, 0, 4, 1, 0, 0, 0, 0, 5, 6, 7, 8]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from streamsvm.aliases import Array
 from streamsvm.compute.text.decimals import BAD, OK, UNFINISHED, digit_at, number
-from streamsvm.rows import Float32, Float64, Int32, Int64
+from streamsvm.rows import Float64, Int32, Int64
 
 TAB, NEWLINE, RETURN, SPACE, HASH, COLON = 9, 10, 13, 32, 35, 58
 LARGEST_FLOAT32 = 3.4028235677973366e38
@@ -30,8 +31,8 @@ class Scratch(NamedTuple):
     """Where the entries of each row begin, as CSR has it."""
     indices: Int32
     """The column of each entry."""
-    data: Float32
-    """The value of each entry."""
+    data: Array
+    """The value of each entry, float32 or, where it is to be exact, float64."""
     unfinished: Int64
     """(k, 3): entry (or -1 - row for a label), first and last + 1 byte of its number."""
 
@@ -57,13 +58,13 @@ class Parsed(NamedTuple):
     """Whether the line at ``consumed`` is outside the grammar."""
 
 
-def scratch(rows: int, entries: int) -> Scratch:
-    """Return room for a text of so many lines and entries."""
+def scratch(rows: int, entries: int, *, exact: bool = False) -> Scratch:
+    """Return room for a text of so many lines and entries, with ``exact`` in float64."""
     return Scratch(
         np.empty(rows, np.float64),
         np.zeros(rows + 1, np.int64),
         np.empty(entries, np.int32),
-        np.empty(entries, np.float32),
+        np.empty(entries, np.float64 if exact else np.float32),
         np.empty((rows + entries, 3), np.int64),
     )
 
@@ -122,7 +123,7 @@ def _entries(text, i, separated, base, top, entries, left, out):
         index, value_start = _index(text, start, top)
         if (start == i and not separated) or index <= previous:
             return entries, left, first, -1
-        value, status, i = number(text, value_start, True)
+        value, status, i = number(text, value_start, out.data.itemsize == 4)
         if status == BAD or abs(value) >= LARGEST_FLOAT32:
             return entries, left, first, -1
         if status == UNFINISHED:

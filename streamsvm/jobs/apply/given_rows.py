@@ -12,6 +12,7 @@ from streamsvm.jobs.apply.row_batches import FileRequest, located, row_batches
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Rows
 from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.sources.centering import offsets_from
 
 
 def decisions_of(model: Model, X: Any) -> Float64:
@@ -20,7 +21,7 @@ def decisions_of(model: Model, X: Any) -> Float64:
         places = located([str(X)])
         batches = row_batches(model, places, FileRequest({"unlabeled": True}))
         return np.concatenate([model.decision(batch.X) for batch in batches])
-    return model.decision(checked_rows(model, X))
+    return model.decision(offsets_from(model.provenance.get("encoding")).applied(checked_rows(model, X)))
 
 
 def parts_of(model: Model, X: Any) -> Float64:
@@ -35,8 +36,8 @@ def parts_of(model: Model, X: Any) -> Float64:
 
 
 def checked_rows(model: Model, X: Any) -> Rows:
-    """Return rows in memory as a record. Raises DataError E-SCHEMA for another number of columns."""
-    rows = rows_of(X, "X")
+    """Return rows in memory as a record, exact where the model takes offsets from them. Raises DataError E-SCHEMA for another number of columns."""
+    rows = rows_of(X, "X", exact=bool(model.offsets))
     found = X.shape[1] if isinstance(rows, CSR) else rows.values.shape[1]
     if found != model.columns:
         raise DataError(

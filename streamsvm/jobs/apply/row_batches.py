@@ -25,6 +25,7 @@ from streamsvm.store.format.labels import REST, label_text
 from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.store.sources.centering import Offsets, offsets_from
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
@@ -74,6 +75,8 @@ class RowBatches:
     """Opens the ids of a store; None where it has none."""
     rejects: Rejects = field(default_factory=Rejects)
     """The lines of the files that could not be read and were left out."""
+    offsets: Offsets = field(default_factory=lambda: offsets_from(None))
+    """What is taken from the columns of a store that has them from another zero than the model."""
 
     def __iter__(self) -> Iterator[RowBatch]:
         return self._of_store() if self._source is None else self._of_source(self._source)
@@ -102,7 +105,7 @@ class RowBatches:
         with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
             for chunk, loaded in zip(sorted(wanted), stream, strict=True):
                 names = None if ids is None else ids.between(starts[chunk], starts[chunk + 1])
-                yield RowBatch(loaded.chunk.X, codes[loaded.chunk.codes], names)
+                yield RowBatch(self.offsets.applied(loaded.chunk.X), codes[loaded.chunk.codes], names)
 
     def _of_source(self, source: Source) -> Iterator[RowBatch]:
         rows = 0
@@ -246,12 +249,20 @@ def _store_rows(model: Model, path: Path) -> RowBatches:
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise _width_error(f"store '{path}'", layout.columns, model.columns)
     terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
-    found = RowBatches(model, list(model.classes), layout.rows, terms, _store=store)
+    moved = moved_from(model, store.facts)
+    if len(moved.columns):
+        terms.append(Term("another zero", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
+    found = RowBatches(model, list(model.classes), layout.rows, terms, _store=store, offsets=moved)
     if ids := store.facts.get("ids"):
         found.id_column, found.id_reader = str(ids.get("column")), partial(IdReader, path)
     if layout.columns < model.columns:
         found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
     return found
+
+
+def moved_from(model: Model, facts: JsonMapping) -> Offsets:
+    """Return what is to be taken from the rows of a store with these facts to have them from the zero of a model."""
+    return offsets_from(model.provenance.get("encoding")).less(offsets_from(facts.get("encoding")))
 
 
 def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.config.checks import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.apply.row_batches import check_names
+from streamsvm.jobs.apply.row_batches import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import LINEAR, Model
@@ -111,7 +111,10 @@ def warm_started(  # noqa: PLR0917 (what a plan has at hand)
     check(model, where, store, names)
     positives = list(dict.fromkeys(problem.positive for problem in problems))
     order = [0] if len(model.weights) == 1 else [model.classes.index(name) for name in names]
-    weights = {p: unfolded(model.weights[k], features, where) for p, k in zip(positives, order, strict=True)}
+    moved = moved_from(model, store.facts)
+    rows = model.weights.copy()
+    rows[:, -1] -= rows[:, moved.columns] @ moved.values
+    weights = {p: unfolded(rows[k], features, where) for p, k in zip(positives, order, strict=True)}
     return [solver.starting_at(problem, weights[problem.positive]) for problem in problems]
 
 

@@ -31,6 +31,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
+from streamsvm.store.sources.centering import Offsets
 from streamsvm.store.views.subset import Section
 from streamsvm.types import (
     CandidateWeights,
@@ -183,7 +184,7 @@ def evaluator_for(
     if executor is None:
         return HeldOutValidation(plan, partial(count_errors, rows), job.patience, report)
     store = open_store(str(job.validation)) if held is None else held
-    count = partial(count_errors_on, executor, reference_to(store), contiguous(store.layout))
+    count = partial(count_errors_on, executor, (reference_to(store), rows.offsets), contiguous(store.layout))
     return HeldOutValidation(plan, count, job.patience, report)
 
 
@@ -198,17 +199,18 @@ def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
 
 
 def count_errors_on(
-    executor: Executor, store: StoreReference, groups: list[Group], model: Model, models: int
+    executor: Executor, store: tuple[StoreReference, Offsets], groups: list[Group], model: Model, models: int
 ) -> ErrorCounts:
     """``count_errors`` by many workers: the same counts. Raises ClusterError and what the tasks raise."""
-    given = executor.share((store, model, models))
+    given = executor.share((*store, model, models))
     return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
 
 
-def count_errors_in(group: Group, given: tuple[StoreReference, Model, int]) -> ErrorCounts:
+def count_errors_in(group: Group, given: tuple[StoreReference, Offsets, Model, int]) -> ErrorCounts:
     """The task: the errors on the chunks of a group. Raises DataError, StorageError."""
-    store, model, models = given
-    rows = RowBatches(model, list(model.classes), group.rows, [], _store=store.open(), chunks=group.chunks)
+    store, offsets, model, models = given
+    opened, classes = store.open(), list(model.classes)
+    rows = RowBatches(model, classes, group.rows, [], _store=opened, chunks=group.chunks, offsets=offsets)
     return count_errors(rows, model, models)
 
 
@@ -217,8 +219,9 @@ def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
     path = Path(str(job.validation))
     if path.exists() and not (path.is_dir() and foreign_format(path) is None):
         raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
-    names = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts.get("names")
-    return row_batches(replace(_shape(plan), provenance={"names": names}), (str(path),), FileRequest())
+    facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
+    known = {name: facts.get(name) for name in ("names", "encoding")}
+    return row_batches(replace(_shape(plan), provenance=known), (str(path),), FileRequest())
 
 
 def _shape(plan: Plan) -> Model:

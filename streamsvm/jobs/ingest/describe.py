@@ -14,6 +14,7 @@ from streamsvm.jobs.ingest.schema_file import write_schema
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import SCHEMA
 from streamsvm.store.sources import open_source
+from streamsvm.store.sources.centering import Centered, offsets_from
 from streamsvm.store.sources.description import ColumnDescription, TableLike, described
 
 
@@ -49,11 +50,12 @@ def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
         undecided={},
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False),
     )
-    source = open_source(job.sources, options)
+    opened = open_source(job.sources, options)
+    source, offsets = (opened.source, opened.offsets) if isinstance(opened, Centered) else (opened, offsets_from(None))
     if not isinstance(source, TableLike):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
-    found = described(source, replace(options, missing=stated.missing))
+    found = described(source, replace(options, missing=stated.missing, offsets=offsets.to_json()))
     if path is not None:
         write_schema(path, found)
     asked = (

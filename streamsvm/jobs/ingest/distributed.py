@@ -71,6 +71,8 @@ class IngestWork:
 class DistributedSource:
     """One source of files that workers read, one file a task; see ``store.sources.Source``."""
 
+    exact = False
+
     def __init__(self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path) -> None:
         self._whole = open_source(paths, options)
         self._paths, self._executor = [Path(p).resolve() for p in paths], executor
@@ -104,10 +106,11 @@ class DistributedSource:
         if "schema" in known:
             end, unlabeled = self._options.allow_no_final_newline, self._options.missing_label
             return options_from(known, allow_no_final_newline=end, missing_label=unlabeled)
-        if not self.sparse or self._options.index_base is not None:
-            return self._options
+        found = replace(self._options, offsets=known.get("offsets", ()))
+        if not self.sparse or found.index_base is not None:
+            return found
         next(self._whole.batches(), None)
-        return replace(self._options, format="svmlight", index_base=self._whole.encoding().get("index_base"))
+        return replace(found, format="svmlight", index_base=self._whole.encoding().get("index_base"))
 
 
 def read_file(part: FilePart, work: IngestWork) -> FileFacts:

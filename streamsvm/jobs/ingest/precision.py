@@ -12,12 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from streamsvm.rows import Rows, row_count
+from streamsvm.store.sources.centering import EXACT, FAR_FROM_ZERO, Offsets, name_of
 from streamsvm.types import Statistics
 
-FAR_FROM_ZERO = 1e4
-"""Standard deviations of a column's mean from 0 beyond which a user is told."""
-EXACT = 2.0**24
-"""The largest whole number up to which float32 has all of them."""
 SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
 """Rows that are looked at for names, the fewest that say something, and the widest rows that are looked at."""
 UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
@@ -25,33 +22,35 @@ UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
 SHOWN = 5
 
 
-def name_of(names: Sequence[str] | None, column: int) -> str:
-    """What people call a column: by its name, else by its number."""
-    return f"'{names[column]}'" if names else f"column {column}"
-
-
-def looks_like_ids(X: Rows, columns: int) -> list[int]:
-    """Return the columns of some rows whose values are whole, above 1,000 and all but unique."""
+def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
+    """Return the columns of some rows, stored at ``offsets``, whose values are whole, above 1,000 and all but unique."""
     rows = min(row_count(X), SAMPLE)
     if rows < LEAST_ROWS or columns > MOST_COLUMNS:
         return []
     from streamsvm.compute.kernel_values.gram import dense_rows
 
-    values = dense_rows(X, np.arange(rows), columns)
+    values = dense_rows(X, np.arange(rows), columns).astype(np.float64)
+    values[:, offsets.columns] += offsets.values
     whole = (values == np.floor(values)).all(axis=0) & (np.abs(values).max(axis=0) > 1000.0)
-    # above 2^24 neighbors have become equal, two by two, or four by four
+    # above 2^24 neighbors have become equal, two by two, or four by four, but where they are stored less an offset
     least = np.where(np.abs(values).max(axis=0) > EXACT, UNIQUE_ROUNDED, UNIQUE)
+    least[offsets.columns] = UNIQUE
     return [int(j) for j in np.flatnonzero(whole) if len(np.unique(values[:, j])) >= least[j] * rows]
 
 
 def precision_warnings(
-    statistics: Statistics, rows: int, names: Sequence[str] | None, ids: Sequence[int] = ()
+    statistics: Statistics, rows: int, names: Sequence[str] | None, offsets: Offsets, ids: Sequence[int] = ()
 ) -> list[str]:
-    """Return a line each for columns far from 0, for whole numbers above 2^24, and for ids; none where all is well."""
+    """Return a line each for columns stored less an offset, for those far from 0 nevertheless, and for ids; none where
+    all is well.
+    """
     deviation = np.sqrt(statistics.M2 / rows)
     largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
     step = np.spacing(largest.astype(np.float32)).astype(np.float64)
     found = []
+    if len(offsets.columns):
+        shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*offsets, strict=True)]
+        found.append(f"stored from another zero, as float32 keeps little of them where they lie: {_listed(shown)}")
     far = np.flatnonzero((np.abs(statistics.mean) > FAR_FROM_ZERO * deviation) & (deviation > 0.0))
     far = np.setdiff1d(far, ids)
     if len(far):

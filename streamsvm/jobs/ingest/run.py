@@ -27,6 +27,7 @@ from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
+from streamsvm.rows import Rows
 from streamsvm.scratch import sweep_beside
 from streamsvm.store import create, open_store
 from streamsvm.store.format.labels import check_codings, label_coder
@@ -34,6 +35,7 @@ from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceFile, SourceOptions
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
+from streamsvm.store.sources.centering import offsets_from
 from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.standard_input import source_name, standard_input
@@ -126,6 +128,9 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
     form = {"store_format": job.store_format, "compression": job.compression}
     with parts_beside(job.store, executor) as parts:
         options = replace(job.options(), memory_limit=memory_limit)
+        if job.repair:  # a store that was made before columns were stored less an offset has none
+            known = offsets_from(open_store(job.store).facts.get("encoding"))
+            options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
@@ -173,7 +178,7 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
             counts.store(batch, file, stores, columns)
             counts.report_progress(report, sum(f.read for f in source.sources), total)
         remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
-        remarks += _precision(job, source, looks_like_ids(first[1].X, source.columns or 0))
+        remarks += _precision(job, source, first[1].X)
         on_failure.pop_all()
     counts.report_progress(report, sum(f.read for f in source.sources), total, last=True)
     return _result(job, source, counts, sparse, remarks)
@@ -239,10 +244,11 @@ def _recorded(file: SourceFile) -> JsonObject:
     return facts | {"name": source_name(file.name)}
 
 
-def _precision(job: IngestJob, source: Source, ids: list[int]) -> list[str]:
-    """What float32 has done to the columns that were stored."""
-    store = open_store(job.store)
-    return precision_warnings(store.statistics(), store.layout.rows, source.names, ids)
+def _precision(job: IngestJob, source: Source, first: Rows) -> list[str]:
+    """What float32 has done to the columns that were stored; ``first``: the first rows."""
+    store, offsets = open_store(job.store), offsets_from(source.encoding())
+    ids = looks_like_ids(first, source.columns or 0, offsets)
+    return precision_warnings(store.statistics(), store.layout.rows, source.names, offsets, ids)
 
 
 def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:

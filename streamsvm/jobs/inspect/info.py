@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import model as models
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.warnings import label_drift
@@ -17,6 +17,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.read.retry import retries
+from streamsvm.store.sources.centering import offsets_from
 from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5
@@ -51,6 +52,7 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
         "label_drift": label_drift(store.census, layout.counts),
         "index_base": facts.get("index_base"),
         "sources": facts.get("sources", []),
+        "offsets": _offsets(facts),
         "synth": facts.get("synth"),
         "digest": store.digest,
         "versions": store.versions,
@@ -58,9 +60,18 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
     return found | {"statistics": _statistics(store)} if columns else found
 
 
+def _offsets(facts: JsonMapping) -> dict[str, float]:
+    """What was taken from columns before they were stored, by name or number; ``facts`` of a store or of a model."""
+    names, offsets = facts.get("names"), offsets_from(facts.get("encoding"))
+    return {str(names[j] if names else j): float(o) for j, o in zip(*offsets, strict=True)}
+
+
 def _statistics(store: StoredFiles) -> list[JsonObject]:
-    """Name, mean, standard deviation, minimum and maximum of every column."""
+    """Name, mean, standard deviation, minimum and maximum of every column, as the sources have it."""
     moments, rows = store.statistics(), store.layout.rows
+    offsets = offsets_from(store.facts.get("encoding"))
+    for ends in (moments.mean, moments.minimum, moments.maximum):
+        ends[offsets.columns] += offsets.values
     names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]
     deviation = np.sqrt(moments.M2 / rows)
     arrays = (moments.mean, deviation, moments.minimum, moments.maximum)
@@ -77,6 +88,7 @@ def model_facts(path: Path) -> JsonObject:
         "path": str(path),
         "classes": list(model.classes),
         "columns": model.columns,
+        "offsets": _offsets(known),
         "function": model.kind,
         "expansion": None
         if model.expansion is None

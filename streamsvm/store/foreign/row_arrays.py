@@ -14,7 +14,7 @@ from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
 from streamsvm.store.read.retry import of_disk
-from streamsvm.store.sources.array.stream import KINDS, as_float32
+from streamsvm.store.sources.array.stream import KINDS, as_numbers
 
 SLICE_BYTES = 4 << 20
 """Bytes of rows that are read at a time where the chunks do not say how many."""
@@ -76,8 +76,8 @@ class Features(Protocol):
         """Return the stored entries of each ``step`` rows; None when the matrix is dense."""
         ...
 
-    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
-        """Return rows [start, stop) as float32.
+    def read(self, start: int, stop: int, *, missing: bool = False, exact: bool = False) -> Rows:
+        """Return rows [start, stop) as float32, or as float64 where they are to be ``exact``.
 
         With ``missing``, NaN stands for a missing value; otherwise it is an error. Raises DataError E-NONFINITE,
         E-RANGE, E-INDEX.
@@ -116,9 +116,9 @@ class DenseRows:
         """Return None: a dense matrix stores every place."""
         return None
 
-    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+    def read(self, start: int, stop: int, *, missing: bool = False, exact: bool = False) -> Rows:
         """Return rows [start, stop) as float32; see ``Features.read``."""
-        return Dense(as_float32(self._array.read(start, stop), self.name, start, missing=missing))
+        return Dense(as_numbers(self._array.read(start, stop), self.name, start, missing=missing, exact=exact))
 
 
 class SparseRows:
@@ -148,7 +148,7 @@ class SparseRows:
         """Return the stored entries of each ``step`` rows."""
         return tuple(np.diff(self._starts).tolist())
 
-    def read(self, start: int, stop: int, *, missing: bool = False) -> Rows:
+    def read(self, start: int, stop: int, *, missing: bool = False, exact: bool = False) -> Rows:
         """Return rows [start, stop) as CSR of float32 with sorted indices; see ``Features.read``."""
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         low, high = int(indptr[0]), int(indptr[-1])
@@ -159,7 +159,8 @@ class SparseRows:
             row = start + int(np.searchsorted(indptr, low + indices.argmax(), side="right"))
             found = f"{self.name} row {row}: an index is not below {self.columns}"
             raise DataError(found, code="E-INDEX", hint="write the matrix again")
-        values = as_float32(self._data.read(low, high).reshape(-1, 1), self.name, low, missing=missing)
+        given = self._data.read(low, high).reshape(-1, 1)
+        values = as_numbers(given, self.name, low, missing=missing, exact=exact)
         return _sorted_rows(CSR(values.ravel(), indices.astype(np.int32), indptr - low))
 
     def _checked(self, entries: int) -> Int64:

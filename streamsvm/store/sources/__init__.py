@@ -37,6 +37,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
+    from streamsvm.store.sources.centering import at_same_offsets, centered
     from streamsvm.store.sources.detect import detect
     from streamsvm.store.sources.expand import expand
     from streamsvm.store.sources.missing import filled
@@ -52,8 +53,12 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
         found = f"rows of {name} are not held out by a column: its columns have no names"
         raise UsageError(found, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
     options = replace(options, format=name)
-    source: Source = SOURCES[name](files, options)
-    return source if options.missing == "error" else filled(source, lambda: SOURCES[name](files, options), options)
+
+    def opened() -> Source:
+        return SOURCES[name](files, options)
+
+    source = centered(opened(), options)
+    return source if options.missing == "error" else filled(source, lambda: at_same_offsets(source, opened()), options)
 
 
 def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:

@@ -126,6 +126,8 @@ def _description(name: str, facts: _Facts, schema: Schema, options: SourceOption
     kind = roles.get(name) or (columns[0].stated if columns else DROP)
     becomes = {"label": "the label", "id": "the name of the row", "weight": "the weight of the row"}.get(kind, "")
     becomes = becomes or (_becomes(columns, schema) if columns else _left_out(name, options))
+    if columns and (o := dict(options.offsets or ()).get(schema.place(columns[0]))) is not None:
+        becomes += f", less {o:.15g}"
     if facts.missing and columns and columns[0].kind != TEXT and options.missing == "error":
         becomes += "; missing values are refused: --missing mean, zero or indicator"
     if _tells_time(facts, columns):

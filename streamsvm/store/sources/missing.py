@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.store.sources.centering import zeros_of
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import Source
 from streamsvm.types import Batch
@@ -68,6 +69,8 @@ class Filling:
 class Filled:
     """A source whose missing values are filled; see ``Source``."""
 
+    exact = False
+
     def __init__(self, source: Source, filling: Filling) -> None:
         self._source, self._filling = source, filling
         self.sparse, self.notices, self.sources = source.sparse, source.notices, source.sources
@@ -102,7 +105,9 @@ def filled(source: Source, again: Callable[[], Source], options: SourceOptions) 
         values, indicators = np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64)
         return Filled(source, Filling(values, indicators, options.missing))
     if options.missing == "zero" and source.columns is not None:
-        return Filled(source, Filling(np.zeros(source.columns, np.float32), np.empty(0, np.int64), "zero"))
+        return Filled(
+            source, Filling(zeros_of(source, source.columns).astype(np.float32), np.empty(0, np.int64), "zero")
+        )
     filling = _census(source, options.missing)
     return Filled(again(), filling)
 
@@ -127,7 +132,7 @@ def _census(source: Source, policy: str) -> Filling:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
         found_text = f"column {name} has no value in any row"
         raise DataError(found_text, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
-    values = sums / np.maximum(present, 1) if mean else np.zeros(len(sums))
+    values = sums / np.maximum(present, 1) if mean else zeros_of(source, len(sums))
     indicators = np.flatnonzero(absent) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 

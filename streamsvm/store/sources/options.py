@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -254,6 +255,9 @@ class SourceOptions(ReadOptions):
     encoding: JsonMapping | None = None
     """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
     without it."""
+    offsets: Sequence[tuple[int, float]] | None = None
+    """Pairs (column, offset): what is taken from columns before they are rounded; None: the first rows decide. What is
+    recorded in ``encoding`` goes before it."""
     recognize: bool = False
     """Tables: what becomes of columns that hold text is decided by their values."""
     split_by: str | None = None

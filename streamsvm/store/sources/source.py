@@ -65,6 +65,9 @@ class Source(Protocol):
     """Whether batches are CSR."""
     sources: list[SourceFile]
     """The files that were opened so far."""
+    exact: bool
+    """Whether numbers of the batches are float64, for a caller who takes an offset from them (``centering``); False, by
+    which they are float32, until somebody sets it."""
     notices: dict[str, int]
     """What was met and passed over, with counts: blank lines, empty rows, unknown categories."""
 

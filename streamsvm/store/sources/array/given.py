@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from streamsvm.aliases import Array
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows
-from streamsvm.store.sources.array.stream import HINT_DTYPE, KINDS, as_float32
+from streamsvm.store.sources.array.stream import HINT_DTYPE, KINDS, as_numbers
 
 MOST_COLUMNS = 2**31 - 1
 """Columns of a sparse row are numbered in int32."""
 
 
-def rows_of(X: Any, name: str, *, missing: bool = False) -> Rows:
+def rows_of(X: Any, name: str, *, missing: bool = False, exact: bool = False) -> Rows:
     """Return an array (n, d) or a sparse matrix as rows; numbers that are rows already are not copied.
 
-    ``name`` is what errors call it; with ``missing`` NaN stands for a missing value. Raises DataError E-DTYPE, E-SHAPE,
+    ``name`` is what errors call it; with ``missing`` NaN stands for a missing value. ``exact``: numbers that float32 would
+    round are float64, for a caller who takes an offset from them before. Raises DataError E-DTYPE, E-SHAPE,
     E-NONFINITE, E-RANGE as for files.
     """
     sparse = scipy.sparse.issparse(X)
@@ -30,13 +32,13 @@ def rows_of(X: Any, name: str, *, missing: bool = False) -> Rows:
         found = f"{name} has the shape {values.shape}, expected (rows, columns)"
         raise DataError(found, code="E-SHAPE", hint="a single row is X.reshape(1, -1)")
     if sparse:
-        return _sparse(X, name, missing=missing)
-    rows = as_float32(values, name, 0, missing=missing)
+        return _sparse(X, name, missing=missing, exact=exact)
+    rows = _numbers(values, name, missing=missing, exact=exact)
     # to the compiler an array that cannot be written to is another type, and every pass one more to compile
     return Dense(rows if rows.flags.writeable else rows.copy())
 
 
-def _sparse(X: Any, name: str, *, missing: bool) -> CSR:
+def _sparse(X: Any, name: str, *, missing: bool, exact: bool) -> CSR:
     if X.shape[1] > MOST_COLUMNS:
         found = f"{name} has {X.shape[1]} columns, at most {MOST_COLUMNS} can be numbered"
         raise DataError(found, code="E-COLUMNS", hint="hash the columns into fewer")
@@ -44,6 +46,14 @@ def _sparse(X: Any, name: str, *, missing: bool) -> CSR:
     if not csr.has_canonical_format:
         csr = csr.copy()  # what is put in order here is not the caller's
         csr.sum_duplicates()
-    data = as_float32(csr.data.reshape(-1, 1), f"the entries of {name},", 0, missing=missing).ravel()
+    entries = csr.data.reshape(-1, 1)
+    data = _numbers(entries, f"the entries of {name},", missing=missing, exact=exact).ravel()
     rows = CSR(data, csr.indices.astype(np.int32), csr.indptr.astype(np.int64))
     return rows if data.flags.writeable else rows._replace(data=data.copy())
+
+
+def _numbers(values: Array, name: str, *, missing: bool, exact: bool) -> Array:
+    """Numbers in float32, or in float64 where they are to be exact and float32 rounds them."""
+    single = as_numbers(values, name, 0, missing=missing)
+    rounded = exact and not np.array_equal(single, values, equal_nan=True)
+    return as_numbers(values, name, 0, missing=missing, exact=True) if rounded else single

@@ -29,6 +29,7 @@ class KeyedSource:
 
     names = None
     id_column = None
+    exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
@@ -55,7 +56,9 @@ class KeyedSource:
                 features, total = foreign.features, foreign.features.rows
                 for start in range(0, total, features.step):
                     stop = min(start + features.step, total)
-                    yield Batch(features.read(start, stop, missing=missing), _labels(foreign, start, stop))
+                    yield Batch(
+                        features.read(start, stop, missing=missing, exact=self.exact), _labels(foreign, start, stop)
+                    )
                     file.rows = stop
                     file.read = file.size * stop // total
             file.sha256 = digest_of_tree(path)

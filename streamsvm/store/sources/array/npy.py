@@ -15,7 +15,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
-from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_float32, open_array
+from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_numbers, open_array
 from streamsvm.store.sources.decompression import Input, digest_of
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import SourceFile
@@ -36,6 +36,7 @@ class NpySource:
     sparse = False
     names = None
     id_column = None
+    exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
@@ -75,11 +76,11 @@ class NpySource:
     def _batch(self, values: Array, labels: Array | None, name: str, first_row: int) -> Batch:
         if self._label is None:
             given = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
-            return Batch(Dense(as_float32(values, name, first_row, missing=self._missing)), given)
+            X = as_numbers(values, name, first_row, missing=self._missing, exact=self.exact)
+            return Batch(Dense(X), given)
         first = self._label == FIRST
-        X = as_float32(
-            values[:, 1:] if first else values[:, :-1], name, first_row, first_column=int(first), missing=self._missing
-        )
+        chosen = values[:, 1:] if first else values[:, :-1]
+        X = as_numbers(chosen, name, first_row, int(first), missing=self._missing, exact=self.exact)
         return Batch(Dense(X), as_labels(values[:, 0 if first else -1], name))
 
     @contextmanager

@@ -99,8 +99,11 @@ def read_fully(stream: ByteStream, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def as_float32(values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False) -> Float32:
-    """Return numbers (n, d) as float32; with ``missing``, NaN stands for a missing value and stays.
+def as_numbers(
+    values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False, exact: bool = False
+) -> Array:
+    """Return numbers (n, d) as float32, or as float64 where they are to be ``exact``; with ``missing``, NaN stands for a
+    missing value and stays.
 
     Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
     """
@@ -108,7 +111,7 @@ def as_float32(values: Array, name: str, first_row: int, first_column: int = 0, 
         cast: Float32 = np.ascontiguousarray(values, np.float32)
     finite = ~np.isinf(cast) if missing else np.isfinite(cast)
     if finite.all():
-        return cast
+        return np.ascontiguousarray(values, np.float64) if exact else cast
     row, column = np.argwhere(~finite)[0].tolist()
     place = f"{name} row {first_row + row + 1}, column {first_column + column + 1}"
     if np.isfinite(values[row, column]):

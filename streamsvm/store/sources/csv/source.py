@@ -47,6 +47,8 @@ class CSVSource:
     Files of one table are matched by column name, or by position where they have no header.
     """
 
+    exact = False
+
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
@@ -77,7 +79,7 @@ class CSVSource:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
-        encoder = TableEncoder(self.schema, self.notices, self._options)
+        encoder = TableEncoder(self.schema, self.notices, self._options, exact=self.exact)
         rejects, share = self._options.rejects, bad_share(self._options.max_bad)
         rejects.clear()
         for path in self._paths:
@@ -221,11 +223,16 @@ class CSVSource:
             types[schema.weight] = pa.float32()
         return types
 
+    def _type(self, name: str) -> pa.DataType:
+        """The type a column is read as now."""
+        kind = self._types[name]
+        return pa.float64() if self.exact and pa.types.is_float32(kind) else kind
+
     def _tables(self, stream: Input, needed: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
         """Batches of the needed columns and of crosses of them; ``file.position`` must count those that were taken."""
         converting = pacsv.ConvertOptions(
             include_columns=needed,
-            column_types={name: self._types[name] for name in needed},
+            column_types={name: self._type(name) for name in needed},
             null_values=NULLS,
             strings_can_be_null=True,
         )

@@ -10,11 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source
 from streamsvm.store.sources.array.stream import SLICE_BYTES
+from streamsvm.store.sources.centering import at_same_offsets, centered
 from streamsvm.store.sources.missing import filled
 from streamsvm.store.sources.parts.writing import COLUMNS, ENTRIES, LABELS, ROWS, STARTS, WEIGHTS, BlocksPart
 from streamsvm.types import Batch
@@ -25,6 +26,8 @@ FRAME, ARRAY = "partition", "block"
 
 class ArrayParts:
     """The rows of an array, from the parts that were written of it; see ``Source``."""
+
+    exact = False
 
     def __init__(self, parts: Sequence[BlocksPart]) -> None:
         self.names: tuple[str, ...] | None = None
@@ -46,7 +49,7 @@ class ArrayParts:
             size = sum(path.stat().st_size for path in part.path.iterdir())
             file = SourceFile(str(part.path), size, read=size)
             self.sources.append(file)
-            yield from _batches(part)
+            yield from _batches(part, np.dtype(np.float64 if self.exact else np.float32))
             file.rows = sum(part.rows)
 
     def encoding(self) -> JsonObject:
@@ -54,23 +57,24 @@ class ArrayParts:
         return {"format": "npy", "options": {"label": None}, "columns": self.columns}
 
 
-def _batches(part: BlocksPart) -> Iterator[Batch]:
-    """The rows of a part, some at a time."""
+def _batches(part: BlocksPart, dtype: DType) -> Iterator[Batch]:
+    """The rows of a part, some at a time, their numbers of a type."""
     rows, labels, weights = sum(part.rows), _beside(part, LABELS), _beside(part, WEIGHTS)
     row_bytes = 8 * len(_array(part, ENTRIES)) // rows if part.sparse else 4 * part.columns
     step = max(1, SLICE_BYTES // max(1, row_bytes))
     for start in range(0, rows, step):
         span = slice(start, min(start + step, rows))
         known = np.empty(0) if labels is None else np.array(labels[span])
-        yield Batch(_span(part, span), known, None if weights is None else np.array(weights[span]))
+        yield Batch(_span(part, span, dtype), known, None if weights is None else np.array(weights[span]))
 
 
-def _span(part: BlocksPart, span: slice) -> Rows:
+def _span(part: BlocksPart, span: slice, dtype: DType) -> Rows:
     if not part.sparse:
-        return Dense(np.array(_array(part, ROWS)[span]))
+        return Dense(_array(part, ROWS)[span].astype(dtype))
     starts = np.array(_array(part, STARTS)[span.start : span.stop + 1])
     entries = slice(int(starts[0]), int(starts[-1]))
-    return CSR(np.array(_array(part, ENTRIES)[entries]), np.array(_array(part, COLUMNS)[entries]), starts - starts[0])
+    data, columns = _array(part, ENTRIES)[entries].astype(dtype), np.array(_array(part, COLUMNS)[entries])
+    return CSR(data, columns, starts - starts[0])
 
 
 def _beside(part: BlocksPart, name: str) -> Array | None:
@@ -84,6 +88,8 @@ def _array(part: BlocksPart, name: str) -> Array:
 
 class ToldByBlock:
     """A source of parts whose errors, and whose list of files, name the blocks the rows are from; see ``Source``."""
+
+    exact = False
 
     def __init__(self, source: Source, parts: Sequence[BlocksPart], noun: str) -> None:
         self._source, self._noun = source, noun
@@ -140,7 +146,7 @@ def frame_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
 
 def array_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
     """The rows of an array. Raises DataError."""
-    source: Source = ArrayParts(parts)
+    source = centered(ArrayParts(parts), options)
     if options.missing != "error":
-        source = filled(source, lambda: ArrayParts(parts), options)
+        source = filled(source, lambda: at_same_offsets(source, ArrayParts(parts)), options)
     return ToldByBlock(source, parts, ARRAY)

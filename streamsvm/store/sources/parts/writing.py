@@ -19,7 +19,7 @@ from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.array.stream import as_float32
+from streamsvm.store.sources.array.stream import as_numbers
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
 """Names of the arrays of a part."""
@@ -107,7 +107,7 @@ def write_arrays(
     """Write the arrays of a group to a folder. ``missing``: NaN stands for a missing value. Raises DataError."""
     folder = directory / f"{number:06d}"
     folder.mkdir(exist_ok=True)
-    rows = [rows_of(block[0], f"block {first + k}", missing=missing) for k, block in enumerate(blocks)]
+    rows = [rows_of(block[0], f"block {first + k}", missing=missing, exact=True) for k, block in enumerate(blocks)]
     counts = tuple(row_count(X) for X in rows)
     for place, name in enumerate((LABELS, WEIGHTS)[: len(blocks[0]) - 1], 1):
         read = _labels if name == LABELS else _weights
@@ -146,7 +146,7 @@ def _labels(values: Block, name: str) -> Array:
 
 def _weights(values: Block, name: str) -> Array:
     """Weights of the rows of a block. Raises DataError E-NONFINITE, E-RANGE."""
-    weight = as_float32(np.asarray(values).reshape(-1, 1), f"{name} of the weights,", 0).ravel()
+    weight = as_numbers(np.asarray(values).reshape(-1, 1), f"{name} of the weights,", 0).ravel()
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         raise DataError(f"{name} row {row + 1}: the weight {weight[row]} is negative", code="E-RANGE", hint=HINT_WEIGHT)

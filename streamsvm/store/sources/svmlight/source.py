@@ -41,6 +41,7 @@ class SvmlightSource:
     sparse = True
     names = None
     id_column = None
+    exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         recorded = options.encoding or {}
@@ -168,9 +169,9 @@ class SvmlightSource:
 
         if len(text) > 2 * BLOCK:
             self._scratch = None
-            return scratch(text.count(b"\n"), text.count(b":"))
-        if self._scratch is None:
-            self._scratch = scratch(BLOCK, BLOCK // 2)
+            return scratch(text.count(b"\n"), text.count(b":"), exact=self.exact)
+        if self._scratch is None or self._scratch.data.itemsize != (8 if self.exact else 4):
+            self._scratch = scratch(BLOCK, BLOCK // 2, exact=self.exact)
         return self._scratch
 
 
@@ -181,5 +182,5 @@ def _finish(out: Scratch, entry: int, token: bytes) -> bool:
         out.labels[-1 - entry] = value
         return True
     with np.errstate(over="ignore"):
-        out.data[entry] = value
-    return bool(np.isfinite(out.data[entry]))
+        out.data[entry], single = value, np.float32(value)
+    return bool(np.isfinite(single))

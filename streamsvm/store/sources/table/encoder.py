@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.options import SourceOptions
@@ -39,14 +40,16 @@ WHOLE = 1 << 24
 
 
 class TableEncoder:
-    """Makes the features a ``Schema`` asks for, and counts categories that were not in the census.
+    """Makes the features a ``Schema`` asks for, in float32 or, where they are to be ``exact``, in float64; counts
+    categories that were not in the census.
 
     With a policy for missing values, missing numbers become NaN, to be filled by somebody else; missing categories are
     none of the known.
     """
 
-    def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions) -> None:
+    def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions, *, exact: bool = False) -> None:
         self.schema = schema
+        self._dtype: type[np.floating[Any]] = np.float64 if exact else np.float32
         self._missing = options.missing != "error"
         self._recorded = options.encoding is not None
         self._skips_unlabeled = options.missing_label == "skip"
@@ -84,7 +87,7 @@ class TableEncoder:
 
     def _dense(self, table: pa.RecordBatch) -> Rows:
         n = table.num_rows
-        columns, start = np.zeros((self.schema.width, n), np.float32), 0
+        columns, start = np.zeros((self.schema.width, n), self._dtype), 0
         for column in self.schema.columns:
             if column.kind in SINGLE:
                 columns[start] = self._numbers(table, column)
@@ -102,7 +105,7 @@ class TableEncoder:
         """
         schema, start = self.schema, 0
         shape = (table.num_rows, sum(c.kind != TEXT for c in schema.columns))
-        indices, data, j = np.empty(shape, np.int64), np.empty(shape, np.float32), 0
+        indices, data, j = np.empty(shape, np.int64), np.empty(shape, self._dtype), 0
         texts = []
         for column in schema.columns:
             if column.kind == TEXT:
@@ -117,18 +120,24 @@ class TableEncoder:
             start, j = start + column.width, j + (column.kind != TEXT)
         self._check_finite(data, table)
         if schema.hash_bits or texts:
-            return summed([_entries(indices, data), *texts], table.num_rows, schema.width)
+            return summed([_entries(indices, data), *texts], table.num_rows, schema.width, self._dtype)
         stored = data != 0
         indptr = np.zeros(len(stored) + 1, np.int64)
         np.cumsum(np.count_nonzero(stored, axis=1), out=indptr[1:])
         return CSR(data[stored], indices[stored].astype(np.int32), indptr)
 
-    def _check_finite(self, numbers: Float32, table: pa.RecordBatch) -> None:
-        """Raise BadCell when there is a NaN or an infinity; all columns at once, because there almost never is."""
-        largest = np.abs(numbers).max(initial=0)
-        if largest > WHOLE and np.isfinite(largest):
+    def _check_finite(self, numbers: Array, table: pa.RecordBatch) -> None:
+        """Raise BadCell when there is a NaN or what is infinite in float32; all columns at once, because there almost
+        never is.
+        """
+        with np.errstate(over="ignore"):
+            single = numbers.astype(np.float32, copy=False)
+        largest = np.abs(single).max(initial=0)
+        if np.isnan(largest):
+            largest = np.fmax.reduce(np.abs(single), axis=None, initial=0)
+        if largest > WHOLE and np.isfinite(largest) and self._dtype is np.float32:
             self._note_rounded(table)
-        if not np.isfinite(largest) and (np.isinf(numbers).any() or not self._missing):
+        if np.isinf(largest) or (not self._missing and np.isnan(single).any()):
             for column in self.schema.columns:
                 if column.kind == NUMBER:
                     check_numbers(table.column(column.name), column.name, missing=self._missing)
@@ -143,12 +152,14 @@ class TableEncoder:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
                     self._notices[what] = self._notices.get(what, 0) + lossy
 
-    def _numbers(self, table: pa.RecordBatch, column: Column) -> Float32:
+    def _numbers(self, table: pa.RecordBatch, column: Column) -> Array:
         """A column that is one number; NaN for a missing value. Raises BadCell."""
         values = table.column(column.name)
-        return float32(values, column.name) if column.kind == NUMBER else self._written(values, column)
+        if column.kind != NUMBER:
+            return self._written(values, column)
+        return plain(values, column.name) if self._dtype is np.float64 else float32(values, column.name)
 
-    def _written(self, values: Arrow, column: Column) -> Float32:
+    def _written(self, values: Arrow, column: Column) -> Array:
         """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
         if not self._missing:
             check_missing(values, column.name)
@@ -162,7 +173,7 @@ class TableEncoder:
         if np.isinf(found).any():
             row = int(np.argmax(np.isinf(found)))
             raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
-        return found
+        return plain(read, column.name) if self._dtype is np.float64 else found
 
     def _codes(self, table: pa.RecordBatch, column: Column) -> NDArray[np.int64]:
         """Which of ``column.values`` each row has; -1 for one that is not among them."""
@@ -218,21 +229,21 @@ class Entries(NamedTuple):
     """The row of each."""
     columns: NDArray[np.int64]
     """The feature column of each."""
-    values: Float32
-    """The value of each."""
+    values: Array
+    """The value of each, float32 or float64."""
 
 
-def _entries(indices: NDArray[np.int64], data: Float32) -> Entries:
+def _entries(indices: NDArray[np.int64], data: Array) -> Entries:
     """The entries of rows (n, k) that are not 0."""
     stored = data != 0
     return Entries(np.nonzero(stored)[0], indices[stored], data[stored])
 
 
-def summed(parts: list[Entries], rows: int, width: int) -> CSR:
-    """Return entries as CSR rows of so many columns; what falls on the same column is added up."""
+def summed(parts: list[Entries], rows: int, width: int, dtype: type[np.floating[Any]] = np.float32) -> CSR:
+    """Return entries as CSR rows of so many columns; what falls on the same column is added up, and rounded to a type."""
     keys, which = np.unique(np.concatenate([part.rows * width + part.columns for part in parts]), return_inverse=True)
     weights = np.concatenate([part.values for part in parts])
-    sums = np.bincount(which, weights=weights, minlength=len(keys)).astype(np.float32)
+    sums = np.bincount(which, weights=weights, minlength=len(keys)).astype(dtype)
     row, column = np.divmod(keys[sums != 0], width)
     indptr = np.searchsorted(row, np.arange(rows + 1)).astype(np.int64)
     return CSR(sums[sums != 0], column.astype(np.int32), indptr)

@@ -90,6 +90,10 @@ class Schema:
             return True
         return ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
 
+    def place(self, column: Column) -> int:
+        """The number of the first feature column that is made of a column."""
+        return sum(c.width for c in self.columns[: self.columns.index(column)])
+
     @property
     def needed(self) -> list[str]:
         """The columns of the table that have to be read, each once."""

@@ -36,6 +36,7 @@ class TableSource(ABC):
 
     form: ClassVar[str]
     """The name of the format."""
+    exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self.sources: list[SourceFile] = []
@@ -59,7 +60,7 @@ class TableSource(ABC):
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
-        encoder = TableEncoder(self.schema, self.notices, self._options)
+        encoder = TableEncoder(self.schema, self.notices, self._options, exact=self.exact)
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)

@@ -1,0 +1,274 @@
+"""Columns that float32 cannot hold are stored from another zero: of every source, and through all that reads a store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+from streamsvm import model as models
+from streamsvm.engine.executor import SerialExecutor
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.apply.row_batches import moved_from
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.describe import describe
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest, ingest_from
+from streamsvm.jobs.inspect.info import info
+from streamsvm.store import open_store
+from streamsvm.store.sources import open_source
+from streamsvm.store.sources.centering import offsets_from
+from tests.jobs.test_ingest_options import contents
+
+ROWS = 400
+FAR: dict[str, Any] = {
+    "flags at 1e9": 1e9 + (np.arange(ROWS) % 2),
+    "seconds": 1.7e9 + 60.0 * np.random.default_rng(1).integers(0, 1440, ROWS),
+    "ids": 2e7 + np.random.default_rng(2).permutation(ROWS),
+    "fractions": -3e6 + np.random.default_rng(3).normal(size=ROWS),
+}
+
+
+STANDARDIZED: dict[str, Any] = {"standardize": True}
+RBF: dict[str, Any] = {"kernel": "rbf"}
+
+
+def rows_of(name: str, seed: int = 0) -> tuple[Any, Any]:
+    """Rows (n, 3) float64, the second column of which decides the labels, and is far from 0."""
+    rng = np.random.default_rng(seed)
+    far = FAR[name]
+    X = np.column_stack([rng.normal(size=ROWS), far, rng.normal(size=ROWS)])
+    return X, np.where(far > np.median(far) if name != "flags at 1e9" else far > 1e9, "q", "p")
+
+
+def write_table(path: Path, X: Any, y: Any) -> Path:
+    """The rows as CSV, Parquet or JSON lines, by the name of the file."""
+    frame = pd.DataFrame({"a": X[:, 0], "far": X[:, 1], "b": X[:, 2], "y": y})
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pandas(frame), path)
+    else:
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+    return path
+
+
+def write_numbers(path: Path, X: Any, y: Any) -> Path:
+    """The rows as npz, HDF5 or svmlight."""
+    labels = np.where(y == "q", 1.0, -1.0)
+    if path.suffix == ".npz":
+        np.savez(path, X=X, y=labels)
+    elif path.suffix == ".h5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w") as file:
+            file["X"], file["y"] = X, labels
+    else:
+        rows = (" ".join(f"{j + 1}:{x!r}" for j, x in enumerate(row)) for row in X.tolist())
+        path.write_text("".join(f"{label:+g} {row}\n" for label, row in zip(labels, rows, strict=True)))
+    return path
+
+
+def stored(path: Path, source: Path, *, tabular: bool, **options: Any) -> Any:
+    named: dict[str, Any] = {"label": "y"} if tabular else {}
+    return ingest(IngestJob(sources=(source,), store=path, overwrite=True, **named, **options))
+
+
+def expected(X: Any, store: Path) -> Any:
+    """The rows less the offsets of a store, rounded once."""
+    offsets = offsets_from(open_store(store).facts["encoding"])
+    found = X.copy()
+    found[:, offsets.columns] -= offsets.values
+    return found.astype(np.float32)
+
+
+def decisions(model: Path, data: Path) -> Any:
+    out = model.with_suffix(".npy")
+    predict(PredictJob(str(model), (str(data),), str(out), output="decision", overwrite=True))
+    return np.load(out)
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl", "npz", "h5", "svm"])
+def test_every_source_is_stored_from_another_zero(tmp_path: Path, suffix: str, name: str) -> None:
+    X, y = rows_of(name)
+    tabular = suffix in ("csv", "parquet", "jsonl")
+    source = (write_table if tabular else write_numbers)(tmp_path / f"a.{suffix}", X, y)
+    result = stored(tmp_path / "s.zarr", source, tabular=tabular)
+    found, _ = contents(result.store)
+    offsets = offsets_from(open_store(result.store).facts["encoding"])
+    assert offsets.columns.tolist() == [1]
+    np.testing.assert_array_equal(found, expected(X, result.store))
+    assert np.unique(found[:, 1]).size == np.unique(X[:, 1]).size
+    assert any("stored from another zero" in notice for notice in result.notices)
+    assert not any("keeps little of columns" in n or "are rounded" in n for n in result.notices)
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("settings", [{}, STANDARDIZED, STANDARDIZED | RBF, STANDARDIZED | RBF | {"landmarks": 40}])
+def test_raw_rows_and_stored_ones_get_the_same_decisions(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+    X, y = rows_of(name)
+    source = write_table(tmp_path / "a.csv", X, y)
+    store, model = stored(tmp_path / "s.zarr", source, tabular=True).store, tmp_path / "m.ssvm"
+    fit(FitJob(str(store), str(model), C=100.0, tolerance=1e-3, **settings))
+    raw, known = decisions(model, source), decisions(model, store)
+    np.testing.assert_array_equal(raw, known)
+    assert evaluate(EvaluateJob(str(model), (str(source),))).evaluation.accuracy >= 0.97
+    moved = X + np.array([0.0, 1.0, 0.0])  # the model is a function of raw rows: what moves them moves the decisions
+    assert not np.allclose(decisions(model, write_table(tmp_path / "b.csv", moved, y)), raw)
+
+
+@pytest.mark.parametrize("settings", [STANDARDIZED, STANDARDIZED | RBF])
+def test_arrays_of_a_program_are_raw_rows_too(tmp_path: Path, settings: dict[str, Any]) -> None:
+    X, y = rows_of("fractions")
+    source, path = write_table(tmp_path / "a.parquet", X, y), tmp_path / "m.ssvm"
+    fit(FitJob(str(stored(tmp_path / "s.zarr", source, tabular=True).store), str(path), **settings))
+    model = models.load(path)
+    expected = decisions(path, source)
+    np.testing.assert_array_equal(model.decision_function(X), expected)
+    np.testing.assert_array_equal(model.decision_function(scipy.sparse.csr_array(X)), expected)
+    if model.kind == "linear":
+        np.testing.assert_allclose(X @ model.coef[0] + model.intercept[0], expected, rtol=1e-4, atol=1e-5)
+        parts = model.explain(X)
+        assert parts.contributions is not None
+        np.testing.assert_allclose(
+            parts.contributions[:, 0].sum(1) + parts.intercept[0], expected, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_store_with_another_zero_is_read_from_that_of_the_model(tmp_path: Path) -> None:
+    X, y = rows_of("seconds")
+    model = tmp_path / "m.ssvm"
+    store = stored(tmp_path / "s.zarr", write_table(tmp_path / "a.csv", X, y), tabular=True).store
+    other = write_table(tmp_path / "b.csv", X[::-1][:50] + np.array([0.0, 7200.0, 0.0]), y[::-1][:50])
+    test = stored(tmp_path / "t.zarr", other, tabular=True).store
+    zeros = [offsets_from(open_store(path).facts["encoding"]).values[0] for path in (store, test)]
+    assert zeros[0] != zeros[1]
+    for settings in ({}, RBF):
+        fit(FitJob(str(store), str(model), standardize=True, overwrite=True, **settings))
+        np.testing.assert_array_equal(decisions(model, other), decisions(model, test))
+    both = FitJob(str(store), str(model), standardize=True, overwrite=True, validation=str(test))
+    errors = fit(both).model.provenance["validation"]["error"]
+    assert errors == pytest.approx(1 - evaluate(EvaluateJob(str(model), (str(test),))).evaluation.accuracy)
+
+
+def test_a_warm_start_is_the_same_function_from_another_zero(tmp_path: Path) -> None:
+    X, y = rows_of("seconds")
+    store = stored(tmp_path / "s.zarr", write_table(tmp_path / "a.csv", X, y), tabular=True).store
+    later = write_table(tmp_path / "b.csv", X + np.array([0.0, 3600.0, 0.0]), y)
+    test = stored(tmp_path / "t.zarr", later, tabular=True).store
+    first, again = tmp_path / "m.ssvm", tmp_path / "n.ssvm"
+    fit(FitJob(str(store), str(first), solver="dcd", tolerance=1e-3))
+    moved = moved_from(models.load(first), open_store(test).facts)
+    assert moved.values.tolist() == [-3600.0]
+    fit(FitJob(str(test), str(again), solver="dcd", warm_start=str(first), max_passes=1))
+    assert models.load(again).columns == 3
+
+
+def test_what_is_missing_counts_as_was_asked(tmp_path: Path) -> None:
+    X, y = rows_of("seconds")
+    X[350:, 1] = np.nan
+    source = write_table(tmp_path / "a.csv", X, y)
+    mean = stored(tmp_path / "m.zarr", source, tabular=True, missing="mean").store
+    found = contents(mean)[0][:, 1]
+    offset = offsets_from(open_store(mean).facts["encoding"]).values[0]
+    np.testing.assert_allclose(found[350:] + offset, np.nanmean(X[:, 1]), atol=1.0)
+    zero = stored(tmp_path / "z.zarr", source, tabular=True, missing="zero")
+    assert (contents(zero.store)[0][350:, 1] == 0.0).all()  # 0 is among the first rows: no midst serves all
+    assert any("are rounded" in notice for notice in zero.notices)
+
+
+def test_zeros_that_come_late_are_stored_less_the_offset(tmp_path: Path) -> None:
+    rows = [f"{1e9 + i % 2:.0f},{'pq'[i % 2]}\n" for i in range(40_000)]
+    (tmp_path / "a.csv").write_text("far,y\n" + "".join(rows) + ",p\n5,q\n")
+    result = stored(tmp_path / "s.zarr", tmp_path / "a.csv", tabular=True, missing="zero")
+    assert contents(result.store)[0][-2:, 0].tolist() == [-1e9, np.float32(5 - 1e9)]
+    assert any("nearer 0 than" in notice for notice in result.notices)
+
+
+@pytest.mark.parametrize("values", [[5.0] * 400, list(range(400)), [0.1] * 400, [1e9 * (i % 7) for i in range(400)]])
+def test_other_columns_are_left_where_they_are(tmp_path: Path, values: list[float]) -> None:
+    X, y = rows_of("ids")
+    X[:, 1] = values
+    found = stored(tmp_path / "s.zarr", write_table(tmp_path / "a.csv", X, y), tabular=True).store
+    np.testing.assert_array_equal(contents(found)[0], X.astype(np.float32))
+    assert "offsets" not in open_store(found).facts["encoding"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "svm"])
+def test_what_no_offset_can_keep_is_said(tmp_path: Path, suffix: str) -> None:
+    X, y = rows_of("ids")
+    X[:, 1] = 1.0 + 400_001 * np.arange(ROWS)
+    write = write_table if suffix == "csv" else write_numbers
+    result = stored(tmp_path / "s.zarr", write(tmp_path / f"a.{suffix}", X, y), tabular=suffix == "csv")
+    np.testing.assert_array_equal(contents(result.store)[0], X.astype(np.float32))
+    name, rounded = "far" if suffix == "csv" else "column 1", np.count_nonzero(X[:, 1] > 2**24)
+    assert f"{rounded} whole numbers of {name} are beyond 2^24 and are rounded" in result.notices
+
+
+def test_a_wide_table_is_stored_sparse_and_from_another_zero(tmp_path: Path) -> None:
+    X, y = rows_of("seconds")
+    names = [f"n{i % 97}" for i in range(ROWS)]
+    frame = pd.DataFrame({"far": X[:, 1], "name": names, "y": y})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    result = stored(tmp_path / "s.zarr", tmp_path / "a.csv", tabular=True, categorical=("name",))
+    assert result.sparse
+    offset = offsets_from(open_store(result.store).facts["encoding"]).values[0]
+    np.testing.assert_array_equal(contents(result.store)[0][:, 0], (X[:, 1] - offset).astype(np.float32))
+    model = tmp_path / "m.ssvm"
+    fit(FitJob(str(result.store), str(model)))
+    np.testing.assert_array_equal(decisions(model, tmp_path / "a.csv"), decisions(model, result.store))
+
+
+def test_what_is_said_of_stores_models_and_columns(tmp_path: Path) -> None:
+    X, y = rows_of("ids")
+    source = write_table(tmp_path / "a.csv", X, y)
+    result = stored(tmp_path / "s.zarr", source, tabular=True)
+    assert any("ids rather than quantities" in notice and "'far'" in notice for notice in result.notices)
+    known = info(result.store, columns=True)
+    offset = known["offsets"]["far"]
+    assert abs(offset - X[:, 1].mean()) <= 0.5
+    shown = next(c for c in known["statistics"] if c["name"] == "far")
+    assert (shown["min"], shown["max"]) == (X[:, 1].min(), X[:, 1].max())
+    assert shown["mean"] == pytest.approx(X[:, 1].mean(), rel=1e-12)
+    fit(FitJob(str(result.store), str(tmp_path / "m.ssvm")))
+    assert info(tmp_path / "m.ssvm")["offsets"] == {"far": offset}
+    described = describe(IngestJob(sources=(source,), store=tmp_path / "x.zarr", label="y"))
+    assert f"less {offset:.15g}" in next(c.becomes for c in described.columns if c.name == "far")
+
+
+def test_files_read_by_workers_have_one_zero(tmp_path: Path) -> None:
+    X, y = rows_of("seconds")
+    halves = [write_table(tmp_path / f"{k}.csv", X[k::2] + np.array([0.0, 60.0 * k, 0.0]), y[k::2]) for k in (0, 1)]
+    alone, spread = (IngestJob(sources=tuple(halves), store=tmp_path / f"{n}.zarr", label="y") for n in "ab")
+    ingest(alone)
+    ingest(spread, executor=SerialExecutor())
+    assert open_store(alone.store).digest == open_store(spread.store).digest
+    assert open_store(alone.store).facts["encoding"] == open_store(spread.store).facts["encoding"]
+
+
+def test_a_store_from_before_is_repaired_as_it_was(tmp_path: Path) -> None:
+    """What has no offsets recorded gets none, whatever its columns are."""
+    X, y = rows_of("seconds")
+    source = write_table(tmp_path / "a.csv", X, y)
+    job = IngestJob(sources=(source,), store=tmp_path / "s.zarr", label="y")
+    old = open_store(_without_offsets(job)).digest
+    chunk = next((job.store / "X").glob("c.*"))
+    chunk.write_bytes(chunk.read_bytes()[:-8] + b"\xff" * 8)
+    ingest(IngestJob(sources=(source,), store=job.store, label="y", repair=True))
+    assert open_store(job.store).digest == old
+    np.testing.assert_array_equal(contents(job.store)[0], X.astype(np.float32))
+
+
+def _without_offsets(job: IngestJob) -> Path:
+    """A store as it was made before there were offsets."""
+    return ingest_from(job, lambda options: open_source(job.sources, replace(options, offsets=()))).store
