@@ -30,24 +30,25 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 
 class Watched(NamedTuple):
-    """How a command ended, what it said, and the most anonymous memory it was seen with."""
+    """How a command ended, what it said, the most anonymous memory it was seen with, and its errors."""
 
     code: int
     said: str
     peak: int
+    complaint: str
 
 
 def watched(*arguments: object) -> Watched:
     command = [sys.executable, "-m", "streamsvm", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = 0
     while process.poll() is None:
         found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(encoding="ascii"))
         peak = max(peak, int(found[1]) << 10 if found else 0)
         time.sleep(0.004)
-    said, _ = process.communicate()
-    return Watched(process.returncode, said, peak)
+    said, complaint = process.communicate()
+    return Watched(process.returncode, said, peak, complaint)
 
 
 def planned(store: Path) -> dict[str, Any]:
@@ -141,3 +142,24 @@ def test_solvers_that_evaluate_the_kernel_keep_to_the_plan(
     assert done.peak <= plan["total"] <= 360 * MIB
     assert plan["solver"] == solver
     assert certificate["peak"] <= plan["total"]
+
+
+@pytest.mark.parametrize("length", [8, 60])
+def test_a_wide_table_of_text_keeps_to_the_least_memory_it_is_given(length: int, tmp_path: Path) -> None:
+    """What is refused names what would do, and that is enough: 20,000 columns once took more than twice of it."""
+    columns, rows = 20_000, 40
+    values = np.random.default_rng(0).normal(size=(rows, columns)).round(3)
+    with open(tmp_path / "t.csv", "w", encoding="ascii") as file:
+        file.write(",".join(f"{j:0{length}d}x" for j in range(columns)) + ",y\n")
+        file.writelines(",".join(map(str, row)) + f",{k % 2}\n" for k, row in enumerate(values.tolist()))
+    command = ["ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "y", "--memory"]
+    refused = watched(*command, 180 * MIB)
+    assert refused.code == 78
+    assert refused.peak < 180 * MIB
+    more = re.search(r"give (\d+)MiB more", refused.complaint)
+    assert more, refused.complaint
+    memory = (180 + int(more[1]) + SLACK // MIB) * MIB
+    done = watched(*command, memory)
+    assert done.code == 0, done.complaint
+    assert done.peak <= memory
+    assert open_store(tmp_path / "s.zarr").layout.columns == columns

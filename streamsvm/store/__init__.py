@@ -32,12 +32,17 @@ SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
 
 
 def open_store(
-    path: Path | str, *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
+    path: Path | str,
+    *,
+    features_key: str = "X",
+    labels_key: str = "y",
+    allow_fill: bool = False,
+    memory_limit: int | None = None,
 ) -> StoredFiles:
     """Open a committed store, or arrays that another program wrote, which are read in place.
 
     ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` chunks of it that were
-    never written are taken for its fill value. Raises MissingError, DataError, SecurityError, BudgetError.
+    never written are taken for its fill value. ``memory_limit`` are the bytes there are; None asks nothing. Raises MissingError, DataError, SecurityError, BudgetError.
     """
     from streamsvm.store.foreign import Keys, foreign_format
     from streamsvm.store.format import manifest
@@ -47,7 +52,7 @@ def open_store(
         from streamsvm.store.foreign.store import ForeignStore
 
         return ForeignStore(root, Keys(features_key, labels_key, allow_fill=allow_fill))
-    found = manifest.read(root)
+    found = manifest.read(root, memory_limit)
     store: StoredFiles = STORES[found.store](root, found)
     return store
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import random
@@ -17,12 +16,15 @@ import msgspec
 import pytest
 
 from streamsvm.config.job_file import read_file
-from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.errors import BudgetError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect.info import info, verify
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.run import tune
 from streamsvm.regular import read_whole
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
@@ -79,6 +81,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ingested(directory, store=directory / "s.h5")
     fit(fit_job(store, directory / "m", standardize=True))
     return directory
+
+
+def sealed_again(store: Path, manifest: manifests.Manifest) -> None:
+    """Write a manifest whose seal is right, whatever it says."""
+    (store / "manifest.json").write_bytes(manifests.sealed(msgspec.json.encode(manifest)))
 
 
 FILES = {"s.zarr": ("manifest.json", "statistics.safetensors", "X/c.0.0", "y/c.0"), "s.h5": ("part-00000.h5",)}
@@ -162,23 +169,62 @@ def test_a_pipe_to_predict_from_is_refused(place: Path, tmp_path: Path) -> None:
 def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], place: Path, tmp_path: Path) -> None:
     """Its seal is right; what it says cannot be."""
     shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
-    body = msgspec.json.encode(msgspec.structs.replace(manifests.read(place / "s.zarr"), **change))
-    seal = hashlib.sha256(body).hexdigest()
-    (tmp_path / "s.zarr" / "manifest.json").write_bytes(b'{"sha256":"%s","manifest":%s}\n' % (seal.encode(), body))
+    sealed_again(tmp_path / "s.zarr", msgspec.structs.replace(manifests.read(place / "s.zarr"), **change))
     for use in USES.values():
         with pytest.raises(StreamSVMError) as refused:
             use(tmp_path / "s.zarr", tmp_path)
         assert refused.value.exit_code in (65, 78)
 
 
+BEYOND = {"beyond the end": (0, 1 << 40), "before the beginning": (-8, 8), "of less than nothing": (0, -1)}
+
+
+@pytest.mark.parametrize("piece", BEYOND)
+def test_a_piece_of_a_part_that_is_not_in_it_is_not_read(piece: str, place: Path, tmp_path: Path) -> None:
+    """MemoryError, ValueError and OverflowError once: as many bytes were made room for as the manifest said."""
+    shutil.copytree(place / "s.h5", tmp_path / "s.h5")
+    manifest = manifests.read(place / "s.h5")
+    files = [msgspec.structs.replace(file, index=[*file.index, BEYOND[piece]]) for file in manifest.files]
+    sealed_again(tmp_path / "s.h5", msgspec.structs.replace(manifest, files=files))
+    for use in USES.values():
+        with pytest.raises(StreamSVMError) as refused:
+            use(tmp_path / "s.h5", tmp_path)
+        assert refused.value.code == "E-META"
+
+
+@pytest.mark.parametrize("store", FILES)
+def test_a_chunk_without_a_checksum_is_not_read(store: str, place: Path, tmp_path: Path) -> None:
+    """A KeyError once."""
+    shutil.copytree(place / store, tmp_path / store)
+    manifest = manifests.read(place / store)
+    first, *others = manifest.chunks
+    bare = msgspec.structs.replace(first, crc={name: crc for name, crc in first.crc.items() if name != "y"})
+    sealed_again(tmp_path / store, msgspec.structs.replace(manifest, chunks=[bare, *others]))
+    with pytest.raises(StreamSVMError) as refused:
+        open_store(tmp_path / store)
+    assert refused.value.code == "E-META"
+
+
+def test_a_manifest_that_memory_has_no_room_for_is_not_read(place: Path, tmp_path: Path) -> None:
+    """Reading it takes some times its size, before any plan is made."""
+    shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
+    manifest = manifests.read(place / "s.zarr")
+    sealed_again(tmp_path / "s.zarr", msgspec.structs.replace(manifest, facts={"sources": ["x" * 1000] * 20_000}))
+    store = str(tmp_path / "s.zarr")
+    with pytest.raises(BudgetError, match="are needed to read it"):
+        fit(FitJob(store, str(tmp_path / "n"), memory=150 << 20))
+    with pytest.raises(BudgetError, match="are needed to read it"):
+        tune(TuneJob(store, str(tmp_path / "t"), memory=150 << 20))
+    with pytest.raises(BudgetError, match="are needed to read it"):
+        predict(PredictJob(str(place / "m"), (store,), str(tmp_path / "p.csv"), memory=250 << 20))
+    assert open_store(tmp_path / "s.zarr").layout == open_store(place / "s.zarr").layout
+
+
 @pytest.mark.parametrize("columns", [2, 4])
 def test_a_manifest_of_other_columns_than_its_statistics_is_told(columns: int, tmp_path: Path) -> None:
     """Of sparse rows: a column more takes nothing away from them."""
     small_store(tmp_path / "s.zarr", sparse=True)
-    manifest = msgspec.structs.replace(manifests.read(tmp_path / "s.zarr"), columns=columns)
-    body = msgspec.json.encode(manifest)
-    seal = hashlib.sha256(body).hexdigest()
-    (tmp_path / "s.zarr" / "manifest.json").write_bytes(b'{"sha256":"%s","manifest":%s}\n' % (seal.encode(), body))
+    sealed_again(tmp_path / "s.zarr", msgspec.structs.replace(manifests.read(tmp_path / "s.zarr"), columns=columns))
     with pytest.raises(StreamSVMError, match=f"statistics of {columns} columns"):
         open_store(tmp_path / "s.zarr").statistics()
 

@@ -6,6 +6,7 @@ import bz2
 import csv
 import gzip
 import lzma
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from hypothesis import strategies as st
 from streamsvm.errors import StreamSVMError
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
+from streamsvm.store.sources.csv import blocks as csv_blocks
 from streamsvm.store.sources.csv import head as csv_head
+from streamsvm.store.sources.csv import source as csv_source
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"
 
@@ -314,3 +317,45 @@ def test_covtype_against_numpy(data_file: Callable[[str], Path]) -> None:
     expected = np.loadtxt(path, delimiter=",", skiprows=1, max_rows=5000, dtype=np.float32)
     assert np.array_equal(X[:5000], expected[:, :-1])
     assert source.sources[0].rows == len(X) == 581_012
+
+
+def test_some_columns_at_a_time_are_the_same_columns(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many pyarrow converts at once decides nothing: not kinds, nor values, labels or what is said of them."""
+    lines = [f"{k}.5,{'red' if k % 3 else 'blue'},{k},,$1{k}.20,{2**60 + k % 2},{10**9 + k}" for k in range(300)]
+    path = write("\n".join(["a,color,n,empty,price,y,when", *lines, ""]).encode())
+    asked: dict[str, Any] = {"label": "y", "recognize": True, "missing": "zero"}
+    X, y, source = read(path, **asked)
+    for module in (csv_blocks, csv_head, csv_source):
+        monkeypatch.setattr(module, "GROUP", 2)
+    few, labels, other = read(path, **asked)
+    np.testing.assert_array_equal(few, X)
+    assert labels.tolist() == y.tolist() == [str(2**60 + k % 2) for k in range(300)]
+    assert (other.proposals, other.encoding()) == (source.proposals, source.encoding())
+    assert any("seconds since 1970" in line for line in other.proposals)
+
+
+def test_a_wide_table_is_opened_in_time_that_grows_with_its_width(write: Callable[..., Path]) -> None:
+    """Names were looked for one by one among the others: 60,000 of them took minutes, here the time limit of a test."""
+    names = [f"x{j}" for j in range(60_000)]
+    rows = "\n".join(",".join(["1"] * 60_000) + f",{k}" for k in range(2))
+    path = write(f"{','.join(names)},y\n{rows}\n".encode())
+    source = open_source((path,), SourceOptions(format="csv", label="y"))
+    again = open_source((path,), SourceOptions(format="csv", encoding=source.encoding()))
+    assert again.columns == source.columns == 60_000
+    assert not again.notices
+    twice = write(f"{','.join(names)},x7,y\n{rows}\n".encode(), "twice.csv")
+    with pytest.raises(StreamSVMError, match="names 'x7' twice"):
+        open_source((twice,), SourceOptions(format="csv", label="y"))
+
+
+def test_heads_of_many_files_are_not_kept(write: Callable[..., Path]) -> None:
+    """The first MiB of every file was: a thousand files took a gigabyte before the first row."""
+    paths = tuple(write(GOOD + b"5,6,1\n" * (csv_head.HEAD // 6), f"{k}.csv") for k in range(8))
+    tracemalloc.start()
+    source = open_source(paths, SourceOptions(format="csv", label="y"))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert source.columns == 2
+    assert held < 2.5 * csv_head.HEAD

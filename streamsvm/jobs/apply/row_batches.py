@@ -193,7 +193,7 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
     """Open the rows of one store, or of files (``located``). Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
     if is_store(paths[0]):
-        return _store_rows(model, paths[0])
+        return _store_rows(model, paths[0], request.memory_limit)
     if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
         RowBatches(model, [], None, [SOURCE_TERM]).check_memory(request.memory, request.bytes_a_row)
     options = source_options(model, request)
@@ -242,8 +242,8 @@ def source_options(model: Model, request: FileRequest) -> SourceOptions:
     return SourceOptions(**plain, memory_limit=request.memory_limit)
 
 
-def _store_rows(model: Model, path: Path) -> RowBatches:
-    store = open_store(path)
+def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatches:
+    store = open_store(path, memory_limit=memory_limit)
     layout = store.layout
     check_names(model.provenance.get("names"), store.facts.get("names"), path)
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):

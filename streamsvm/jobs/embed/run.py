@@ -33,7 +33,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
     with executor_for(job, executor) as found, threadpool_limits(1):
         # a second BLAS thread fights reader and writer for their core
         job = job if found is None else replace(job, memory=task_limit(found, job.memory))
-        store = open_store(job.store)
+        store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
         inner = scaling_of(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_of(job, store, inner)
         if request is None:

@@ -28,6 +28,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64
+from streamsvm.schedule import budget
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
@@ -47,7 +48,8 @@ from streamsvm.types import (
 
 def opened(job: FitJob) -> tuple[Store, Store | None]:
     """The store to train on, and the part of it that is held out, or None. Raises UsageError and what opening raises."""
-    store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)
+    limit = budget.memory_limit(job.memory)
+    store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
     if job.validation is None and job.patience is not None:
         raise UsageError("--patience waits for the error on held-out rows", hint="give --validation too")
     if job.validation is not None and store.facts.get("map") is not None:

@@ -32,6 +32,7 @@ from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim, output_path, refuse_foreign
 from streamsvm.outputs.kinds import PAGE, SEARCH
 from streamsvm.regular import read_whole
+from streamsvm.schedule import budget
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
 from streamsvm.store.write.journal import LARGEST_JOURNAL
@@ -75,7 +76,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
 
 def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
-    store = open_store(job.store)
+    store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
     key = key_of(job, store)
     with locked(out), threadpool_limits(1):
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []

@@ -90,6 +90,8 @@ class DiskStore:
         self._entry_start = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
         if self._first[-1] != len(self.layout.chunks):
             raise DataError(f"the parts of {root} do not hold its chunks", code="E-META", hint=HINT)
+        if any(not self._parts[0].arrays.keys() <= chunk.crc.keys() for chunk in manifest.chunks):
+            raise DataError(f"the manifest of {root} lacks checksums of chunks", code="E-META", hint=HINT)
 
     def __reduce__(self) -> Any:
         """Another process opens the store again: what travels is its path."""

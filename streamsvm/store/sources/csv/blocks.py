@@ -1,12 +1,13 @@
 """Blocks of CSV text as record batches.
 
 pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still called Python
-code when the program ended, after an error, would abort it.
+code when the program ended, after an error, would abort it. Wide tables are converted some columns at a time, because
+for each column it converts pyarrow holds tables of all the ways to write a missing value, some 5 KiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -14,6 +15,13 @@ import pyarrow.csv as pacsv
 
 from streamsvm.aliases import ByName
 from streamsvm.store.sources.csv.dialect import Dialect
+
+NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
+"""The ways people write a missing value. NaN is not one of them: it is a number that is refused."""
+TEXT = pa.dictionary(pa.int32(), pa.string())
+"""The type of a column that is read as it is written."""
+GROUP = 4096
+"""Columns that are converted at a time."""
 
 
 def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
@@ -29,16 +37,36 @@ def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False
     }
 
 
-def parse(block: bytes, options: ByName, converting: pacsv.ConvertOptions) -> pa.Table:
+def conversions(names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> list[pacsv.ConvertOptions]:
+    """Return how pyarrow makes columns of text, for ``GROUP`` of them each; without ``types`` it tells what they are."""
+    groups = [list(names[start : start + GROUP]) for start in range(0, len(names), GROUP)]
+    return [
+        pacsv.ConvertOptions(
+            include_columns=group,
+            column_types=None if types is None else {name: types[name] for name in group},
+            null_values=NULLS,
+            strings_can_be_null=True,
+        )
+        for group in groups
+    ]
+
+
+def parse(block: bytes, options: ByName, converting: Sequence[pacsv.ConvertOptions]) -> pa.Table:
     """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
 
     Raises pyarrow's ArrowInvalid.
     """
     options["read_options"].block_size = len(block) + 1
-    return pacsv.read_csv(pa.BufferReader(block), convert_options=converting, **options)
+    tables = [pacsv.read_csv(pa.BufferReader(block), convert_options=group, **options) for group in converting]
+    if len(tables) == 1:
+        return tables[0]
+    columns = [column for table in tables for column in table.columns]
+    return pa.table(columns, names=[name for table in tables for name in table.column_names])
 
 
-def parsed(blocks: Generator[bytes], options: ByName, converting: pacsv.ConvertOptions) -> Generator[pa.RecordBatch]:
+def parsed(
+    blocks: Generator[bytes], options: ByName, converting: Sequence[pacsv.ConvertOptions]
+) -> Generator[pa.RecordBatch]:
     """Yield the rows of a file's blocks. Raises pyarrow's ArrowInvalid, and what the blocks raise."""
     multiline = options["parse_options"].newlines_in_values
     with closing(blocks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from dataclasses import dataclass
 
 from streamsvm.errors import DataError, quote
@@ -110,9 +111,5 @@ def _check_header(name: str, fields: list[str]) -> None:
     if all(is_number(field) for field in fields):
         found = f"all header names of {name} are numbers ({quote(fields[0], 24)}, ...)"
         raise DataError(found, code="E-HEADER", hint="pass --no-header if the first line is a row")
-    if (
-        twice := sorted({field for field in fields if fields.count(field) > 1})
-        if len(set(fields)) < len(fields)
-        else []
-    ):
+    if twice := sorted(field for field, times in Counter(fields).items() if times > 1):
         raise DataError(f"the header of {name} names {quote(twice[0])} twice", code="E-HEADER", hint="rename a column")

@@ -8,15 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.errors import DataError, quote
+from streamsvm.store.sources.csv.blocks import NULLS
 from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
 from streamsvm.store.sources.table.schema import shell_word
 from streamsvm.store.sources.table.values import MISSING_HINT
-
-NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
-"""The ways people write a missing value. NaN is not one of them: it is a number that is refused."""
 
 LOOK_AHEAD = 1 << 20
 """The most bytes of one row that runs over several lines."""

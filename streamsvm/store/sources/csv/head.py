@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import ByName
 from streamsvm.store.format.labels import LARGEST_LABEL
-from streamsvm.store.sources.csv.blocks import reading
+from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
-from streamsvm.store.sources.csv.faults import NULLS
 from streamsvm.store.sources.csv.sieve import most_types
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import UTF16_MARKS
@@ -24,19 +25,30 @@ BLOCK = 1 << 20
 its own cost half as much time again."""
 SAMPLE_ROWS = 5000
 """Rows by which it is told what a column holds."""
-LONGEST_BLOCK = 64 << 20
-"""The largest block, in bytes. A block must hold a whole line, so that wide tables get larger blocks."""
+HEAD_LINES = 16
+"""Lines of a wide table by which at least it is told what a column holds, as far as they are in ``LONGEST_HEAD``."""
+LONGEST_HEAD, LONGEST_LINE = 4 << 20, 64 << 20
+"""Bytes."""
+BLOCK_COLUMN = 256
+"""Bytes of a block for each column: of a wide table some tens of rows share what a block and a column cost."""
 
 
 def head_of(path: Path) -> bytes:
     """Return the first bytes of a file, at least a whole line unless that is too long. Raises what ``Input`` does."""
     with Input(path) as stream:
-        head = stream.read(HEAD)
-        while b"\n" not in head and not head.startswith(UTF16_MARKS) and (more := stream.read(HEAD)):
-            head += more
-            if len(head) > LONGEST_BLOCK:
-                break
-    return head
+        pieces = [stream.read(HEAD)]
+        if pieces[0].startswith(UTF16_MARKS):
+            return pieces[0]
+        lines, length = pieces[0].count(b"\n"), len(pieces[0])
+        while lines < HEAD_LINES and length <= (LONGEST_HEAD if lines else LONGEST_LINE) and pieces[-1]:
+            pieces.append(stream.read(HEAD))
+            lines, length = lines + pieces[-1].count(b"\n"), length + len(pieces[-1])
+    return b"".join(pieces)
+
+
+def block_bytes(columns: int) -> int:
+    """Return how much text of so many columns is parsed at a time, in bytes."""
+    return max(BLOCK, BLOCK_COLUMN * columns)
 
 
 class Head(NamedTuple):
@@ -51,38 +63,84 @@ class Head(NamedTuple):
 
     def types(self, *, skip: bool) -> dict[str, pa.DataType]:
         """Return what pyarrow takes the columns for; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
-        if skip:
-            return most_types(self._table())
-        options = reading(self.dialect, max(BLOCK, len(self.content)), multiline=self.multiline)
-        converting = pacsv.ConvertOptions(null_values=NULLS, strings_can_be_null=True)
-        schema = pacsv.read_csv(self._lines(), convert_options=converting, **options).schema
-        return {f.name: pa.float64() if f.type == pa.null() else f.type for f in schema}
+        found: dict[str, pa.DataType] = {}
+        for table in self._tables(self.dialect.names, skip=skip):
+            found |= _types_of(table, skip=skip)
+        return found
 
-    def samples(self) -> JsonObject:
+    def samples(self) -> Samples:
         """Return the first values of each column, numbers and dates as pyarrow takes them for."""
-        table = self._table()
+        return Samples(self)
+
+    def label_type(self, label: str, *, skip: bool) -> pa.DataType:
+        """Return the type labels are read as: numbers as float64; whole numbers that float64 does not tell apart as
+        text, in which they are exact. ``skip``: as most values say.
+        """
+        (table,) = self._tables([label], skip=True)
+        inferred, values = _types_of(table, skip=skip)[label], table.column(0).drop_null()
+        if pa.types.is_integer(inferred):
+            largest = float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
+            return pa.float64() if largest < LARGEST_LABEL else TEXT
+        return pa.float64() if pa.types.is_floating(inferred) else TEXT
+
+    def columns_near(self, place: int) -> dict[str, Any]:
+        """Return the first values of the columns that pyarrow converts with the one at a place, by name."""
+        start = place // GROUP * GROUP
+        (table,) = self._tables(self.dialect.names[start : start + GROUP], skip=True)
         columns = zip(table.column_names, table.columns, strict=True)
         return {name: column.slice(0, SAMPLE_ROWS).combine_chunks() for name, column in columns}
 
-    def label_type(self, label: str, inferred: pa.DataType) -> pa.DataType:
-        """Return the type labels are read as: numbers as float64; whole numbers that float64 does not tell apart as
-        text, in which they are exact.
-        """
-        if pa.types.is_floating(inferred) or (pa.types.is_integer(inferred) and self._largest(label) < LARGEST_LABEL):
-            return pa.float64()
-        return pa.dictionary(pa.int32(), pa.string())
+    def _tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
+        """Some columns of the whole lines, ``GROUP`` of them at a time; ``skip``: as far as they are in order."""
+        options = reading(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
+        lines = self.content[: self.content.rfind(b"\n") + 1]
+        numbers: list[Any] = [None]
+        if len(names) > 1 and len(self.dialect.names) > GROUP:
+            numbers = conversions(names, dict.fromkeys(names, pa.float64()))
+        for telling, taking in zip_longest(conversions(names), numbers):
+            yield _told(lines, options, telling, taking)
 
-    def _largest(self, column: str) -> float:
-        """The largest absolute value of a column of whole numbers."""
-        values = self._table(include_columns=[column]).column(0).drop_null()
-        return float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
 
-    def _lines(self) -> pa.BufferReader:
-        """The whole lines."""
-        return pa.BufferReader(self.content[: self.content.rfind(b"\n") + 1])
+class Samples(Mapping[str, Any]):
+    """The first values of each column of a table, by name; of a wide table only those asked for last are in memory."""
 
-    def _table(self, **converting: object) -> pa.Table:
-        """The lines as far as they are in order."""
-        options = reading(self.dialect, max(BLOCK, len(self.content)), multiline=self.multiline, skip=True)
-        convert = pacsv.ConvertOptions(null_values=NULLS, strings_can_be_null=True, **converting)
-        return pacsv.read_csv(self._lines(), convert_options=convert, **options)
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._places = {name: place for place, name in enumerate(head.dialect.names)}
+        self._near: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the values of a column as an Arrow array. Raises KeyError, pyarrow's ArrowInvalid."""
+        if name not in self._near:
+            self._near = {}  # before the next ones are made
+            self._near = self._head.columns_near(self._places[name])
+        return self._near[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._head.dialect.names)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self._head.dialect.names)
+
+
+def _told(
+    lines: bytes, options: ByName, telling: pacsv.ConvertOptions, numbers: pacsv.ConvertOptions | None
+) -> pa.Table:
+    """Columns of the types that pyarrow tells. Where there may be only numbers these are tried first: telling that takes
+    seven times as long.
+    """
+    if numbers is not None:
+        try:
+            return parse(lines, options, [numbers])
+        except pa.ArrowInvalid:
+            pass
+    return parse(lines, options, [telling])
+
+
+def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
+    """The types of columns; one without a value may be one of numbers. ``skip``: as most values say."""
+    if skip:
+        return most_types(table)
+    return {f.name: pa.float64() if f.type == pa.null() else f.type for f in table.schema}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,9 @@ NUMBERS_SHARE = 0.9
 class Sieve:
     """Blocks of the good lines of a stream; the others are noted in ``rejects``."""
 
-    def __init__(self, stream: Input, dialect: Dialect, columns: Columns, converting: Arrow, rejects: Rejects) -> None:
+    def __init__(
+        self, stream: Input, dialect: Dialect, columns: Columns, converting: Sequence[Arrow], rejects: Rejects
+    ) -> None:
         self._stream, self._dialect, self._columns = stream, dialect, columns
         self._converting, self._rejects = converting, rejects
         self._options = reading(dialect, 1, multiline=False)

@@ -17,10 +17,10 @@ import pyarrow.csv as pacsv
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import ahead
-from streamsvm.store.sources.csv.blocks import parsed, reading
+from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parsed, reading
 from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
-from streamsvm.store.sources.csv.faults import LINE_HINT, NULLS, Columns, find_fault
-from streamsvm.store.sources.csv.head import BLOCK, LONGEST_BLOCK, Head, head_of
+from streamsvm.store.sources.csv.faults import LINE_HINT, Columns, find_fault
+from streamsvm.store.sources.csv.head import BLOCK, Head, block_bytes, head_of
 from streamsvm.store.sources.csv.sieve import Sieve
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import line_blocks, note_form, whole_rows
@@ -37,10 +37,6 @@ from streamsvm.store.sources.table.schema import ALL_TEXT, Schema, label_of, sch
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 from streamsvm.types import Batch
 
-TEXT = pa.dictionary(pa.int32(), pa.string())
-"""The type of a column that is read as it is written."""
-
-
 class CSVSource:
     """CSV and TSV files; see ``Source``.
 
@@ -55,19 +51,18 @@ class CSVSource:
         self.proposals: list[str] = []
         self._paths = paths
         self._options = options
-        contents = {path: head_of(path) for path in paths}
-        self._heads = {
-            path: Head(content, dialect_of(str(path), content, options), options.multiline)
-            for path, content in contents.items()
-        }
-        check_width(str(paths[0]), len(self._names), options.memory_limit)
+        content = head_of(paths[0])
+        self._head = Head(content, dialect_of(str(paths[0]), content, options), options.multiline)
+        check_width(str(paths[0]), self._names, options.memory_limit)
+        self._dialects = dict.fromkeys(paths, self._head.dialect)
+        for other in paths[1:]:
+            self._dialects[other] = self._dialect_like_first(other)
+        self._types_told: dict[str, pa.DataType] | None = None
         if options.encoding is not None:
             self._reopen(schema_from(options.encoding["schema"]))
         else:
-            self._samples = self._heads[paths[0]].samples() if options.recognize else {}
+            self._samples: JsonMapping = self._head.samples() if options.recognize else {}
             self._recorded = self.schema = self._plan(self._samples or None)
-        for other in paths[1:]:
-            same_columns(self._names, self._heads[other].dialect.names, (str(paths[0]), str(other)))
         self._types = self._column_types()
         if options.encoding is None:
             self._count()
@@ -100,7 +95,7 @@ class CSVSource:
 
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
-        first = self._heads[self._paths[0]].dialect
+        first = self._head.dialect
         options = {"header": first.header, "delimiter": first.delimiter, "multiline": self._options.multiline}
         return {"format": "csv", "options": options, "names": list(first.names), "schema": self._recorded.to_json()}
 
@@ -118,13 +113,25 @@ class CSVSource:
     @property
     def _names(self) -> tuple[str, ...]:
         """The columns of the first file."""
-        return self._heads[self._paths[0]].dialect.names
+        return self._head.dialect.names
+
+    def _dialect_like_first(self, path: Path) -> Dialect:
+        """How the lines of another file are cut; where that is as in the first, it is the first's. Raises DataError."""
+        first, found = self._head.dialect, dialect_of(str(path), head_of(path), self._options)
+        if found == first:
+            return first
+        if self._options.encoding is None or found.header:
+            same_columns(first.names, found.names, (str(self._paths[0]), str(path)))
+        return found
 
     def _reopen(self, recorded: Schema) -> None:
         """Read as was recorded, with the label or without it."""
-        self._heads = {
-            path: h._replace(dialect=self._without_label(h.dialect, recorded)) for path, h in self._heads.items()
-        }
+        named = {dialect: self._without_label(dialect, recorded) for dialect in set(self._dialects.values())}
+        self._dialects = {path: named[dialect] for path, dialect in self._dialects.items()}
+        self._head = self._head._replace(dialect=self._dialects[self._paths[0]])
+        for path, dialect in self._dialects.items():
+            if dialect.names is not self._names:
+                same_columns(self._names, dialect.names, (str(self._paths[0]), str(path)))
         self._recorded = recorded
         self.schema = recorded.found_in(self._names, self._options, str(self._paths[0]))
         recorded.note_extra(self._names, self._options.label, self.notices)
@@ -149,7 +156,7 @@ class CSVSource:
 
     def _plan(self, samples: JsonMapping | None) -> Schema:
         path = self._paths[0]
-        types = self._inferred(path)
+        types = self._inferred()
         try:
             return plan_schema(types, self._options, str(path), "E-PARSE", samples)
         except DataError as error:
@@ -163,7 +170,7 @@ class CSVSource:
         """Whether a few lines are wrong, and not the kinds of columns."""
         path = self._paths[0]
         try:
-            plan_schema(self._heads[path].types(skip=True), self._options, str(path), "E-PARSE")
+            plan_schema(self._head.types(skip=True), self._options, str(path), "E-PARSE")
         except DataError:
             return False
         return True
@@ -199,24 +206,26 @@ class CSVSource:
             raise DataError(found, code="E-SCHEMA", hint="read files with the columns the store was made of")
         return Dialect(dialect.delimiter, False, names)
 
-    def _inferred(self, path: Path) -> dict[str, pa.DataType]:
-        """What pyarrow takes the columns for, judging by the head of the file."""
+    def _inferred(self) -> dict[str, pa.DataType]:
+        """What pyarrow takes the columns for, judging by the head of the first file."""
         try:
-            return self._heads[path].types(skip=self._options.on_bad_line == "skip")
+            if self._types_told is None:
+                self._types_told = self._head.types(skip=self._options.on_bad_line == "skip")
         except pa.ArrowInvalid as error:
-            nothing = Columns(frozenset(), frozenset(), None, multiline=self._options.multiline)
+            path, nothing = self._paths[0], Columns(frozenset(), frozenset(), None, multiline=self._options.multiline)
             raise self._fault(path, 0, nothing) or _unexplained(path, error) from error
+        return self._types_told
 
     def _column_types(self) -> dict[str, pa.DataType]:
         """The type every column that is needed is read as: float32, float64 for labels, else text."""
-        path, schema = self._paths[0], self.schema
-        inferred = {} if schema.label is None else self._inferred(path)
+        schema = self.schema
         types = dict.fromkeys(schema.needed, TEXT)
         for column in schema.columns:
             if column.kind not in WRITTEN and not column.form:
                 types[column.name] = pa.float32() if column.kind in SINGLE else pa.timestamp("us")
         if (label := schema.label) is not None:
-            types[label] = self._heads[path].label_type(label, inferred.get(label, pa.string()))
+            self._inferred()  # which says what is wrong with the first lines, if anything is
+            types[label] = self._head.label_type(label, skip=self._options.on_bad_line == "skip")
         if schema.id_column is not None:
             types[schema.id_column] = pa.string()
         if schema.weight is not None:
@@ -230,27 +239,22 @@ class CSVSource:
 
     def _tables(self, stream: Input, needed: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
         """Batches of the needed columns and of crosses of them; ``file.position`` must count those that were taken."""
-        converting = pacsv.ConvertOptions(
-            include_columns=needed,
-            column_types={name: self._type(name) for name in needed},
-            null_values=NULLS,
-            strings_can_be_null=True,
-        )
-        options = reading(self._heads[stream.path].dialect, BLOCK, multiline=self._options.multiline)
-        blocks = self._blocks(stream, converting)
+        converting = conversions(needed, {name: self._type(name) for name in needed})
+        options = reading(self._dialects[stream.path], BLOCK, multiline=self._options.multiline)
+        tables = parsed(self._blocks(stream, converting), options, converting)
         try:
-            with closing(ahead(parsed(blocks, options, converting))) as tables:
+            with closing(tables if len(needed) > GROUP else ahead(tables)) as tables:
                 for table in tables:
                     yield from self._cut(table)
         except pa.ArrowInvalid as error:
             raise self._fault(stream.path, file.position, self._expected) or _unexplained(stream.path, error) from error
 
-    def _blocks(self, stream: Input, converting: pacsv.ConvertOptions) -> Generator[bytes]:
+    def _blocks(self, stream: Input, converting: Sequence[pacsv.ConvertOptions]) -> Generator[bytes]:
         """The text in blocks of whole rows, or what is good of it."""
-        head, options = self._heads[stream.path], self._options
+        options = self._options
         if options.on_bad_line != "error":
-            return Sieve(stream, head.dialect, self._expected, converting, options.rejects).blocks()
-        block = max(BLOCK, min(LONGEST_BLOCK, 4 * head.content.find(b"\n")))
+            return Sieve(stream, self._dialects[stream.path], self._expected, converting, options.rejects).blocks()
+        block = block_bytes(len(self._names))
         lines = line_blocks(stream, block, allow_no_final_newline=options.allow_no_final_newline)
         if options.multiline:
             lines = whole_rows(lines, stream.name)
@@ -267,7 +271,7 @@ class CSVSource:
         with Input(path) as stream:
             try:
                 last_line = self._options.allow_no_final_newline
-                found = find_fault(stream, self._heads[path].dialect, columns, rows, last_line=last_line)
+                found = find_fault(stream, self._dialects[path], columns, rows, last_line=last_line)
             except DataError as error:
                 return error
         if found is not None and found.hint == MISSING_HINT and self._options.encoding is not None:

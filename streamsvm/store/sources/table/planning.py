@@ -71,12 +71,13 @@ def plan_schema(
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=columns_hint(names))
     hashing = any(column.kind == HASHED for column in columns)
     dropped = {name for name, (kind, _) in said.items() if kind == DROP} | left_out - {None, label}
+    dropped -= {options.weight, options.id_column}
     return Schema(
         tuple(columns),
         label,
         options.weight,
         (options.hash_bits or HASH_BITS) if hashing else 0,
-        tuple(name for name in names if name in dropped - {options.weight, options.id_column}),
+        tuple(name for name in names if name in dropped),
         options.id_column,
         split=_split_column(options),
     )

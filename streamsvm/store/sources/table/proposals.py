@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,8 @@ def first_text(sample: Any) -> str | None:
 
 def _numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
     """What numbers could be besides: points in time, or whole numbers of which nearly every row has another."""
+    if all(len(samples[name]) < LEAST_ROWS for name in islice(samples, 1)):  # as long as one another
+        return
     for column in planned.columns:
         sample = samples.get(column.name)
         if column.kind != NUMBER or sample is None:

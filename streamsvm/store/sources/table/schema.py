@@ -132,7 +132,8 @@ class Schema:
         ``options.label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA
         for a column that is missing.
         """
-        if missing := [name for c in self.columns for name in c.sources if name not in names]:
+        known = set(names)
+        if missing := [name for c in self.columns for name in c.sources if name not in known]:
             raise DataError(f"{where} has no column {listed(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
         found = recorded if options.label is None else label_of(names, options.label, where)
@@ -144,7 +145,8 @@ class Schema:
 
     def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
         """Count in ``notices`` the columns of a table that nobody asked for: the model was trained without them."""
-        if extra := [name for name in names if name not in {*self.needed, *self.dropped, label}]:
+        known = {*self.needed, *self.dropped, label}
+        if extra := [name for name in names if name not in known]:
             notices[f"columns that the model does not know are ignored: {listed(extra)}"] = len(extra)
 
     def to_json(self) -> JsonObject:
@@ -209,7 +211,8 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
 
 def check_named(wanted: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
     """Return the columns that an option names. Raises DataError E-SCHEMA for one that is not there."""
-    if missing := [name for name in wanted if name not in names and name != ALL_TEXT]:
+    known = {*names, ALL_TEXT} if wanted else ()
+    if missing := [name for name in wanted if name not in known]:
         found = f"{where} has no column {listed(missing)}, named by {option}"
         raise DataError(found, code="E-SCHEMA", hint=columns_hint(names))
     return wanted

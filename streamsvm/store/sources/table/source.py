@@ -44,7 +44,7 @@ class TableSource(ABC):
         self.proposals: list[str] = []
         self._paths, self._options = paths, options
         types = self._types(paths[0])
-        check_width(str(paths[0]), len(types), options.memory_limit)
+        check_width(str(paths[0]), types, options.memory_limit)
         for other in paths[1:]:
             same_columns(types, self._types(other), (str(paths[0]), str(other)))
         if options.encoding is not None:
