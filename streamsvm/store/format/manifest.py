@@ -180,7 +180,7 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
 
 def _check_memory(path: Path, limit: int) -> None:
     size = path.stat().st_size
-    if READ_BYTES * size > limit:
+    if limit < READ_BYTES * size <= READ_BYTES * LARGEST_MANIFEST:  # more is refused when it is opened
         found = f"{path} has {size_text(size)}: about {mib(READ_BYTES * size, up=True)} are needed to read it"
         hint = "give more with --memory, or ingest with larger chunks: --chunk"
         raise BudgetError(f"{found}, there are {mib(limit)}", hint=hint)

@@ -37,6 +37,7 @@ from streamsvm.store.sources.table.schema import ALL_TEXT, Schema, label_of, sch
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 from streamsvm.types import Batch
 
+
 class CSVSource:
     """CSV and TSV files; see ``Source``.
 
