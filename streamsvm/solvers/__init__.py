@@ -18,6 +18,7 @@ SOLVERS = Registry(
         "pegasos": "streamsvm.solvers.stochastic.pegasos:Pegasos",
         "sgd": "streamsvm.solvers.stochastic.sgd:SGD",
         "active_set": "streamsvm.solvers.active_set.solver:ActiveSet",
+        "interior_point": "streamsvm.solvers.interior_point.solver:InteriorPoint",
         "newton": "streamsvm.solvers.newton.solver:Newton",
         "decomposition": "streamsvm.solvers.kernel.decomposition.solver:Decomposition",
         "kernel_active_set": "streamsvm.solvers.active_set.kernel:KernelActiveSet",

@@ -38,6 +38,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "sgd": [{}, {"variant": "s"}, {"variant": "r"}],
     "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
     "assg": [{}, {"batch": 16}],
+    "interior_point": [{}, {"kept": 120}],
 }
 
 

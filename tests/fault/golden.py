@@ -41,6 +41,7 @@ NYSTROM = {"kernel": "rbf", "landmarks": 12, "standardize": True, "embedding": "
 FITS: dict[str, dict[str, Any]] = {
     "dcd": {},
     "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 6},
+    "interior_point": {"solver": "interior_point", "loss": "hinge", "options": {"kept": 100}, "max_passes": 6},
     "sgd": {"solver": "sgd"},
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
     "active_set": {"solver": "active_set", "loss": "hinge"},

@@ -1,0 +1,111 @@
+"""A hinge problem in which some rows are free and all others stay on their side of the corner: an interior point in memory.
+
+    min_w  1/2 ||w||^2 - u.w + sum_near C_i l(m_i),        u = sum_others a_i y_i x_i,   a_i = -C_i l'(m_i), 0 or C_i
+
+agrees with P where the others stay. Its dual point, with the a_i of the others, is one of P: with g = sum_others (a_i - conjugate(a_i))
+
+    D = g + sum_near (a_i - conjugate(a_i)) - 1/2 ||u + sum_near a_i y_i x_i||^2.
+
+This is the constraint reduction of interior points for support vector machines (Jung, O'Leary and Tits, ETNA 31, 2008): rows
+whose dual variables sit on a bound add nothing to X' D X. Where others have crossed the corner on the way, the next step is held
+back by damping / 2 (w - w_0)' M (w - w_0), M = diag(C sum_i s_i x_ij^2), which is as rows at the corner bend P. The iteration itself is that of rows in memory
+(``solvers.newton.in_memory``; Ferris and Munson, SIAM J. Optimization 2003).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.newton import squares
+from streamsvm.losses import threshold
+from streamsvm.rows import Float64
+from streamsvm.solvers.interior_point.nearest_rows import NearRows
+from streamsvm.solvers.newton.in_memory.all_rows import AllRows
+from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.types import Problem
+
+ROUNDS = 20
+"""Calls of the iteration at most, each of which ends after so much work."""
+TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
+"""The gap in memory: of the one that is asked for, and of P, what float64 can tell; ..."""
+DECREASE_SHARE = 0.05
+"""... or of what was gained, where that is more."""
+START_TOLERANCE = 1e-3
+"""The gap at which a first sample is solved: it knows the optimum no better."""
+
+
+class Known(NamedTuple):
+    """Where the reading ended."""
+
+    w: Float64
+    """(p,) the best point."""
+    v: Float64
+    """(p,) sum a_i y_i x_i of the slopes there, all rows."""
+    gain: float
+    """sum a_i - conjugate(a_i) of them."""
+    step: float
+    """The share of the segment at which the point is: margins of rows are f + step df."""
+    primal: float
+    """P there."""
+    dual: float
+    """The largest D known."""
+    damping: float
+    """How much the step is held back."""
+    total: float
+    """sum s_i of all rows."""
+
+
+class Reduced(NamedTuple):
+    """What comes of it."""
+
+    w: Float64
+    """(p,) where the next reading is to look."""
+    dual: float
+    """D of the dual point, over all rows."""
+    iterations: int
+    """Of the interior point."""
+
+
+def solve(problem: Problem, near: NearRows, known: Known, deadline: float) -> Reduced:
+    """Return the minimum where only the rows ``near`` are free."""
+    y, s, loss = near.y, near.s.astype(np.float64), problem.loss
+    m = y * (near.f + known.step * near.df)
+    a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
+    own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+    u = known.v - operators.adjoint(near.X, a * y, problem.columns)
+    wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
+    bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
+    outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
+    rows = AllRows(problem, _sample(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+    _iterate(rows, deadline)
+    if rows.interior is not None:
+        a = rows.interior.a
+        own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+        u = u + operators.adjoint(near.X, a * y, problem.columns)
+        return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps)
+    return Reduced(rows.best, known.dual, rows.steps)
+
+
+def first_point(problem: Problem, near: NearRows, factor: float, deadline: float) -> Float64:
+    """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
+    coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
+    start = problem.first_weights()
+    rows = AllRows(coarse, _sample(near), start, start)
+    _iterate(rows, deadline)
+    return rows.best
+
+
+def _iterate(rows: AllRows, deadline: float) -> None:
+    for _ in range(ROUNDS):
+        rows.advance(deadline)
+        if rows.solved:
+            break
+
+
+def _sample(near: NearRows) -> Sample:
+    return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)

@@ -1,0 +1,84 @@
+"""The sums of a pass along the segment from the best point to a candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
+from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Problem
+
+STEPS = (1.0, 0.0, 0.6, 0.3, 0.1, 0.03)
+"""Shares of the way to the candidate that are looked at: the whole first, which is nearly always the best."""
+
+
+class Found(NamedTuple):
+    """The best point of a segment."""
+
+    w: Float64
+    """(p,) the point."""
+    step: float
+    """Its share of the way."""
+    primal: float
+    """P there."""
+    dual: float
+    """The largest D of the slopes anywhere on the segment; 0, that of a = 0, at least."""
+    v: Float64
+    """(p,) sum a_i y_i x_i of the slopes at the point."""
+    gain: float
+    """sum a_i - conjugate(a_i) of those slopes."""
+
+
+@saved_as("interior_point.segment")
+@dataclass(slots=True)
+class SegmentSums:
+    """All float64; p = columns + 1."""
+
+    components: int
+    """p."""
+    losses: Float64 = field(init=False)
+    """(J,) loss sums at the steps."""
+    gains: Float64 = field(init=False)
+    """(J,) sum a_i - conjugate(a_i)."""
+    v: Float64 = field(init=False)
+    """(p,) at the first step."""
+    low: Float64 = field(init=False)
+    """(p,) what rounding took from it."""
+    differences: Float64 = field(init=False)
+    """(J, p) what the others differ by."""
+
+    def __post_init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was added: a pass begins."""
+        count = len(STEPS)
+        self.losses, self.gains = np.zeros(count), np.zeros(count)
+        self.v, self.low = np.zeros(self.components), np.zeros(self.components)
+        self.differences = np.zeros((count, self.components))
+
+    def add(self, problem: Problem, block: Block, w: Float64, d: Float64) -> tuple[Float64, Float64]:
+        """Count a block, and return X w and X d."""
+        f, df = np.empty(len(block.y)), np.empty(len(block.y))
+        sums = LineSums(self.losses, self.gains, self.v, self.low, self.differences)
+        segment_pass(block.labeled, Line(w, d, np.array(STEPS), problem.C, problem.loss), f, df, sums)
+        return f, df
+
+    def merge(self, other: SegmentSums) -> None:
+        """Add what another worker summed along the same segment."""
+        self.losses, self.gains = self.losses + other.losses, self.gains + other.gains
+        self.v, self.low = self.v + other.v, self.low + other.low
+        self.differences = self.differences + other.differences
+
+    def close(self, w: Float64, d: Float64) -> Found:
+        """The best of the points that were looked at, all blocks counted."""
+        points = [w + t * d for t in STEPS]
+        v = [self.v + self.low + difference for difference in self.differences]
+        primal = [0.5 * float(x @ x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
+        dual = [float(gain) - 0.5 * float(u @ u) for gain, u in zip(self.gains, v, strict=True)]
+        best = int(np.argmin(primal))
+        return Found(points[best], STEPS[best], primal[best], max(0.0, *dual), v[best], float(self.gains[best]))

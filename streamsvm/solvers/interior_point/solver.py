@@ -1,0 +1,249 @@
+"""Second order by readings to the last digits: an interior point on the rows at the corner, Newton's matrix from all rows elsewhere.
+
+A pass looks along the segment from the best point to a candidate (``segment_sums``): P, D and the gradient at several lengths
+of the step, so that every reading ends with the best of them. What the next candidate is made of the same pass brings:
+
+    hinge         the rows nearest to the corner, up to ``kept``; all others add to P only what is linear in w as long as they
+                  stay on their side. The problem of the near rows is solved in memory (``reduced_problem``); it has a
+                  dual point of all rows, whose value needs no reading.
+    smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
+
+Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then confirmed to
+rounding. The first candidate is the optimum of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.newton import leverages, slopes_pass, squares
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.losses import threshold
+from streamsvm.rows import Float64
+from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
+from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
+from streamsvm.solvers.interior_point.segment_sums import STEPS, Found, SegmentSums
+from streamsvm.solvers.newton.hessian import matrix_bytes
+from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    WarmStart,
+)
+
+ROWS, PER_COMPONENT = 50_000, 50
+"""Rows that are kept: so many, or so many for each component."""
+LEAST, LEAST_PER_COMPONENT = 2_000, 5
+"""Fewer are of no use."""
+ROW_ARRAYS = 260
+"""Bytes a row beside its entries: sign, weight, key, margins, number, and the float64 arrays of an interior point."""
+VECTORS = 60
+"""Of length p: the sums at every step, and what the iteration in memory holds."""
+
+SHORT, LONG = 0.1, 0.6
+"""A share of the way after which the next step is held back more, or less, ..."""
+START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
+"""... at first by so much, then by this at least, and by so many times as much, or as little."""
+
+
+@saved_as("interior_point.state")
+@dataclass(slots=True)
+class InteriorPointState:
+    """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
+
+    problem: Problem
+    """What is solved."""
+    point: Float64
+    """(p,) the best point of the readings so far, which is the solution."""
+    direction: Float64
+    """(p,) from there to the candidate; 0: there is none, and the point is evaluated."""
+    sums: SegmentSums
+    """Of the pass along the segment."""
+    near: NearestRows
+    """The rows nearest to the corner, in a pass for the hinge and in the first one."""
+    squares: Float64
+    """(p,) sum s_i x_ij^2, of the first pass."""
+    weight: float = 0.0
+    """sum s_i over the rows met in this pass."""
+    gram: Float64 | None = None
+    """(p, p) X' diag(C_i l'') X at the candidate, for smooth losses; None before the first block and for the hinge."""
+    primal: float = np.inf
+    """P of ``point``; inf before the first pass."""
+    dual: float = -np.inf
+    """The largest D so far; -inf before the first pass."""
+    passes: int = 0
+    """Passes that were closed."""
+    iterations: int = 0
+    """Of the interior point, in memory."""
+    damping: float = 0.0
+    """How much the next step is held back."""
+    deadline: float = np.inf
+    """When work in memory is to end, on the clock of ``time.perf_counter``."""
+    facts: dict[str, float] = field(default_factory=dict)
+    """What there is to say of the last pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class InteriorPoint(WarmStart):
+    """Settings of the method."""
+
+    kept: Annotated[
+        int | None,
+        Option(
+            "Rows kept in memory: those nearest to the corner.",
+            bounds=Bounds(least=1),
+            default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
+        ),
+    ] = None
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: dual variables of rows that are not kept are a function of the point."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line, so that a step between corners is exact."""
+
+    def _kept(self, problem: Problem) -> int:
+        return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
+        p, kept = problem.columns + 1, self._kept(problem)
+        row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros) + ROW_ARRAYS
+        nonzeros = problem.nonzeros or problem.rows * p
+        matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense))
+        if problem.loss.smooth():
+            matrix = max(matrix, matrix_bytes(p))
+        return Cost(fixed=int((SPARE + 1) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> InteriorPoint | None:
+        """With half the rows; None at the least that is of use, or where a number was ``asked`` for."""
+        half = self._kept(problem) // 2
+        least = max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
+        return None if "kept" in asked or half < least else replace(self, kept=half)
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Rows kept; None: as many as are usual."""
+        return {"kept": self.kept}
+
+    def start(self, problem: Problem) -> InteriorPointState:
+        """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
+        p, point = problem.columns + 1, problem.first_weights()
+        return InteriorPointState(
+            problem, point, np.zeros(p), SegmentSums(p), NearestRows(self._kept(problem)), np.zeros(p)
+        )
+
+    def visit(self, state: InteriorPointState, block: Block) -> None:
+        """Add the block to the sums along the segment; keep its rows that are near, or add to the matrix."""
+        problem = state.problem
+        f, df = state.sums.add(problem, block, state.point, state.direction)
+        state.weight += float(block.s.sum(dtype=np.float64))
+        smooth, sampling = problem.loss.smooth(), state.passes == 0 and problem.warm is None
+        if sampling or not smooth:
+            if state.passes == 0:
+                state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
+            state.near.add(block, _distance(state, block, f, df), f, df)
+        if smooth and not sampling:
+            h = np.empty(len(f))
+            cost = RowLoss(problem.C, problem.loss, problem.loss)
+            slopes_pass(block.y, block.s, f + df, cost, np.empty(len(f)), h)
+            found = operators.gram(block.X, h, problem.columns)
+            state.gram = found if state.gram is None else state.gram + found
+
+    def set_deadline(self, state: InteriorPointState, moment: float) -> None:
+        """See ``types.Deadline``: iterations in memory end at that moment."""
+        state.deadline = moment
+
+    def finish(self, state: InteriorPointState) -> Certificate:
+        """Close the pass at the best point of the segment, and find the next candidate; both bounds are exact."""
+        found = state.sums.close(state.point, state.direction)
+        state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
+        state.dual = max(state.dual, found.dual)
+        if not self._done(state):
+            state.direction = self._candidate(state, found) - state.point
+        state.passes += 1
+        state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
+        state.sums.clear()
+        state.near.clear()
+        state.gram, state.weight = None, 0.0
+        return Certificate(state.primal, state.dual, facts=dict(state.facts))
+
+    def _done(self, state: InteriorPointState) -> bool:
+        return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
+
+    def _candidate(self, state: InteriorPointState, found: Found) -> Float64:
+        """Where the next pass is to look."""
+        problem = state.problem
+        if problem.loss.smooth() and state.gram is not None:
+            state.gram[np.diag_indices_from(state.gram)] += 1.0
+            gradient = found.w - found.v
+            return found.w - scipy.linalg.solve(state.gram, gradient, assume_a="pos", overwrite_a=True)
+        near = state.near.taken()
+        if near is None:
+            return found.w
+        sampled = float(near.s.sum(dtype=np.float64))
+        if state.passes == 0 and problem.warm is None and len(near.y) < problem.rows:
+            return first_point(problem, near, state.weight / sampled, state.deadline)
+        state.damping = _damping(state, found.step)
+        known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
+        solved = solve(problem, near, known, state.deadline)
+        state.dual, state.iterations = max(state.dual, solved.dual), state.iterations + solved.iterations
+        return solved.w
+
+    def certify(self, state: InteriorPointState) -> None:
+        """Every pass is an exact evaluation."""
+
+    def merge(self, states: list[InteriorPointState]) -> InteriorPointState:
+        """Add up what each worker summed, and join the rows they kept."""
+        first, *others = states
+        for other in others:
+            first.sums.merge(other.sums)
+            first.near.merge(other.near)
+            first.weight += other.weight
+            first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
+            if other.gram is not None:
+                first.gram = other.gram if first.gram is None else first.gram + other.gram
+        return first
+
+    def solution(self, state: InteriorPointState) -> LinearSolution:
+        """The best point of the readings."""
+        return LinearSolution(state.point.copy(), state.problem.bias)
+
+
+def _damping(state: InteriorPointState, step: float) -> float:
+    """The next damping, after so much of the way was worth going; 0 where all rows are near."""
+    damping = state.damping
+    if state.near.threshold == np.inf:
+        return 0.0
+    if state.passes < 2:
+        return START_DAMPING
+    if step >= LONG:
+        return damping / EASED if damping > LEAST_DAMPING else 0.0
+    return max(LEAST_DAMPING, DAMPED * damping) if step <= SHORT else damping
+
+
+def _distance(state: InteriorPointState, block: Block, f: Float64, df: Float64) -> Float64:
+    """How near to the corner each row comes (n,) at those points of the segment that are looked at.
+
+    Relative to how far it moves: rows that are much of a rare column go where that weight goes, and nothing holds it.
+    """
+    problem = state.problem
+    margins = block.y * (f + np.array(STEPS)[:, None] * df)
+    nearest: Float64 = np.abs(margins - threshold(problem.loss)).min(axis=0)
+    if state.passes == 0:
+        return nearest
+    return nearest / np.sqrt(leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), 1.0 / problem.rows))

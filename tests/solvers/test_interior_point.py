@@ -1,0 +1,108 @@
+"""The interior point out of core: exact with few rows kept, sums along a segment, and a choice of rows that depends on rows alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.losses import LOSSES
+from streamsvm.rows import Dense
+from streamsvm.solvers.interior_point.nearest_rows import NearestRows
+from streamsvm.solvers.interior_point.segment_sums import STEPS, SegmentSums
+from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.types import Block, Problem
+from tests.solvers.kernel_problems import solve
+from tests.solvers.problems import epoch_blocks, problem_of, rows_of, signed_rows
+
+
+def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
+    """Rows with columns of several scales, some of them 0 or 1; signs, weights (0 among them) and C."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(150, 400)), int(rng.integers(2, 7))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-1, 2, d)
+    X[:, -1] = rng.random(n) < 0.1
+    y = np.where(X[:, 0] / np.abs(X[:, 0]).max() + 0.4 * rng.normal(size=n) > 0.1, 1.0, -1.0).astype(np.float32)
+    y[:2] = 1.0, -1.0
+    s = rng.choice([0.0, 0.5, 1.0, 3.0], n).astype(np.float32)
+    return X.astype(np.float32), y, s, 10.0 ** float(rng.integers(-3, 2))
+
+
+def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
+    """P(w), from its definition."""
+    m = y * (X.astype(np.float64) @ w[:-1] + w[-1])
+    return float(0.5 * w @ w + C * sum(c * loss.value(v) for c, v in zip(s.astype(float), m, strict=True)))
+
+
+@pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_the_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: str) -> None:
+    from sklearn.svm import LinearSVC
+
+    X, y, s, C = fuzzed(seed)
+    problem = Problem(LOSSES[loss](), C, len(X), X.shape[1], 1, tolerance=1e-8)
+    state, _, found = solve(InteriorPoint(kept=60), problem, X, y, s, block=37, passes=60)
+    other = LinearSVC(C=C, loss=loss, dual=True, tol=1e-10, max_iter=20_000, random_state=0)
+    other.fit(X.astype(np.float64), y, sample_weight=s.astype(np.float64))
+    reached = value(LOSSES[loss](), X, y, s, C, np.append(other.coef_[0], other.intercept_[0]))
+    assert found[-1].gap <= 1e-8
+    assert max(one.dual for one in found) <= reached * (1 + 1e-12)
+    assert found[-1].primal <= reached * (1 + 1e-8)
+    assert value(LOSSES[loss](), X, y, s, C, state.point) == pytest.approx(found[-1].primal, rel=1e-11)
+    assert len(found) <= 45
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
+    problem = problem_of(LOSSES[loss]())
+    Z, (_, _, s), kind = signed_rows(), rows_of(), LOSSES[loss]()
+    rng = np.random.default_rng(1)
+    w, d = rng.normal(size=(2, Z.shape[1]))
+    parts = [SegmentSums(len(w)), SegmentSums(len(w))]
+    for k, block in enumerate(epoch_blocks(1)):
+        parts[k % 2].add(problem, block, w, d)
+    parts[0].merge(parts[1])
+    found = parts[0].close(w, d)
+    primals, duals, sums = [], [], []
+    for t in STEPS:
+        at = w + t * d
+        m, C = Z @ at, problem.C * s.astype(float)
+        a = np.array([-c * kind.slope(x) for c, x in zip(C, m, strict=True)])
+        gain = sum(b - kind.conjugate(b, c) for b, c in zip(a, C, strict=True) if c > 0)
+        sums.append(a @ Z)
+        primals.append(0.5 * at @ at + sum(c * kind.value(x) for c, x in zip(C, m, strict=True)))
+        duals.append(gain - 0.5 * float(sums[-1] @ sums[-1]))
+    best = int(np.argmin(primals))
+    assert found.step == STEPS[best]
+    assert found.primal == pytest.approx(primals[best], rel=1e-12)
+    assert found.dual == pytest.approx(max(0.0, *duals), rel=1e-10, abs=1e-10)
+    np.testing.assert_allclose(found.v, sums[best], rtol=1e-10, atol=1e-12)
+
+
+def test_the_nearest_rows_do_not_depend_on_how_rows_are_dealt() -> None:
+    rng = np.random.default_rng(4)
+    X, s = rng.normal(size=(500, 3)).astype(np.float32), rng.choice([0.0, 1.0], 500).astype(np.float32)
+    distance = rng.choice([0.0, 0.0, 0.5, 1.0], 500)  # many are alike
+
+    def chosen(cuts: list[int], workers: int) -> Any:
+        found = [NearestRows(40) for _ in range(workers)]
+        for k, (a, b) in enumerate(zip([0, *cuts], [*cuts, 500], strict=True)):
+            part, none = slice(a, b), np.zeros(b - a)
+            block = Block(
+                Dense(X[part]), np.ones(b - a, np.float32), s[part], k, a, np.arange(b - a, dtype=np.int32), 0
+            )
+            found[k % workers].add(block, distance[part], none, none)
+        for other in found[1:]:
+            found[0].merge(other)
+        return found[0].taken()
+
+    one = chosen([], 1)
+    for cuts, workers in (([100, 200, 450], 1), ([50, 51, 300], 2), ([120, 240, 360], 3)):
+        other = chosen(cuts, workers)
+        np.testing.assert_array_equal(other.row, one.row)
+        np.testing.assert_array_equal(other.X.values, one.X.values)
+    assert len(one.row) == 40
+    assert (s[one.row] > 0).all()
+    assert distance[one.row].max() == 0.0
