@@ -24,7 +24,8 @@ changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
 All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
-P and D then both change by what margins are off by, M d, as v is nearly w. And where rows have weights of their own, of
+P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u' what an entry is off
+by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of
 which no sum is known, r_j = max |x_ij|, M = H = 8 P / k (at an optimum k sum a_i <= 2 L + ||w||^2) and P_0 = 1000 P.
 """
 

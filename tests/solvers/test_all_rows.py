@@ -212,6 +212,24 @@ def test_compiled_interior_passes_are_their_python(loss: Any) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
+@each_loss
+@pytest.mark.parametrize("margin", [-1e40, -1e18, 1e18, 1e40])
+def test_what_rounding_takes_to_a_bound_stays_inside(loss: Any, margin: float) -> None:
+    """Of rows that are far beyond the corner the distance to a bound is less than a rounding of the dual variable."""
+    y, f = np.ones(3, np.float32), np.array([margin, 0.5, 0.0])
+    rows, at = passes.RowTerms(y, np.ones(3), 1e5, loss), passes.Interior(np.empty(3), np.empty(3), np.empty(3))
+    theta, right, da, aim = np.empty(3), np.empty(3), np.empty(3), passes.Aim(1e-9, 1.0)
+    central_path.center_pass(rows, f, 1e-6, at)
+    for _ in range(3):
+        assert (at.a > 0.0).all()
+        assert (at.a < loss.upper(1e5)).all()
+        passes.system_pass(rows, f, at, aim, np.zeros(3), theta, right)
+        length = passes.step_pass(rows, at, aim, np.zeros(3), theta, right, np.zeros(3), da)
+        passes.move_pass(rows, at, aim, np.zeros(3), da, length)
+        assert np.isfinite(theta).all()
+    assert np.isfinite(central_path.center_line_pass(rows, f, f, 1e-6, 0.1)).all()
+
+
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,9 @@ def line_pass(
 
 # -- interior point ----------------------------------------------------------------------------------------------------
 
+LEAST = 1e-150
+"""The least dual variable: its square is a number too."""
+
 
 @saved_as("newton.interior")
 class Interior(NamedTuple):
@@ -119,6 +122,12 @@ class Aim(NamedTuple):
     """Of every complementarity product."""
     correction: float
     """The weight of the second-order correction, at most 1: how much of an affine step can be taken."""
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def inside(a: float, bound: float) -> float:
+    """Return a, or what is next to it inside (0, bound) where rounding has taken it to an end; bound may be inf."""
+    return max(min(a, bound * (1.0 - 2.0**-52)), min(LEAST, 0.5 * bound))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -219,7 +228,7 @@ def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float
         lower[i] += length * (low - lower[i] * da[i]) / a[i]
         if room < np.inf:
             upper[i] += length * (high + upper[i] * da[i]) / room
-        a[i] += length * da[i]
+        a[i] = inside(a[i] + length * da[i], loss.upper(C_i))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

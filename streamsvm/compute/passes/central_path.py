@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.passes.all_rows import Interior, RowTerms
+from streamsvm.compute.passes.all_rows import Interior, RowTerms, inside
 from streamsvm.rows import Float64
 
 ROOT_STEPS = 60
@@ -72,6 +72,7 @@ def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None
             continue
         z, t = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * f[i], target * s[i]
         a[i], room = central(z, t, loss.upper(C_i), loss.curvature(C_i))
+        a[i] = inside(a[i], loss.upper(C_i))
         lower[i] = t / a[i]
         if room < np.inf:
             upper[i] = t / room
@@ -90,5 +91,5 @@ def center_line_pass(rows: RowTerms, f: Float64, df: Float64, target: float, ste
         z = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * (f[i] + step * df[i])
         a, room = central(z, t, loss.upper(C_i), bend)
         slope -= a * y[i] * df[i]
-        curvature += df[i] * df[i] / (bend + t / (a * a) + (t / (room * room) if room < np.inf else 0.0))
+        curvature += df[i] * df[i] / (bend + t / a / a + (t / room / room if room < np.inf else 0.0))
     return slope, curvature

@@ -26,6 +26,7 @@ knows a point whose slopes they are, and another reading of the store writes a_i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -150,7 +151,9 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
         value = rounding_of_primal(run.problem, abs(found.primal), off + scaling, weights)
-        change = steepness(run.problem, abs(found.primal), weights) * scaling
+        apart = 2.0 * math.sqrt(max(found.primal - found.dual, 0.0))
+        far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
+        change = steepness(run.problem, abs(found.primal), weights) * far
         dual = rounding_of_dual(run.problem, found, v, weights) + change
         run.certificate = replace(found, rounding=found.rounding + max(value, dual))
         coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
