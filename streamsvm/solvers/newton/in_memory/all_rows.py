@@ -18,6 +18,7 @@ import numpy as np
 from streamsvm.compute.passes.all_rows import Interior, value_pass
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
+from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, Descent
 from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps
@@ -74,6 +75,8 @@ class AllRows:
     """The objective where the iteration began."""
     mu: float = 0.0
     """Half the width over which a corner is rounded; 0: it is not."""
+    descent: Descent | None = None
+    """Where dual coordinate descent is, or was when it was left; None before its first round."""
 
     @property
     def allowed(self) -> float:
@@ -94,7 +97,8 @@ class AllRows:
 
     def facts(self) -> dict[str, Any]:
         """What there is to say of it in the events of a run."""
-        method = "newton" if self.interior is None else "interior point"
+        method = "newton" if self.descent is None else "dual coordinate descent"
+        method = method if self.interior is None else "interior point"
         return {"rows": "all in memory", "method": method, "steps": self.steps, "products": self.products}
 
     def advance(self, deadline: float) -> None:
@@ -106,6 +110,8 @@ class AllRows:
             if not self.steps:
                 self._begin(rows, deadline)
             NewtonSteps(self, rows, preconditioner).run()
+        elif self.interior is None and self.outer is None:
+            CoordinateDescent(self, rows).run()
         if not self.solved and not (rows.exhausted and self.primal < np.inf):
             self._inside(rows, preconditioner)
         self.products += rows.products

@@ -13,7 +13,8 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.all_rows import RowTerms, hessian_product
-from streamsvm.rows import CSR, Float64
+from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.rows import CSR, Float64, Int32, Labeled
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms, plain
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.types import Problem
@@ -33,6 +34,7 @@ class MemoryRows:
         self.X, self.problem, self._deadline = sample.X, problem, deadline
         self.outer = outer or plain(problem.columns + 1)
         self.terms = RowTerms(sample.y, sample.s.astype(np.float64), problem.C, problem.loss)
+        self._labeled, self._box = Labeled(sample.X, sample.y, sample.s), Box(problem.C, problem.loss)
         self.count = len(sample.y)
         self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
         self.products = 0
@@ -65,3 +67,12 @@ class MemoryRows:
         self._left -= 2 * self.entries * active // max(1, self.count)
         self.products += 1
         return out
+
+    def sweep(self, order: Int32, count: int, a: Float64, w: Float64) -> int:
+        """Coordinate descent over the first ``count`` rows of ``order``; changes all three (``compute.passes.dcd``).
+
+        Returned: how many of them, now the first of ``order``, are worth another visit.
+        """
+        left, _ = dcd_sweep(self._labeled, order, count, self._box, 0.0, a, w)
+        self._left -= 2 * self.entries * count // max(1, self.count)
+        return left
