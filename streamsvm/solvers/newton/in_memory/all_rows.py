@@ -2,7 +2,8 @@
 
 A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``newton_steps``). So are losses whose
 corner is rounded, where a matrix of all columns is affordable: there are then many rows a column, and a few thousand of
-them already say about where the optimum is. Where steps stay short, and for all other problems, an interior point (``interior_point``).
+them already say about where the optimum is. All other problems begin with dual coordinate descent (``coordinate_descent``).
+Where Newton's steps stay short, and where descent is too slow, an interior point (``interior_point``).
 Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in the columns as they are given.
 
 D is evaluated in float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to them.

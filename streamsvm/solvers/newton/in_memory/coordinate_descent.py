@@ -67,7 +67,7 @@ class CoordinateDescent:
         while not (at.left or known.solved or rows.exhausted):
             self._round(at)
             self._evaluate(at)
-            at.left = not known.solved and _too_slow(at.gaps, known.problem.tolerance)
+            at.left = _too_slow(at.gaps, known.problem.tolerance)
 
     def _round(self, at: Descent) -> None:
         """Sweeps in a random order that rows and rounds alone decide."""
@@ -93,7 +93,7 @@ class CoordinateDescent:
 
 def _too_slow(gaps: list[float], tolerance: float) -> bool:
     """Whether at the pace of the last WINDOW rounds more than PATIENCE others are ahead."""
-    if len(gaps) <= WINDOW:
+    if len(gaps) <= WINDOW or gaps[-1] <= tolerance:
         return False
     pace = log(gaps[-1 - WINDOW] / gaps[-1]) / WINDOW
     return log(gaps[-1] / tolerance) > PATIENCE * pace

@@ -34,7 +34,10 @@ class MemoryRows:
         self.X, self.problem, self._deadline = sample.X, problem, deadline
         self.outer = outer or plain(problem.columns + 1)
         self.terms = RowTerms(sample.y, sample.s.astype(np.float64), problem.C, problem.loss)
-        self._labeled, self._box = Labeled(sample.X, sample.y, sample.s), Box(problem.C, problem.loss)
+        self._labeled, self._box = (
+            Labeled(sample.X, sample.y, sample.s.astype(np.float32)),
+            Box(problem.C, problem.loss),
+        )
         self.count = len(sample.y)
         self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
         self.products = 0
@@ -49,6 +52,10 @@ class MemoryRows:
     def late(self) -> bool:
         """Whether the deadline has passed; asked everywhere."""
         return time.perf_counter() > self._deadline
+
+    def visited(self, entries: int) -> None:
+        """Count work that was done elsewhere."""
+        self._left -= entries
 
     def margins(self, w: Float64) -> Float64:
         """X w (n,)."""

@@ -7,7 +7,8 @@ h is the loss, or the loss with its corner rounded over a width 2 mu (``losses.H
     P - D = smoothing + 1/2 ||grad||^2,        smoothing = sum_i C_i (l(m_i) + conjugate terms of a_i) + a_i m_i.
 
 The first part falls with mu, which halves whenever a step would gain little. The second comes late on columns of large scale: once the
-energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Line searches are exact.
+energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Of sparse rows, columns outside the
+block of the preconditioner are set to their best after each step (``rare_columns``). Line searches are exact.
 
 References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007.
 """
@@ -20,13 +21,14 @@ import numpy as np
 
 from streamsvm.compute.passes.all_rows import line_pass
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.newton import slopes_pass
+from streamsvm.compute.passes.newton import slopes_pass, trial_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.rare_columns import rare_columns
 
 if TYPE_CHECKING:
     from streamsvm.solvers.newton.in_memory.all_rows import AllRows
@@ -39,6 +41,8 @@ SHORT_STEP, SHORT_STEPS, STEPS = 0.3, 2, 40
 """So many steps shorter than that, one after the other where a corner narrows, or so many in all, lead nowhere ..."""
 WHOLE_SHORT_STEPS, WHOLE_STEPS = 40, 200
 """... or so many where the matrix is of all columns: a step costs hardly more than an evaluation, an interior point's much more."""
+SETTLED_LENGTHS = (1.0, 0.4, 0.16)
+"""Lengths of a step tried where rare columns are set to their best after it; then the exact one without them."""
 NARROWING, SMOOTHING_SHARE = 0.5, 0.3
 """mu falls to this share of itself, until smoothing costs no more than this share of the gap allowed ..."""
 CRUDE = 1e-4
@@ -56,12 +60,24 @@ class Here(NamedTuple):
     """Of the objective with the rounded loss, (p,)."""
 
 
+class Moved(NamedTuple):
+    """Where a step has led."""
+
+    length: float
+    """How much of the step was taken."""
+    w: Float64
+    """The weights (p,)."""
+    f: Float64
+    """X w (n,)."""
+
+
 class NewtonSteps:
     """From the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay short."""
 
     def __init__(self, known: AllRows, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         self._known, self._rows, self._preconditioner = known, rows, preconditioner
         self._slopes, self._h = np.empty(rows.count), np.empty(rows.count)
+        self._rare = rare_columns(rows, preconditioner) if known.outer is None else None
 
     @property
     def lost(self) -> bool:
@@ -71,30 +87,60 @@ class NewtonSteps:
 
     def run(self) -> None:
         """Changes ``known``."""
-        known, rows, arrow, near, corrected = self._known, self._rows, self._preconditioner, False, False
+        known, rows, arrow, near, closing = self._known, self._rows, self._preconditioner, False, False
         f = rows.margins(known.w)
         while not self.lost:
             here = self._evaluated(f)
             if known.solved or rows.exhausted:
                 return
-            if not corrected:
+            if not closing:
                 arrow.update(self._h, estimated=not near)
             energy = float(here.gradient @ arrow(here.gradient))
             if self._narrowed(here, energy):
-                corrected = False
+                closing = False
                 continue
             near = energy <= known.allowed
-            corrected = near and not corrected and arrow.exact and not arrow.whole
+            closing = near and not closing and arrow.exact and not arrow.whole
             if near:
                 known.target = min(known.target, TIGHTEN * energy / known.allowed)
-            if corrected:
-                step, length = arrow.block_step(-here.gradient), 1.0
-                df = rows.margins(step)
-            else:
-                step = self._step(here, energy)
-                df = rows.margins(step)
-                length = self._length(f, df, step)
-            known.w, f = known.w + length * step, f + length * df
+            f = self._closed(f, here) if closing else self._moved(f, here, energy)
+
+    def _closed(self, f: Float64, here: Here) -> Float64:
+        """The margins X w after the exact step of the dense columns alone."""
+        step = self._preconditioner.block_step(-here.gradient)
+        self._known.w = self._known.w + step
+        return f + self._rows.margins(step)
+
+    def _moved(self, f: Float64, here: Here, energy: float) -> Float64:
+        """The margins X w after a step for all columns."""
+        known = self._known
+        step = self._step(here, energy)
+        df = self._rows.margins(step)
+        moved = self._settled(f, df, step, here.value, near=energy <= known.allowed)
+        if moved is None:
+            length = self._length(f, df, step)
+            moved = Moved(length, known.w + length * step, f + length * df)
+        known.w = moved.w
+        known.steps += 1
+        if moved.length < SHORT_STEP:
+            known.short += 1
+        elif known.mu:
+            known.short = 0
+        return moved.f
+
+    def _settled(self, f: Float64, df: Float64, step: Float64, value: float, *, near: bool) -> Moved | None:
+        """Where a step ends after which the rare columns are set to their best; None where that is no better than here."""
+        known, rows, rare = self._known, self._rows, self._rare
+        if rare is None:
+            return None
+        smooth = rounded(known.problem.loss, known.mu)
+        for length in SETTLED_LENGTHS:
+            w, g = known.w + length * step, f + length * df
+            rare.settle(w, g, smooth, known.allowed, near=near)
+            losses = trial_pass(rows.terms.y, rows.terms.s, g, g, rows.terms.C, smooth, np.zeros(1))
+            if rows.outer.value(w) + float(losses[0]) < value:
+                return Moved(length, w, g)
+        return None
 
     def _evaluated(self, f: Float64) -> Here:
         """What there is at the iterate, whose margins are y f; slopes and second derivatives are filled in."""
@@ -135,10 +181,4 @@ class NewtonSteps:
             slope, curvature = line_pass(y, s, f, df, C, smooth, t)
             return along + t * square + slope, square + curvature
 
-        length = step_length(slopes)
-        known.steps += 1
-        if length < SHORT_STEP:
-            known.short += 1
-        elif known.mu:
-            known.short = 0
-        return length
+        return step_length(slopes)

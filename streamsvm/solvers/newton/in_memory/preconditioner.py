@@ -32,8 +32,9 @@ class ArrowPreconditioner:
 
     def __init__(self, X: Rows, columns: int, outer: Float64) -> None:
         self._X, self._columns, self._outer = X, columns, outer
-        self._chosen = densest(X, columns)
-        self._block = BlockMatrix(X, columns, self._chosen)
+        self.chosen = densest(X, columns)
+        """The components of the block, rising."""
+        self._block = BlockMatrix(X, columns, self.chosen)
         self._diagonal: Float64 = np.ones(columns + 1)
         self._scale: Float64 = np.empty(0)
         self._factor: Any = None
@@ -41,7 +42,7 @@ class ArrowPreconditioner:
     @property
     def whole(self) -> bool:
         """Whether all columns are in the block."""
-        return len(self._chosen) > self._columns
+        return len(self.chosen) > self._columns
 
     @property
     def exact(self) -> bool:
@@ -54,7 +55,7 @@ class ArrowPreconditioner:
         if not self.whole:
             self._diagonal = self._outer + squares(self._X, h, self._columns)
         block = self._block.at(h, estimated=estimated)
-        block[np.diag_indices_from(block)] += self._outer[self._chosen]
+        block[np.diag_indices_from(block)] += self._outer[self.chosen]
         self._scale = 1.0 / np.sqrt(np.diagonal(block))
         block *= self._scale
         block *= self._scale[:, None]
@@ -63,7 +64,7 @@ class ArrowPreconditioner:
     def __call__(self, residual: Float64) -> Float64:
         """M^-1 residual (p,)."""
         result = residual / self._diagonal
-        result[self._chosen] = self._solved(residual)
+        result[self.chosen] = self._solved(residual)
         return result
 
     def block_step(self, residual: Float64) -> Float64:
@@ -73,15 +74,15 @@ class ArrowPreconditioner:
         cost of a change in the margins that is as small as the error was.
         """
         step = np.zeros_like(residual)
-        step[self._chosen] = self._solved(residual)
+        step[self.chosen] = self._solved(residual)
         return step
 
     def outside(self, residual: Float64) -> float:
         """Half the squared norm of the part of a residual that ``block_step`` leaves."""
-        return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self._chosen]).sum())
+        return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self.chosen]).sum())
 
     def _solved(self, residual: Float64) -> Float64:
-        scaled: Float64 = scipy.linalg.cho_solve(self._factor, self._scale * residual[self._chosen], check_finite=False)
+        scaled: Float64 = scipy.linalg.cho_solve(self._factor, self._scale * residual[self.chosen], check_finite=False)
         return self._scale * scaled
 
 
