@@ -72,15 +72,12 @@ class Outside(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def column_sweep(
-    given: Columns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64
-) -> tuple[float, float]:
+def column_sweep(given: Columns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64) -> float:
     """Changes w, and f with it: every column whose slope squared is more than ``negligible`` is set to its best once.
 
-    Given: the columns; y, s, C and h = loss of the rows; G, q. Returned: half the sum of the squared slopes that were met, and
-    about what the objective fell by.
+    Given: the columns; y, s, C and h = loss of the rows; G, q. Returned: half the sum of the squared slopes that were met.
     """
-    squares, decrease = 0.0, 0.0
+    squares = 0.0
     for c in range(given.number.size):
         entries = slice(given.start[c], given.start[c + 1])
         j, part, data = given.number[c], given.rows[entries], given.data[entries]
@@ -98,7 +95,6 @@ def column_sweep(
                 squares += 0.5 * slope * slope
                 if slope * slope <= negligible:
                     break
-                decrease += 0.5 * slope * slope / bend
             elif abs(slope) <= ENOUGH * first:
                 break
             if slope > 0.0:
@@ -111,4 +107,4 @@ def column_sweep(
             w[j] += t
             for k in range(part.size):
                 f[part[k]] += t * data[k]
-    return squares, decrease
+    return squares

@@ -21,7 +21,7 @@ from streamsvm.types import Problem
 
 WORK = 1_000_000_000
 """Entries that may be visited between two readings: two to four seconds ..."""
-PRODUCTS = 30
+PRODUCTS = 50
 """... or so many products with all rows."""
 
 

@@ -116,7 +116,7 @@ class NewtonSteps:
         known = self._known
         step = self._step(here, energy)
         df = self._rows.margins(step)
-        moved = self._settled(f, df, step, here.value, near=energy <= known.allowed)
+        moved = self._settled(f, df, step, here.value)
         if moved is None:
             length = self._length(f, df, step)
             moved = Moved(length, known.w + length * step, f + length * df)
@@ -128,7 +128,7 @@ class NewtonSteps:
             known.short = 0
         return moved.f
 
-    def _settled(self, f: Float64, df: Float64, step: Float64, value: float, *, near: bool) -> Moved | None:
+    def _settled(self, f: Float64, df: Float64, step: Float64, value: float) -> Moved | None:
         """Where a step ends after which the rare columns are set to their best; None where that is no better than here."""
         known, rows, rare = self._known, self._rows, self._rare
         if rare is None:
@@ -136,7 +136,7 @@ class NewtonSteps:
         smooth = rounded(known.problem.loss, known.mu)
         for length in SETTLED_LENGTHS:
             w, g = known.w + length * step, f + length * df
-            rare.settle(w, g, smooth, known.allowed, near=near)
+            rare.settle(w, g, smooth, known.allowed)
             losses = trial_pass(rows.terms.y, rows.terms.s, g, g, rows.terms.C, smooth, np.zeros(1))
             if rows.outer.value(w) + float(losses[0]) < value:
                 return Moved(length, w, g)

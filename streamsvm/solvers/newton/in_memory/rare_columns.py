@@ -22,10 +22,8 @@ from streamsvm.types import Loss
 
 SWEEPS = 20
 """At most, after a step."""
-SETTLED = 1e-3
-"""Far from the optimum sweeps end where one gains less than this share of what the first one did ..."""
 SQUARES = 0.02
-"""... and near it where half the squared slopes, which are what D lacks, are this share of the gap allowed."""
+"""Sweeps end where half the squared slopes, which are what D lacks, are this share of the gap allowed."""
 NEGLIGIBLE = 0.1
 """Slopes that sum up to this share of those, all columns together, are left."""
 
@@ -38,16 +36,14 @@ class RareColumns:
         self._columns = columns_of(X, np.setdiff1d(np.arange(columns), arrow.chosen), columns)
         self._outside = Outside(rows.outer.diagonal, rows.outer.linear)
 
-    def settle(self, w: Float64, f: Float64, smooth: Loss, allowed: float, *, near: bool) -> None:
+    def settle(self, w: Float64, f: Float64, smooth: Loss, allowed: float) -> None:
         """Changes w (p,), and f = X w (n,) with it, so that no rare column alone would gain much."""
-        rows, terms = self._rows, self._rows.terms._replace(loss=smooth)
-        enough = SQUARES * allowed
-        negligible, first = 2.0 * NEGLIGIBLE * enough / max(1, len(self._columns.number)), 0.0
+        rows, terms, enough = self._rows, self._rows.terms._replace(loss=smooth), SQUARES * allowed
+        negligible = 2.0 * NEGLIGIBLE * enough / max(1, len(self._columns.number))
         for _ in range(SWEEPS):
-            squares, decrease = column_sweep(self._columns, terms, self._outside, negligible, w, f)
+            squares = column_sweep(self._columns, terms, self._outside, negligible, w, f)
             rows.visited(2 * len(self._columns.data))
-            first = first or decrease
-            if squares <= enough or rows.late or (not near and decrease <= SETTLED * first):
+            if squares <= enough or rows.late:
                 return
 
 
