@@ -12,8 +12,8 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.compute.passes import all_rows as passes
-from streamsvm.compute.passes import central_path
+from streamsvm.compute.passes.in_memory import all_rows as passes
+from streamsvm.compute.passes.in_memory import central_path
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.memory_plan import memory_settings

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from streamsvm.compute.passes.all_rows import RowTerms
-from streamsvm.compute.passes.column_descent import Outside, column_sweep, columns_of
+from streamsvm.compute.passes.in_memory.all_rows import RowTerms
+from streamsvm.compute.passes.in_memory.column_descent import Outside, column_sweep, columns_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.linalg
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.all_rows import line_pass
 from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.active_set.gathered import GatheredRows

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.all_rows import Interior
 from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.in_memory.all_rows import Interior
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.active_set import finite_newton

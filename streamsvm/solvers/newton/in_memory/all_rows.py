@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.passes.all_rows import Interior, value_pass
+from streamsvm.compute.passes.in_memory.all_rows import Interior, value_pass
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, Descent
+from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, DescentState
 from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps
@@ -76,7 +76,7 @@ class AllRows:
     """The objective where the iteration began."""
     mu: float = 0.0
     """Half the width over which a corner is rounded; 0: it is not."""
-    descent: Descent | None = None
+    descent: DescentState | None = None
     """Where dual coordinate descent is, or was when it was left; None before its first round."""
 
     @property

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.all_rows import sparse_block
+from streamsvm.compute.passes.in_memory.all_rows import sparse_block
 from streamsvm.compute.passes.newton import keys_pass, squares
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows
 

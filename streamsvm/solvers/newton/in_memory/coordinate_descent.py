@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.compute.passes.all_rows import Interior, value_pass
+from streamsvm.compute.passes.in_memory.all_rows import Interior, value_pass
 from streamsvm.compute.random import permutation, shuffle
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
@@ -37,7 +37,7 @@ PATIENCE = 40
 
 @saved_as("newton.coordinate_descent")
 @dataclass(slots=True)
-class Descent:
+class DescentState:
     """Where coordinate descent is."""
 
     a: Float64
@@ -62,14 +62,14 @@ class CoordinateDescent:
         known, rows = self._known, self._rows
         at = known.descent
         if at is None:
-            at = known.descent = Descent(np.zeros(rows.count), np.zeros(rows.problem.columns + 1))
+            at = known.descent = DescentState(np.zeros(rows.count), np.zeros(rows.problem.columns + 1))
             self._evaluate(at)
         while not (at.left or known.solved or rows.exhausted):
             self._round(at)
             self._evaluate(at)
             at.left = _too_slow(at.gaps, known.problem.tolerance)
 
-    def _round(self, at: Descent) -> None:
+    def _round(self, at: DescentState) -> None:
         """Sweeps in a random order that rows and rounds alone decide."""
         rows, number = self._rows, SWEEPS * len(at.gaps)
         permutation(self._order, number)
@@ -81,7 +81,7 @@ class CoordinateDescent:
             if rows.late or not left:
                 return
 
-    def _evaluate(self, at: Descent) -> None:
+    def _evaluate(self, at: DescentState) -> None:
         """Both bounds, and the w that goes with a: sums that many sweeps have changed carry their rounding."""
         known, rows, none = self._known, self._rows, np.zeros(self._rows.count)
         f = rows.margins(at.w)

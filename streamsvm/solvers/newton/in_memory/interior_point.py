@@ -1,4 +1,4 @@
-"""A primal-dual interior point of a linear problem whose rows are in memory (equations: ``compute.passes.all_rows``).
+"""A primal-dual interior point of a linear problem whose rows are in memory (equations: ``compute.passes.in_memory.all_rows``).
 
 Newton's method on the objective alone flips rows in and out of the corner of the loss; where columns are rare and large,
 every flip moves a weight by itself, and steps stay short. Inside the bounds all rows bend a little, steps are longer, and
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.passes import all_rows as passes
-from streamsvm.compute.passes import central_path
-from streamsvm.compute.passes.all_rows import Aim, Interior
+from streamsvm.compute.passes.in_memory import all_rows as passes
+from streamsvm.compute.passes.in_memory import central_path
+from streamsvm.compute.passes.in_memory.all_rows import Aim, Interior
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
@@ -59,7 +59,7 @@ class Iterate(NamedTuple):
 
 
 class Centering:
-    """Newton's method on what the central path at one target minimizes (``compute.passes.central_path``).
+    """Newton's method on what the central path at one target minimizes (``compute.passes.in_memory.central_path``).
 
     What the dual variables lack of w = sum a_i y_i x_i shrinks by one minus the length of a step. On columns of scale 10^6
     that takes forever; where nothing is lacking at first, nothing will be.

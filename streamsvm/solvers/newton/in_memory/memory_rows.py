@@ -12,8 +12,8 @@ import time
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.all_rows import RowTerms, hessian_product
 from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.compute.passes.in_memory.all_rows import RowTerms, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms, plain
 from streamsvm.solvers.newton.row_sample import Sample

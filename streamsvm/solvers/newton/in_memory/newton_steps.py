@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.passes.all_rows import line_pass
 from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass, trial_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64

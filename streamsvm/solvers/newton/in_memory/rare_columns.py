@@ -3,7 +3,7 @@
 A column that is in few rows and large in them - one value of a category, standardized - has a curvature of 10^5 where one of its rows is
 in the corner of the loss, and of 1 where none is. A full step then sends rows far in, or far out, and a line search
 for all columns at once stops after a hundredth of it. So a step is followed by coordinate descent on these columns alone
-(``compute.passes.column_descent``), and judged by where that ends: Newton's method on the function that is left when they are
+(``compute.passes.in_memory.column_descent``), and judged by where that ends: Newton's method on the function that is left when they are
 eliminated, which bends on the scale of margins. On 100,000 rows x 70,000 standardized columns that takes 7 full steps and 33
 products where an interior point takes 15 steps and 303.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.compute.passes.column_descent import Outside, column_sweep, columns_of
+from streamsvm.compute.passes.in_memory.column_descent import Outside, column_sweep, columns_of
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner

@@ -1,4 +1,4 @@
-"""Rows on the central path of an interior point (``compute.passes.all_rows``): for given margins, dual variables in closed form.
+"""Rows on the central path of an interior point (``compute.passes.in_memory.all_rows``): for given margins, dual variables in closed form.
 
 With z_i = 1 - conjugate'(0) - m_i and a target t_i = t s_i for both complementarity products, a_i is the root in (0, U_i) of
 
@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.passes.all_rows import Interior, RowTerms, inside
+from streamsvm.compute.passes.in_memory.all_rows import Interior, RowTerms, inside
 from streamsvm.rows import Float64
 
 ROOT_STEPS = 60

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.passes.all_rows import RowTerms
+from streamsvm.compute.passes.in_memory.all_rows import RowTerms
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
 
 TRIALS = 20
@@ -26,7 +26,7 @@ ENOUGH = 1e-3
 """Of the first slope, what may remain."""
 
 
-class Columns(NamedTuple):
+class StoredColumns(NamedTuple):
     """Some columns of rows: entry k of column c is row ``rows[k]``, value ``data[k]``, start[c] <= k < start[c + 1]."""
 
     number: Int64
@@ -50,7 +50,7 @@ def _gather(data: Float32, indices: Int32, indptr: Int64, place: Int32, free: In
                 free[c] = k + 1
 
 
-def columns_of(X: CSR, chosen: Int64, columns: int) -> Columns:
+def columns_of(X: CSR, chosen: Int64, columns: int) -> StoredColumns:
     """The ``chosen`` columns of sparse rows; those without an entry are left out."""
     counts = np.bincount(X.indices, minlength=columns)
     chosen = chosen[counts[chosen] > 0]
@@ -59,7 +59,7 @@ def columns_of(X: CSR, chosen: Int64, columns: int) -> Columns:
     start = np.concatenate([[0], np.cumsum(counts[chosen])]).astype(np.int64)
     rows, data = np.empty(int(start[-1]), np.int32), np.empty(int(start[-1]), np.float32)
     _gather(X.data, X.indices, X.indptr, place, start[:-1].copy(), rows, data)
-    return Columns(chosen, start, rows, data)
+    return StoredColumns(chosen, start, rows, data)
 
 
 class Outside(NamedTuple):
@@ -72,7 +72,9 @@ class Outside(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def column_sweep(given: Columns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64) -> float:
+def column_sweep(
+    given: StoredColumns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64
+) -> float:
     """Changes w, and f with it: every column whose slope squared is more than ``negligible`` is set to its best once.
 
     Given: the columns; y, s, C and h = loss of the rows; G, q. Returned: half the sum of the squared slopes that were met.

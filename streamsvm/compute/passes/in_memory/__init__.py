@@ -1,0 +1,1 @@
+"""Passes of second-order methods whose rows are in memory."""
