@@ -165,9 +165,10 @@ def fit(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> FitResult: ...
 def ingest(
-    sources: str | PathLike[str] | Sequence[str | PathLike[str]],
+    sources: Any,
     store: str | PathLike[str],
     *,
+    y: Any = None,
     seed: int = 0,
     format: str = "auto",
     header: bool = True,
@@ -181,7 +182,7 @@ def ingest(
     text_labels: bool = False,
     positive: str | None = None,
     label_threshold: float | None = None,
-    weight: str | None = None,
+    weight: Any = None,
     id: str | None = None,
     drop: str | Sequence[str] = ...,
     categorical: str | Sequence[str] = ...,

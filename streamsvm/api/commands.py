@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from streamsvm.api.given import rows_given
 from streamsvm.api.running import run_job
-from streamsvm.api.signature import OF_PROGRAMS, documentation, signature_of
+from streamsvm.api.signature import OF_PROGRAMS, documentation, signature_of, with_rows
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import STEPS, make_job
+from streamsvm.registry import load
 
 OF_A_MODEL = ("model", "resume", "overwrite", "checkpoint_every", "dual")
 """Options of a fit that say where it is written and how it goes on: a plan has none of them."""
@@ -43,9 +45,23 @@ def _made(step: str) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         given = bound(step, declared, arguments, options)
         asked = {name: given.pop(name, default) for name, (_, default, _) in OF_PROGRAMS.items()}
-        return run_job(step, _job(step, step, given), **asked)
+        return run_job(load(STEPS[step].action), _job(step, step, given), **asked)
 
     return _named(call, step, declared, documentation(step, STEPS[step].summary, declared, COMMANDS[step].example))
+
+
+def _ingest() -> Callable[..., Any]:
+    """``ingest``: of files as the command, and of rows that a program has."""
+    declared = with_rows(signature_of("ingest", COMMANDS["ingest"].result))
+    summary = "Read files, or rows that a program has, into a store."
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = bound("ingest", declared, arguments, options)
+        asked = {name: given.pop(name, default) for name, (_, default, _) in OF_PROGRAMS.items()}
+        action = rows_given(given)
+        return run_job(action or load(STEPS["ingest"].action), _job("ingest", "ingest", given), **asked)
+
+    return _named(call, "ingest", declared, documentation("ingest", summary, declared, COMMANDS["ingest"].example))
 
 
 def _plan() -> Callable[..., Any]:
@@ -93,5 +109,5 @@ def _named(call: Callable[..., Any], name: str, declared: inspect.Signature, tex
     return call
 
 
-synth, ingest, embed, fit, tune, predict, evaluate = map(_made, COMMANDS)
-plan = _plan()
+synth, embed, fit, tune, predict, evaluate = map(_made, [name for name in COMMANDS if name != "ingest"])
+ingest, plan = _ingest(), _plan()

@@ -13,11 +13,9 @@ from typing import Any
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.checks import Checked
-from streamsvm.config.job_file import STEPS
 from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
-from streamsvm.registry import load
 from streamsvm.report.terminal import showing
 from streamsvm.types import Report, silent
 
@@ -25,22 +23,19 @@ OnEvent = Callable[[JsonObject], object]
 """Takes the events of a job; what it returns is not looked at."""
 
 
-def run_job(step: str, job: Checked, *, progress: bool, on_event: OnEvent | None) -> Any:
-    """Run a job as the command of its step does. Raises what the command ends with; warns of what it warns of."""
+def run_job(
+    action: Callable[[Any, Report], JobResult], job: Checked, *, progress: bool, on_event: OnEvent | None
+) -> Any:
+    """Run a job as its command does. Raises what the command ends with; warns of what it warns of."""
     from streamsvm.schedule.budget import check_addresses
 
     check_addresses()
     with reported(progress=progress, on_event=on_event) as report, interruptible():
-        result: JobResult = load(STEPS[step].action)(job, report)
-    return answered(result)
-
-
-def answered(result: JobResult) -> Any:
-    """Return a result once its warnings have been given. Raises its failure."""
+        result = action(job, report)
     if result.failure is not None:
         raise result.failure
     for warning in result.warnings:
-        warnings.warn(warning, StreamSVMWarning, stacklevel=4)
+        warnings.warn(warning, StreamSVMWarning, stacklevel=3)
     return result
 
 

@@ -31,6 +31,20 @@ OF_PROGRAMS = {
 """What only a program can say: type, default and text of each parameter, by name."""
 
 
+KINDS = "Known: pandas, polars (lazy, too), Arrow, DuckDB, numpy, scipy.sparse, h5py, Zarr, AnnData, dask."
+OF_ROWS = {
+    "sources": (
+        "Any",
+        "",
+        "Files of one format, directories of them, or patterns; or rows of a program: any table with __arrow_c_stream__ or an "
+        "array. " + KINDS,
+    ),
+    "y": ("Any", None, "Labels of rows that are given: one a row, or the name of the column that has them."),
+    "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
+}
+"""Parameters of a function that takes rows of a program beside files, as in ``OF_PROGRAMS``."""
+
+
 def parameter_name(field: Field) -> str:
     """Return what the face calls an option: as job files do, with an underscore after a word of Python."""
     return f"{field.key}_" if keyword.iskeyword(field.key) else field.key
@@ -58,6 +72,18 @@ def signature_of(step: str, result: str, leave_out: Iterable[str] = (), *, runs:
     for name, (annotation, default, _) in OF_PROGRAMS.items() if runs else ():
         parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
     return inspect.Signature(parameters, return_annotation=result)
+
+
+def with_rows(declared: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a function that takes rows of a program, too."""
+    parameters = [
+        one.replace(annotation=OF_ROWS[one.name][0]) if one.name in OF_ROWS else one
+        for one in declared.parameters.values()
+    ]
+    place = next(k for k, one in enumerate(parameters) if one.kind is KEYWORD)
+    annotation, default, _ = OF_ROWS["y"]
+    parameters.insert(place, inspect.Parameter("y", KEYWORD, default=default, annotation=annotation))
+    return declared.replace(parameters=parameters)
 
 
 def type_text(field: Field) -> str:
@@ -93,8 +119,9 @@ def documentation(step: str, summary: str, declared: inspect.Signature, example:
     """Return the docstring of a command's function: what it does, each parameter, what comes back, and an example."""
     fields = {parameter_name(field): field for field in STEPS[step].fields}
     lines = [summary, "", "Parameters", "----------"]
+    special = OF_PROGRAMS | (OF_ROWS if "y" in declared.parameters else {})
     for name, parameter in declared.parameters.items():
-        text, default = _described(fields[name]) if name in fields else (OF_PROGRAMS[name][2], "")
+        text, default = (special[name][2], "") if name in special else _described(fields[name])
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
     lines += ["", "Returns", "-------", declared.return_annotation, "", "Raises", "------", "StreamSVMError"]
     lines += ["    What the command line says, with the same words and the next step in ``hint``.", ""]

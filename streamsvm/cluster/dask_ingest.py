@@ -28,12 +28,13 @@ from streamsvm.config.fields import options_of
 from streamsvm.engine.executor import Task
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.run import ingest_from
+from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.registry import did_you_mean
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.parts.source import array_source, frame_source
 from streamsvm.store.sources.parts.writing import BlocksPart, write_arrays, write_frames
+from streamsvm.types import Report, silent
 
 OF_FILES = ("sources", "store", "repair", "cluster", "insecure_network", "format", "labels", "label", "weight")
 """Fields of a job that are said otherwise here, or of files only."""
@@ -58,10 +59,22 @@ def ingest_dask(
     the other. Returns the path of the store. Raises UsageError, DataError, ExistsError, StorageError, ClusterError.
     """
     job = _job(X, y, store, {"label": label, **({"weight": weight} if isinstance(weight, str) else {}), **options})
+    return ingest_collection(job, X, y, weight, client=client).store
+
+
+def ingest_collection(
+    job: IngestJob,
+    X: Collection,
+    y: Collection,
+    weight: Collection,
+    *,
+    report: Report = silent,
+    client: Client | None = None,
+) -> IngestResult:
+    """Ingest a collection with the options of a job, which names the store; as ``ingest_dask`` otherwise."""
     beside = [array for array in (y, None if isinstance(weight, str) else weight) if array is not None]
     with ExitStack() as stack:
-        ingest_from(job, _Parts(X, beside, job, client or default_client(), stack).source)
-    return job.store
+        return ingest_from(job, _Parts(X, beside, job, client or default_client(), stack).source, report)
 
 
 def _job(X: Collection, y: Collection, store: Path | str, options: dict[str, Any]) -> IngestJob:

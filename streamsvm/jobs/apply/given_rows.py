@@ -1,27 +1,68 @@
-"""Rows that a program hands to a model: arrays and sparse matrices as they are, stores and files by their path."""
+"""Rows that a program hands to a model: arrays, tables read as the model's own was, stores and files by their path."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from streamsvm.errors import DataError
-from streamsvm.jobs.apply.row_batches import FileRequest, located, row_batches
+from streamsvm.jobs.apply.row_batches import FileRequest, located, row_batches, rows_of_source, source_options
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Rows
 from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray, is_array
 from streamsvm.store.sources.centering import offsets_from
+from streamsvm.store.sources.parts.arrow_stream import gives_batches, numbers_of, spilled
+from streamsvm.store.sources.parts.source import frame_source
+
+UNLABELED = FileRequest({"unlabeled": True})
+"""New rows are read without a look at their labels."""
 
 
 def decisions_of(model: Model, X: Any) -> Float64:
-    """Return the decision values (n, k) of rows of any kind. Raises DataError, UsageError, MissingError."""
+    """Return the decision values (n, k) of rows of any kind, which are read some at a time.
+
+    Raises DataError, UsageError, MissingError.
+    """
+    parts = [model.decision(rows) for rows in _batches(model, X)]
+    return np.concatenate(parts) if parts else np.empty((0, len(model.weights)))
+
+
+def _batches(model: Model, X: Any) -> Iterator[Rows]:
+    """The rows in order."""
     if isinstance(X, str | PathLike):
-        places = located([str(X)])
-        batches = row_batches(model, places, FileRequest({"unlabeled": True}))
-        return np.concatenate([model.decision(batch.X) for batch in batches])
-    return model.decision(offsets_from(model.provenance.get("encoding")).applied(checked_rows(model, X)))
+        yield from (batch.X for batch in row_batches(model, located([str(X)]), UNLABELED))
+    elif gives_batches(X):
+        yield from _of_table(model, X)
+    elif is_array(X) and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
+        X = getattr(X, "X", X)  # of an AnnData
+        _check_width(model, X.shape[1])
+        source = SlicedArray(LabeledArray(X, None), missing=False, exact=bool(model.offsets))
+        yield from (_centered(model, batch.X) for batch in source.batches())
+    else:
+        yield _centered(model, checked_rows(model, X))
+
+
+def _centered(model: Model, X: Rows) -> Rows:
+    """Rows as the model's store has them: some columns less an offset."""
+    return offsets_from(model.provenance.get("encoding")).applied(X)
+
+
+def _of_table(model: Model, X: Any) -> Iterator[Rows]:
+    """The rows of a table: columns by name as in training, or all of them as numbers where the model knows no names."""
+    if "schema" not in (model.provenance.get("encoding") or {}):
+        yield from (_centered(model, checked_rows(model, values)) for values in numbers_of(X))
+        return
+    options = source_options(model, UNLABELED)
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory:
+        source = frame_source([spilled(X, Path(directory))], options)
+        yield from (batch.X for batch in rows_of_source(model, source, "X", options.rejects))
 
 
 def parts_of(model: Model, X: Any) -> Float64:
@@ -36,13 +77,19 @@ def parts_of(model: Model, X: Any) -> Float64:
 
 
 def checked_rows(model: Model, X: Any) -> Rows:
-    """Return rows in memory as a record, exact where the model takes offsets from them. Raises DataError E-SCHEMA for another number of columns."""
+    """Return rows in memory as a record, exact where the model takes offsets from them.
+
+    Raises DataError E-SCHEMA for another number of columns.
+    """
     rows = rows_of(X, "X", exact=bool(model.offsets))
-    found = X.shape[1] if isinstance(rows, CSR) else rows.values.shape[1]
+    _check_width(model, X.shape[1] if isinstance(rows, CSR) else rows.values.shape[1])
+    return rows
+
+
+def _check_width(model: Model, found: int) -> None:
     if found != model.columns:
         raise DataError(
             f"X has {found} columns, the model {model.columns}",
             code="E-SCHEMA",
             hint="apply the model to data with the columns it was trained on",
         )
-    return rows

@@ -88,7 +88,7 @@ class IdReader:
         return np.concatenate(found) if len(found) != 1 else found[0]
 
 
-class _Sink(RawIOBase):
+class GrowingFile(RawIOBase):
     """Takes what is written to it and hands it out again."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sink, writer = _Sink(), None
+    sink, writer = GrowingFile(), None
     for columns in tables:
         table = pa.table({name: pa.array(values) for name, values in columns.items()})
         if writer is None:

@@ -16,12 +16,12 @@ MOST_COLUMNS = 2**31 - 1
 """Columns of a sparse row are numbered in int32."""
 
 
-def rows_of(X: Any, name: str, *, missing: bool = False, exact: bool = False) -> Rows:
+def rows_of(X: Any, name: str, first_row: int = 0, *, missing: bool = False, exact: bool = False) -> Rows:
     """Return an array (n, d) or a sparse matrix as rows; numbers that are rows already are not copied.
 
-    ``name`` is what errors call it; with ``missing`` NaN stands for a missing value. ``exact``: numbers that float32 would
-    round are float64, for a caller who takes an offset from them before. Raises DataError E-DTYPE, E-SHAPE,
-    E-NONFINITE, E-RANGE as for files.
+    ``name`` is what errors call it, ``first_row`` the number of its first row there, from 0; with ``missing`` NaN stands for a
+    missing value. ``exact``: numbers that float32 would round are float64, for a caller who takes an offset from them before.
+    Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE as for files.
     """
     sparse = scipy.sparse.issparse(X)
     values = X if sparse else np.asarray(X)
@@ -33,7 +33,7 @@ def rows_of(X: Any, name: str, *, missing: bool = False, exact: bool = False) ->
         raise DataError(found, code="E-SHAPE", hint="a single row is X.reshape(1, -1)")
     if sparse:
         return _sparse(X, name, missing=missing, exact=exact)
-    rows = _numbers(values, name, missing=missing, exact=exact)
+    rows = _numbers(values, name, first_row, missing=missing, exact=exact)
     # to the compiler an array that cannot be written to is another type, and every pass one more to compile
     return Dense(rows if rows.flags.writeable else rows.copy())
 
@@ -47,13 +47,13 @@ def _sparse(X: Any, name: str, *, missing: bool, exact: bool) -> CSR:
         csr = csr.copy()  # what is put in order here is not the caller's
         csr.sum_duplicates()
     entries = csr.data.reshape(-1, 1)
-    data = _numbers(entries, f"the entries of {name},", missing=missing, exact=exact).ravel()
+    data = _numbers(entries, f"the entries of {name},", 0, missing=missing, exact=exact).ravel()
     rows = CSR(data, csr.indices.astype(np.int32), csr.indptr.astype(np.int64))
     return rows if data.flags.writeable else rows._replace(data=data.copy())
 
 
-def _numbers(values: Array, name: str, *, missing: bool, exact: bool) -> Array:
+def _numbers(values: Array, name: str, first_row: int, *, missing: bool, exact: bool) -> Array:
     """Numbers in float32, or in float64 where they are to be exact and float32 rounds them."""
-    single = as_numbers(values, name, 0, missing=missing)
+    single = as_numbers(values, name, first_row, missing=missing)
     rounded = exact and not np.array_equal(single, values, equal_nan=True)
-    return as_numbers(values, name, 0, missing=missing, exact=True) if rounded else single
+    return as_numbers(values, name, first_row, missing=missing, exact=True) if rounded else single

@@ -110,9 +110,9 @@ def write_arrays(
     rows = [rows_of(block[0], f"block {first + k}", missing=missing, exact=True) for k, block in enumerate(blocks)]
     counts = tuple(row_count(X) for X in rows)
     for place, name in enumerate((LABELS, WEIGHTS)[: len(blocks[0]) - 1], 1):
-        read = _labels if name == LABELS else _weights
+        read = labels_of if name == LABELS else weights_of
         beside = [
-            _of_rows(read(block[place], f"block {first + k}"), counts[k], f"block {first + k}", name)
+            of_rows(read(block[place], f"block {first + k}"), counts[k], f"block {first + k}", name)
             for k, block in enumerate(blocks)
         ]
         _save(folder / f"{name}.npy", np.concatenate(beside))
@@ -131,8 +131,8 @@ def _csr(X: CSR) -> dict[str, Array]:
     return {ENTRIES: X.data, COLUMNS: X.indices, STARTS: X.indptr}
 
 
-def _labels(values: Block, name: str) -> Array:
-    """Labels of a block. Raises DataError E-LABEL for one that is missing, as for files."""
+def labels_of(values: Block, name: str) -> Array:
+    """Return the labels of a block (n,). Raises DataError E-LABEL for one that is missing, as for files."""
     labels = np.asarray(values)
     if labels.dtype.kind != "O":
         return as_labels(labels, f"{name} of the labels")
@@ -144,8 +144,8 @@ def _labels(values: Block, name: str) -> Array:
     return as_labels(found, f"{name} of the labels")
 
 
-def _weights(values: Block, name: str) -> Array:
-    """Weights of the rows of a block. Raises DataError E-NONFINITE, E-RANGE."""
+def weights_of(values: Block, name: str) -> Array:
+    """Return the weights of the rows of a block (n,). Raises DataError E-NONFINITE, E-RANGE."""
     weight = as_numbers(np.asarray(values).reshape(-1, 1), f"{name} of the weights,", 0).ravel()
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
@@ -153,8 +153,8 @@ def _weights(values: Block, name: str) -> Array:
     return weight
 
 
-def _of_rows(values: Array, rows: int, name: str, what: str) -> Array:
-    """Labels or weights, of which there must be one a row. Raises DataError E-ROWS."""
+def of_rows(values: Array, rows: int, name: str, what: str) -> Array:
+    """Return labels or weights, of which there must be one a row. Raises DataError E-ROWS."""
     if values.shape != (rows,):
         noun = "labels" if what == LABELS else "weights"
         raise DataError(f"{name} has {rows} rows and {len(values)} {noun}", code="E-ROWS", hint="one a row")

@@ -207,7 +207,8 @@ def text_hash(column: str, text: str) -> int:
 def distinct_texts(values: Arrow) -> tuple[Arrow, NDArray[np.int64]]:
     """Return the distinct texts of a column and which of them each row has, -1 for none."""
     encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-    rows = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    places = encoded.indices.cast(pa.int64())  # polars counts without a sign, and -1 is none of its numbers
+    rows = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
     if len(encoded.dictionary) <= len(rows):
         return encoded.dictionary, rows
     used, which = np.unique(rows, return_inverse=True)  # a slice brings the texts of all rows it was cut from

@@ -1,0 +1,159 @@
+"""The one door for tables that a program has: anything that gives Arrow record batches, one at a time.
+
+An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals, ADBC) may
+give them once only, and what becomes of text columns wants all rows before the first is stored. So they are written to one
+Parquet file, and read from it by the rules of files: the store is that of the same table in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pd
+import pyarrow.parquet as pq
+
+from streamsvm import durable
+from streamsvm.aliases import Array
+from streamsvm.errors import DataError, quote
+from streamsvm.store.format.row_ids import GrowingFile
+from streamsvm.store.sources.array.stream import KINDS
+from streamsvm.store.sources.parts.writing import ARROW_ERRORS, ROW_GROUP, BlocksPart
+
+DUCKDB = ("to_arrow_reader", "fetch_arrow_reader")
+"""What a relation of DuckDB calls its record batches, now and formerly: its stream is of a result that is all there."""
+HINT_TYPES = "give every column values of one type"
+
+
+def gives_batches(X: Any) -> bool:
+    """Return whether X is a table of this door: a lazy frame of polars has no stream, and writes its rows itself."""
+    return hasattr(X, "__arrow_c_stream__") or isinstance(X, pd.Dataset | pd.Scanner) or _lazy(X)
+
+
+def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
+    """Write all rows of a table to a Parquet file in ``directory``, with columns (n,) more of what lies ``beside`` it.
+
+    Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
+    """
+    path = directory / "000000.parquet"
+    if _lazy(X):
+        X.sink_parquet(directory / "lazy.parquet")
+        X = pq.ParquetFile(directory / "lazy.parquet")
+        reader = pa.RecordBatchReader.from_batches(X.schema_arrow, X.iter_batches(ROW_GROUP, use_threads=False))
+    else:
+        reader = reader_of(X)
+    try:
+        rows = _Rows(beside or {})
+        durable.write_stream(path, rows.pieces(reader))
+    except ARROW_ERRORS as error:
+        raise DataError(
+            f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
+        ) from error
+    rows.check()
+    return BlocksPart(path, 0, (rows.count,))
+
+
+def _lazy(X: Any) -> bool:
+    """Whether X is a frame of polars that has not been computed."""
+    return hasattr(X, "sink_parquet") and not hasattr(X, "__arrow_c_stream__")
+
+
+def reader_of(X: Any) -> pa.RecordBatchReader:
+    """Return the record batches of a table in order, made as they are asked for."""
+    if isinstance(X, pa.RecordBatchReader):
+        return X
+    if isinstance(X, pd.Dataset):
+        X = X.scanner(batch_size=ROW_GROUP, batch_readahead=1, fragment_readahead=1, use_threads=False)
+    if isinstance(X, pd.Scanner):
+        return X.to_reader()
+    if isinstance(X, pa.Table):
+        return X.to_reader(ROW_GROUP)
+    if type(X).__module__.partition(".")[0] == "pandas":
+        return _of_pandas(X)
+    for name in DUCKDB:
+        if hasattr(X, name):
+            return getattr(X, name)(ROW_GROUP)
+    return pa.RecordBatchReader.from_stream(X)
+
+
+def numbers_of(X: Any) -> Iterator[Array]:
+    """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that are none."""
+    for batch in reader_of(X.collect() if _lazy(X) else X):
+        yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
+
+
+def _numbers(name: str, values: pa.Array) -> Array:
+    found = values.to_numpy(zero_copy_only=False)
+    if found.dtype.kind not in KINDS:
+        raise DataError(f"column {quote(name)} holds {values.type}, not numbers", code="E-DTYPE", hint=HINT_TYPES)
+    return found
+
+
+def _of_pandas(frame: Any) -> pa.RecordBatchReader:
+    """A data frame of pandas, some rows at a time, without its index."""
+    frame = frame.rename(columns=str)
+    schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    starts = range(0, len(frame), ROW_GROUP)
+    batches = (
+        pa.RecordBatch.from_pandas(frame.iloc[start : start + ROW_GROUP], schema, preserve_index=False)
+        for start in starts
+    )
+    return pa.RecordBatchReader.from_batches(schema, (batch.replace_schema_metadata(None) for batch in batches))
+
+
+class _Rows:
+    """Record batches on their way to a file, counted, with columns beside them."""
+
+    def __init__(self, beside: dict[str, Array]) -> None:
+        self.count = 0
+        self._beside = {name: pa.array(values, from_pandas=True) for name, values in beside.items()}
+
+    def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
+        """The bytes of the file."""
+        sink = GrowingFile()
+        schema = self._schema(reader.schema)
+        with pq.ParquetWriter(sink, schema, write_page_checksum=True) as writer:
+            for batch in reader:
+                writer.write_table(self._table(batch, schema), row_group_size=ROW_GROUP)
+                yield sink.taken()
+        yield sink.taken()
+
+    def check(self) -> None:
+        """Raise DataError unless there is one value beside for every row, and any row."""
+        if not self.count:
+            raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
+        for name, values in self._beside.items():
+            if len(values) != self.count:
+                found = f"there are {self.count} rows and {len(values)} values of {name}"
+                raise DataError(found, code="E-ROWS", hint="one a row")
+
+    def _schema(self, given: pa.Schema) -> pa.Schema:
+        fields = [pa.field(str(field.name), _stored(field.type)) for field in given]
+        return pa.schema(fields + [pa.field(name, values.type) for name, values in self._beside.items()])
+
+    def _table(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+        beside = [values.slice(self.count, batch.num_rows) for values in self._beside.values()]
+        self.count += batch.num_rows
+        short = [batch.num_rows - len(column) for column in beside]  # told of when all rows are counted
+        columns = [*batch.columns, *(_filled(column, by) for column, by in zip(beside, short, strict=True))]
+        stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.table(stored, schema)
+
+
+def _filled(values: pa.Array, by: int) -> pa.Array:
+    """The values and so many missing ones."""
+    return pa.concat_arrays([values, pa.nulls(by, values.type)]) if by else values
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type a column has in the file: views are what Parquet has no form for, columns of nothing are of text."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
+    return kind

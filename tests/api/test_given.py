@@ -1,0 +1,207 @@
+"""Rows of every kind that a program may have become the store that the same rows in a file become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+import zarr
+
+import streamsvm as sv
+from tests.tables import passengers
+
+ROWS = 3000
+
+
+def frame() -> pd.DataFrame:
+    """Numbers, words, moments, categories, missing values and a label."""
+    found = pd.DataFrame(passengers(ROWS, 0))
+    found["age"] = pd.to_numeric(found["age"])
+    found["plan"] = found["plan"].replace("", None)
+    found["when"] = pd.date_range("2024-01-01", periods=ROWS, freq="h")
+    found["kind"] = pd.Categorical(np.array(["a", "b", "c"])[np.arange(ROWS) % 3])
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the table as a file, and the store of it."""
+    folder = tmp_path_factory.mktemp("given")
+    pq.write_table(pa.Table.from_pandas(frame(), preserve_index=False), folder / "table.parquet")
+    sv.ingest(folder / "table.parquet", folder / "file.zarr", label="left", missing="mean")
+    return folder
+
+
+def digest(path: Path) -> str:
+    return sv.open_store(path).digest
+
+
+def table(place: Path) -> pa.Table:
+    return pq.read_table(place / "table.parquet")
+
+
+def lazy(place: Path) -> Any:
+    return pytest.importorskip("polars").scan_parquet(place / "table.parquet")
+
+
+def duck(place: Path) -> Any:
+    return pytest.importorskip("duckdb").connect().sql(f"select * from '{place / 'table.parquet'}'")
+
+
+def dask_frame(place: Path) -> Any:
+    return pytest.importorskip("dask.dataframe").from_pandas(frame(), npartitions=3)
+
+
+class OnlyAStream:
+    """A table that says nothing of itself but its batches, and those once."""
+
+    def __init__(self, given: pa.Table) -> None:
+        self._reader = given.to_reader(700)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        reader, self._reader = self._reader, None
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+TABLES: dict[str, Callable[[Path], Any]] = {
+    "arrow": table,
+    "arrow reader": lambda place: table(place).to_reader(500),
+    "arrow dataset": lambda place: pyarrow.dataset.dataset(place / "table.parquet"),
+    "stream": lambda place: OnlyAStream(table(place)),
+    "pandas": lambda place: frame(),
+    "polars": lambda place: lazy(place).collect(),
+    "polars lazy": lazy,
+    "duckdb": duck,
+    "dask": dask_frame,
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_the_store_of_its_file(place: Path, tmp_path: Path, kind: str) -> None:
+    found = sv.ingest(TABLES[kind](place), tmp_path / "rows.zarr", label="left", missing="mean")
+    assert found.rows == ROWS
+    assert digest(tmp_path / "rows.zarr") == digest(place / "file.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
+
+
+def test_labels_may_lie_beside_a_table(place: Path, tmp_path: Path) -> None:
+    known = frame()
+    sv.ingest(known.drop(columns="left"), tmp_path / "rows.zarr", y=known["left"], missing="mean")
+    assert digest(tmp_path / "rows.zarr") == digest(place / "file.zarr")
+
+
+def test_weights_may_lie_beside_a_table(tmp_path: Path) -> None:
+    known = frame().assign(w=np.arange(ROWS) % 4)
+    sv.ingest(known, tmp_path / "named.zarr", label="left", weight="w", missing="mean")
+    sv.ingest(known.drop(columns="w"), tmp_path / "beside.zarr", label="left", weight=known["w"], missing="mean")
+    assert digest(tmp_path / "named.zarr") == digest(tmp_path / "beside.zarr")
+
+
+X = np.random.default_rng(0).normal(size=(5000, 12)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(int)
+
+
+def of_hdf5(folder: Path) -> Any:
+    file = h5py.File(folder / "rows.h5", "w")
+    return file.create_dataset("X", data=X, chunks=(700, 12))
+
+
+ARRAYS: dict[str, Callable[[Path], Any]] = {
+    "numpy": lambda folder: X,
+    "float64": lambda folder: X.astype(np.float64),
+    "lists": lambda folder: X.tolist(),
+    "memory map": lambda folder: np.load(folder / "X.npy", mmap_mode="r"),
+    "hdf5": of_hdf5,
+    "zarr": lambda folder: zarr.create_array(str(folder / "a.zarr"), data=X, chunks=(700, 12)),
+    "dask": lambda folder: pytest.importorskip("dask.array").from_array(X, chunks=(800, 12)),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_an_array_is_the_store_of_its_file(tmp_path: Path, kind: str) -> None:
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    sv.ingest(tmp_path / "X.npy", tmp_path / "file.zarr", labels=tmp_path / "y.npy", chunk="64KiB")
+    labels = pytest.importorskip("dask.array").from_array(Y, chunks=800) if kind == "dask" else Y
+    sv.ingest(ARRAYS[kind](tmp_path), tmp_path / "rows.zarr", y=labels, chunk="64KiB")
+    assert digest(tmp_path / "rows.zarr") == digest(tmp_path / "file.zarr")
+
+
+@pytest.mark.parametrize("form", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_matrix])
+def test_sparse_rows_of_any_form_are_one_store(tmp_path: Path, form: Any) -> None:
+    S = scipy.sparse.random_array((900, 300), density=0.05, rng=1, dtype=np.float32)
+    y = np.arange(900) % 2
+    wide = scipy.sparse.csr_array(S)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    for name, rows in (("one", wide), ("other", form(S))):
+        found = sv.ingest(rows, tmp_path / f"{name}.zarr", y=y)
+        assert found.sparse
+    assert digest(tmp_path / "one.zarr") == digest(tmp_path / "other.zarr")
+
+
+class Annotated:
+    """What is asked of an AnnData: a matrix, and a table of what is known of its rows."""
+
+    def __init__(self) -> None:
+        self.X = scipy.sparse.csr_matrix(X)
+        self.obs = pd.DataFrame({"type": np.where(Y == 1, "T", "B")})
+        self.var_names = pd.Index([f"gene{k}" for k in range(12)])
+
+
+def test_an_annotated_matrix_has_its_labels_and_names(tmp_path: Path) -> None:
+    found = sv.ingest(Annotated(), tmp_path / "cells.zarr", y="type")
+    assert sorted(found.classes) == ["B", "T"]
+    model = sv.fit(tmp_path / "cells.zarr", tmp_path / "cells.ssvm").model
+    assert model.names == tuple(Annotated().var_names)
+
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    (X, {}, "there are no labels"),
+    (X, {"y": Y[:-1]}, "5000 rows and 4999 labels"),
+    (X, {"y": np.zeros((5000, 2))}, "labels"),
+    (np.where(np.arange(60000).reshape(5000, 12) == 40007, np.nan, 1.0), {"y": Y}, "X row 3334, column 12: nan"),
+    (frame(), {"y": np.zeros(ROWS - 1)}, "3000 rows and 2999 values of y"),
+    (frame(), {"y": "gone"}, "gone"),
+    (frame().assign(age=[[1]] * ROWS), {"label": "left"}, "age"),
+    (frame().iloc[:0], {"label": "left"}, "no rows"),
+    ("table.csv", {"y": Y}, "beside files"),
+    (3, {}, "sources"),
+]
+
+
+@pytest.mark.parametrize(("rows", "options", "said"), WRONG, ids=range(len(WRONG)))
+def test_what_is_wrong_is_said_and_nothing_is_left(
+    tmp_path: Path, rows: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(sv.StreamSVMError, match=said):
+        sv.ingest(rows, tmp_path / "never.zarr", missing="error", **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "dask"])
+def test_a_model_reads_tables_as_its_own_was_read(place: Path, tmp_path: Path, kind: str) -> None:
+    model = sv.fit(place / "file.zarr", tmp_path / "model.ssvm", standardize=True).model
+    expected = model.decision_function(place / "table.parquet")
+    assert np.array_equal(model.decision_function(TABLES[kind](place)), expected)
+    without = frame().drop(columns="left")[["kind", "zone", "plan", "age", "when", "charged"]]
+    assert np.array_equal(model.decision_function(without), expected)
+
+
+def test_a_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tmp_path: Path) -> None:
+    sv.ingest(X, tmp_path / "rows.zarr", y=Y)
+    model = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm").model
+    expected = model.decision_function(X)
+    for given in (pd.DataFrame(X), pa.table({str(k): x for k, x in enumerate(X.T)})):
+        assert np.array_equal(model.decision_function(given), expected)
+    assert np.array_equal(model.decision_function(of_hdf5(tmp_path)), expected)
+    with pytest.raises(sv.DataError, match=r"column 'word' holds .*string"):
+        model.decision_function(pd.DataFrame({"word": ["a"]}))
