@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamsvm.engine.progress import Stopwatch
@@ -10,6 +11,7 @@ from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.rows import row_count
 from streamsvm.store.format.labels import Labels, added, few_labels
 from streamsvm.store.format.row_layout import in_layout
+from streamsvm.store.sources import SourceFile
 from streamsvm.types import Batch, Report
 
 
@@ -44,8 +46,9 @@ class IngestCounts:
         self.counts = added(self.counts, codes)
         few_labels(batch.labels, self.labels.setdefault(file, set()))
 
-    def report_progress(self, report: Report, read: int, total: int, *, last: bool = False) -> None:
-        """Report that ``read`` of ``total`` bytes were read, unless that was done a moment ago."""
+    def report_progress(self, report: Report, files: Sequence[SourceFile], total: int, *, last: bool = False) -> None:
+        """Report how many of ``total`` bytes were read of ``files``, unless that was done a moment ago."""
         if last or self.stopwatch.due():
+            read = sum(file.read for file in files)  # not for every batch: there may be as many files as batches
             event = {"event": "ingest", "rows": self.rows, "bytes": read, "seconds": self.stopwatch.seconds}
             report(event | {"total_bytes": total, "done": last})

@@ -176,11 +176,11 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
             if current.name:
                 raise current.error("ingest is stopped")
             counts.store(batch, file, stores, columns)
-            counts.report_progress(report, sum(f.read for f in source.sources), total)
+            counts.report_progress(report, source.sources, total)
         remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
         remarks += _precision(job, source, first[1].X)
         on_failure.pop_all()
-    counts.report_progress(report, sum(f.read for f in source.sources), total, last=True)
+    counts.report_progress(report, source.sources, total, last=True)
     return _result(job, source, counts, sparse, remarks)
 
 

@@ -244,7 +244,8 @@ class CSVSource:
         options = reading(self._dialects[stream.path], BLOCK, multiline=self._options.multiline)
         tables = parsed(self._blocks(stream, converting), options, converting)
         try:
-            with closing(tables if len(needed) > GROUP else ahead(tables)) as tables:
+            alone = stream.size <= BLOCK or len(needed) > GROUP  # one block, or blocks whose tables are large
+            with closing(tables if alone else ahead(tables)) as tables:
                 for table in tables:
                     yield from self._cut(table)
         except pa.ArrowInvalid as error:
