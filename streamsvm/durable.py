@@ -250,9 +250,9 @@ def resize(descriptor: int, nbytes: int, path: Path) -> None:
         _step("resized", path)
 
 
-def write_at(descriptor: int, values: BytesLike, offset: int, what: Path | str = "the per-row state") -> None:
-    """Write a whole buffer at an offset of a file of ``open_state`` or ``open_part``."""
-    with explained("writing", what):
+def write_at(descriptor: int, values: BytesLike, offset: int, path: Path) -> None:
+    """Write a whole buffer at an offset of a file of ``open_state`` or ``open_part``. Raises StorageError."""
+    with explained("writing", path):
         rest = memoryview(values).cast("B")
         while rest:
             written = os.pwrite(descriptor, rest, offset)
@@ -260,9 +260,9 @@ def write_at(descriptor: int, values: BytesLike, offset: int, what: Path | str =
         _step("written in place")
 
 
-def read_at(descriptor: int, into: BytesLike, offset: int) -> None:
-    """Fill a whole buffer from an offset of a file of ``open_state``."""
-    with explained("reading", "the per-row state"):
+def read_at(descriptor: int, into: BytesLike, offset: int, path: Path) -> None:
+    """Fill a whole buffer from an offset of a file of ``open_state``. Raises StorageError."""
+    with explained("reading", path):
         rest = memoryview(into).cast("B")
         while rest:
             got = os.preadv(descriptor, [rest], offset)

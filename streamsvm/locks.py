@@ -62,7 +62,12 @@ def _claimed(path: Path) -> int | None:
                 os.close(descriptor)
                 return None
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):  # not one just removed by its holder
-            _sign(descriptor)
+            try:
+                _sign(descriptor)
+            except BaseException:  # the disk is full: what is not signed is not held
+                path.unlink(missing_ok=True)
+                os.close(descriptor)
+                raise
             return descriptor
         os.close(descriptor)
 

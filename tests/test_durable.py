@@ -221,13 +221,13 @@ def test_state_is_zeros_then_what_was_written_in_place(tmp_path: Path) -> None:
     descriptor = durable.open_state(tmp_path / "state", 80)
     try:
         found = np.full(10, np.nan)
-        durable.read_at(descriptor, found, 0)
+        durable.read_at(descriptor, found, 0, tmp_path / "state")
         assert not found.any()
-        durable.write_at(descriptor, np.array([1.0, 2.0]), 24)
-        durable.read_at(descriptor, found, 0)
+        durable.write_at(descriptor, np.array([1.0, 2.0]), 24, tmp_path / "state")
+        durable.read_at(descriptor, found, 0, tmp_path / "state")
         np.testing.assert_array_equal(found, [0, 0, 0, 1, 2, 0, 0, 0, 0, 0])
         with pytest.raises(StorageError, match="ended early"):
-            durable.read_at(descriptor, found, 8)
+            durable.read_at(descriptor, found, 8, tmp_path / "state")
     finally:
         os.close(descriptor)
 
@@ -248,8 +248,8 @@ def test_short_reads_and_writes_in_place_are_finished(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "pwrite", lambda d, data, at: write(d, data[:5], at))
     monkeypatch.setattr(os, "preadv", lambda d, views, at: read(d, [memoryview(views[0])[:3]], at))
     values, found = np.arange(10.0), np.empty(10)
-    durable.write_at(descriptor, values, 0)
-    durable.read_at(descriptor, found, 0)
+    durable.write_at(descriptor, values, 0, tmp_path / "state")
+    durable.read_at(descriptor, found, 0, tmp_path / "state")
     os.close(descriptor)
     np.testing.assert_array_equal(found, values)
 

@@ -120,7 +120,8 @@ class RowStates:
         if place == NOWHERE:
             into[:] = 0
             return
-        durable.read_at(self._descriptor, into, self._offset(chunk, place))
+        assert self.file is not None
+        durable.read_at(self._descriptor, into, self._offset(chunk, place), self.file)
         if crc32c(into.data) != self._crcs[chunk]:
             raise self._damaged(f"is damaged at chunk {chunk}")
 
@@ -131,7 +132,8 @@ class RowStates:
             return
         if not self._changed[chunk]:
             place = next(p for p in range(PLACES) if all(taken[chunk] != p for taken in self._taken))
-        durable.write_at(self._descriptor, values, self._offset(chunk, place))
+        assert self.file is not None
+        durable.write_at(self._descriptor, values, self._offset(chunk, place), self.file)
         self._places[chunk], self._crcs[chunk] = place, crc32c(values.data)
         self._changed[chunk] = not self.resident
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,15 @@ from streamsvm.engine.checkpoint import checkpointer
 from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.run import tune
+from streamsvm.model import load
 from streamsvm.store import open_store
 from streamsvm.store.write import building, writer
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table
@@ -234,3 +240,54 @@ def test_full_at_any_step(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
             ingest(job)
     ingest(job)
     assert digest_of(job.store) == digest_of(source / "s.zarr")
+
+
+def asked(name: str, source: Path, root: Path) -> Any:
+    """A job of a command whose outputs are on a small disk."""
+    store, model = str(source / "s.zarr"), str(source / "m")
+    if name == "fit":
+        return fit_job(source / "s.zarr", root / "m", checkpoint_every=0.001, dual=str(root / "d.h5"), resume=True)
+    if name == "path of C":
+        return fit_job(source / "s.zarr", root / "m", C=(0.1, 1.0), resume=True)
+    if name == "kernel":
+        kernel = {"kernel": "rbf", "gamma": 0.5, "landmarks": 30, "embedding": "disk"}
+        return fit_job(source / "s.zarr", root / "m", solver="dcd", resume=True, **kernel)
+    if name == "embed":
+        return EmbedJob(store, str(root / "e.zarr"), kernel="rbf", gamma=0.5, landmarks=30)
+    if name == "tune":
+        return TuneJob(store, str(root / "t"), C=(0.1, 1.0), folds=2, standardize=True)
+    return PredictJob(model, (store,), str(root / "p.csv"), overwrite=True)
+
+
+RUNS: dict[str, Callable[[Any], Any]] = {
+    "fit": fit, "path of C": fit, "kernel": fit, "embed": embed, "tune": tune, "predict": predict,
+}  # fmt: skip
+OF_OTHERS = {
+    "fit": ("--dtype", "--chunk", "ingest"),
+    "embed": ("--checkpoint", "--embedding-dtype"),
+    "tune": ("--dtype", "--checkpoint"),
+    "predict": ("--dtype", "--checkpoint", "--chunk"),
+}
+"""Words that are advice for another command."""
+
+
+@pytest.mark.parametrize("kib", [4, 8, 16, 40, 100])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_disk_of_a_few_KiB_under_every_command(disk: Disk, source: Path, name: str, kib: int) -> None:
+    """Whatever is written when it is full: the file is named, the advice is of the command, and it goes on later."""
+    if not (source / "m").exists():
+        fit(fit_job(source / "s.zarr", source / "m"))
+    root = disk(kib)
+    job = asked(name, source, root)
+    try:
+        RUNS[name](job)
+    except StorageError as error:
+        assert (error.code, error.exit_code) == ("E-NOSPACE", 74), error
+        assert str(root) in error.message, error
+        assert error.hint, error
+        assert not any(word in error.hint for word in OF_OTHERS.get(name, OF_OTHERS["fit"])), error
+        assert not [path for path in root.rglob("*") if path.suffix == ".partial"]
+        disk(16384)
+        RUNS[name](job)
+    for model in root.glob("m*.ssvm"):
+        assert load(model).columns == 6

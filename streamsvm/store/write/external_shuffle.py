@@ -119,7 +119,8 @@ class Spool:
         for name, begin in run.begins.items():
             (dtype, width), bounds = self._types[name], run.firsts[COUNTS[name]] if name in COUNTS else run.rows
             values = np.empty(int(bounds[high] - bounds[low]) * width, dtype)
-            durable.read_at(self._descriptor, values.view(np.uint8), begin + int(bounds[low]) * width * dtype.itemsize)
+            at = begin + int(bounds[low]) * width * dtype.itemsize
+            durable.read_at(self._descriptor, values.view(np.uint8), at, self._path)
             found[name] = values.reshape(-1, width) if name == "values" else values
         return found
 
