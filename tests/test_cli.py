@@ -176,7 +176,12 @@ def test_run_executes_a_file_with_overrides(tmp_path: Path, monkeypatch: pytest.
         "run", quickstart, *ROOM, "--set", "synth.rows=5e3", "--set", "fit.tolerance=0.1",
         "--set", "fit.solver=dcd", "--set", "solver.sweeps=2",
     ).stdout  # fmt: skip
-    assert [line for line in shown.splitlines() if line.startswith("[")] == ["[synth]", "[fit]", "[evaluate]"]
+    assert [line for line in shown.splitlines() if line.startswith("[")] == [
+        "[synth]",
+        "[fit]",
+        "[evaluate]",
+        "[report]",
+    ]
     facts = json.loads(ok("info", "runs/quickstart/susy.ssvm", "--json").stdout)
     assert facts["settings"]["options"] == {"sweeps": 2}
     assert facts["settings"]["tolerance"] == 0.1
@@ -188,7 +193,7 @@ def test_json_of_a_run_is_one_event_a_line(tmp_path: Path, monkeypatch: pytest.M
     quickstart = REPOSITORY / "configs" / "quickstart.toml"
     shown = ok("run", quickstart, *ROOM, "--set", "synth.rows=5e3", "--set", "fit.tolerance=0.1", "--json").stdout
     done = [event for event in map(json.loads, shown.splitlines()) if event["event"] == "done"]
-    assert [event.get("step", "fit") for event in done] == ["synth", "fit", "evaluate"]
+    assert [event.get("step", "fit") for event in done] == ["synth", "fit", "evaluate", "report"]
 
 
 def test_a_config_gives_values_that_options_override(place: Path, tmp_path: Path) -> None:

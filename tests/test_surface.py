@@ -21,7 +21,12 @@ from streamsvm.solvers import losses_of
 from tools import api_stub, options_table
 
 REPOSITORY = Path(__file__).parent.parent
+DOCS = REPOSITORY / "tools" / "docs"
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+REFERENCE = "".join(
+    (DOCS / "reference" / f"{name}.md").read_text("utf-8") for name in ("commands", "choices", "exit-codes")
+)
+"""The pages of tools/docs/reference with the tables of all that can be chosen."""
 REGISTRIES = {
     "solver": "streamsvm.solvers:SOLVERS",
     "loss": "streamsvm.losses:LOSSES",
@@ -33,19 +38,19 @@ REGISTRIES = {
 
 
 def first_column(header: str) -> list[str]:
-    """The first words of the rows of the README's table with this first header."""
-    table = re.search(rf"^\| {header} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", README, re.MULTILINE)
-    assert table, f"the README has no table '{header}'"
+    """The first words of the rows of the reference's table with this first header."""
+    table = re.search(rf"^\| {header} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", REFERENCE, re.MULTILINE)
+    assert table, f"tools/docs/reference has no table '{header}'"
     return [re.findall(r"[\w.-]+", row)[0] for row in table[1].splitlines()]
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
-def test_the_readme_lists_what_can_be_chosen(kind: str) -> None:
+def test_the_reference_lists_what_can_be_chosen(kind: str) -> None:
     assert sorted(first_column(kind)) == sorted(load(REGISTRIES[kind]))
 
 
-def test_the_readme_says_which_losses_a_solver_takes() -> None:
-    said = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, ]+) \| ", README, re.MULTILINE))
+def test_the_reference_says_which_losses_a_solver_takes() -> None:
+    said = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, ]+) \| ", REFERENCE, re.MULTILINE))
     registry = load(REGISTRIES["solver"])
     assert {name: said.get(name) for name in registry} == {name: ", ".join(losses_of(name)) for name in registry}
 
@@ -56,11 +61,11 @@ def test_every_name_stands_for_something(kind: str) -> None:
     assert all(registry[name] is not None for name in registry)
 
 
-def test_the_readme_lists_every_command() -> None:
+def test_the_reference_lists_every_command() -> None:
     assert sorted(first_column("command")) == sorted(cli.COMMANDS)
 
 
-def test_the_readme_lists_every_exit_code() -> None:
+def test_the_reference_lists_every_exit_code() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.StreamSVMError)}
     assert {int(code) for code in first_column("code")} == codes | {0, cli.INTERRUPTED, cli.BROKEN_PIPE}

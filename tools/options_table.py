@@ -14,7 +14,7 @@ from streamsvm.cli.commands import COMMANDS
 from streamsvm.config.fields import GROUPS, Field, options_of
 from streamsvm.config.job_file import STEPS
 from streamsvm.registry import load
-from tools import api_stub
+from tools import api_stub, python_reference
 
 TARGET = Path(__file__).parent / "docs" / "options.md"
 INTRODUCTION = """# Options
@@ -70,4 +70,5 @@ def row(field: Field, name: str) -> str:
 
 if __name__ == "__main__":
     TARGET.write_text(reference(), encoding="utf-8")
+    python_reference.TARGET.write_text(python_reference.reference(), encoding="utf-8")
     api_stub.TARGET.write_text(api_stub.stub(), encoding="utf-8")

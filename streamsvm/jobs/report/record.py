@@ -22,14 +22,13 @@ from streamsvm.jobs.fit.outputs import RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
-from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
-from streamsvm.types import Store, StoredFiles
+from streamsvm.types import Store, StoredFiles, Visit
 
 BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
 """At most: parts of the store and bars of a histogram; classes; columns of a class; columns whose drift is shown."""
-SAMPLE, LEAST = 50_000, 4_000
+SAMPLE, LEAST = 20_000, 4_000
 """Rows of the sample at most, and at least where the store has so many."""
 WIDEST = 20_000
 """Columns: of wider stores the means of chunks are not looked at."""
@@ -150,8 +149,8 @@ def _sampled(store: Store, passes: int) -> Iterator[SampledRows]:
     layout = store.layout
     wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
     count = min(len(layout.chunks), max(4, min(16, passes * len(layout.chunks) // 100)))
-    chosen = set(np.linspace(0, len(layout.chunks) - 1, count).round().astype(int).tolist())
-    order = (visit for visit in epoch_visits(layout, 0, 0, shuffled=False) if visit.chunk in chosen)
+    chosen = sorted(set(np.linspace(0, len(layout.chunks) - 1, count).round().astype(int).tolist()))
+    order = (Visit(0, chunk, 0, shuffled=False, last=chunk == chosen[-1]) for chunk in chosen)
     with Stream(store, order, depth=0) as stream:
         for loaded in stream:
             X, codes = loaded.chunk.X, loaded.chunk.codes

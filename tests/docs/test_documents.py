@@ -1,0 +1,164 @@
+"""What is written for people runs: every block of every document, in order; links lead somewhere; made files are up to date.
+
+A block is ``console`` - lines that begin with ``$`` are commands, what follows is for readers, but for ``error[CODE]``, with
+which the command must end - or ``python``. The blocks of a document share a folder and a namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from streamsvm import cli
+from tools import python_reference
+from tools.pages import front_chart
+
+REPOSITORY = Path(__file__).parent.parent.parent
+DOCS = REPOSITORY / "tools" / "docs"
+DOCUMENTS = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
+OLD = {"CHANGELOG.md"}
+"""What tells of former times is not run."""
+KINDS = {"console", "python", "text", "sh", "{toctree}"}
+"""``text`` shows what no one types; ``sh`` is for a shell of one's own: files it is read by, clusters there are."""
+
+
+class Block(NamedTuple):
+    """A block of a document that is run."""
+
+    kind: str
+    line: int
+    text: str
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a document."""
+    for found in re.finditer(r"^```(\S*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Block(found[1], text[: found.start()].count("\n") + 1, found[2])
+
+
+def commands(text: str) -> Iterator[tuple[str, str | None]]:
+    """The commands of a console block, and the code of the error each ends with."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        code = re.search(r"^error\[([\w-]+)\]", shown, re.MULTILINE)
+        yield command, code[1] if code else None
+
+
+def name_of(path: Path) -> str:
+    """What a test of a document is called."""
+    return str(path.relative_to(REPOSITORY))
+
+
+RUN = [
+    path
+    for path in DOCUMENTS
+    if path.name not in OLD and any(b.kind in ("console", "python") for b in blocks(path.read_text("utf-8")))
+]
+
+
+@pytest.mark.parametrize("path", RUN, ids=name_of)
+def test_every_block_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.kind == "python":
+            exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
+        elif block.kind == "console":
+            for command, code in commands(block.text):
+                run(command, code)
+
+
+def run(command: str, code: str | None) -> None:
+    """Run a command; it ends well, or with the error that the document shows.
+
+    One of ours runs in this process, which is quicker, unless it is bound to a memory that this process has long used up.
+    """
+    words = shlex.split(command)
+    if words[0] == "streamsvm" and "--memory" not in words:
+        found = CliRunner().invoke(cli.cli, words[1:])
+        status, output = found.exit_code, found.output
+    else:
+        program = [sys.executable, "-m", "streamsvm", *words[1:]] if words[0] == "streamsvm" else words
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(program, check=False, capture_output=True, text=True, env=environment)
+        status, output = done.returncode, done.stdout + done.stderr
+    said = f"{command}: {output[-2000:]}"
+    assert (status == 0) == (code is None), said
+    assert code is None or f"error[{code}]" in output, said
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_blocks_are_of_a_kind_that_is_known(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert {block.kind for block in blocks(text)} <= KINDS, path
+    assert text.count("```") == 2 * len(list(blocks(text))), f"{path}: a block is not closed"
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in OLD], ids=name_of)
+def test_every_command_that_is_shown_can_be_given(path: Path) -> None:
+    """Options and values are parsed, in text that is not run, too."""
+    for line in re.findall(r"^(?:\$|   ) (streamsvm .*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+        _, name, *arguments = shlex.split(line)
+        command = cli.cli.get_command(click.Context(cli.cli), name)
+        assert command is not None, line
+        if not any(word.startswith("--help") for word in arguments):
+            command.make_context(name, arguments)
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a document as links name them."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
+    for target in targets:
+        name, _, anchor = target.partition("#")
+        assert "://" not in target, f"{path}: {target} needs a network"
+        place = path.parent / name if name else path
+        assert place.exists(), f"{path}: {target}"
+        assert not anchor or anchor in anchors(place), f"{path}: {target}"
+
+
+def test_every_document_is_in_the_contents() -> None:
+    listed = set()
+    for path in DOCS.rglob("*.md"):
+        for block in blocks(path.read_text(encoding="utf-8")):
+            if block.kind == "{toctree}":
+                names = [line for line in block.text.splitlines() if line and not line.startswith(":")]
+                listed |= {(path.parent / f"{name}.md").resolve() for name in names}
+    assert {path.resolve() for path in DOCS.rglob("*.md")} - listed == {DOCS / "index.md"}
+
+
+def test_the_reference_of_python_is_what_is_there() -> None:
+    written = python_reference.TARGET.read_text(encoding="utf-8")
+    assert written == python_reference.reference(), "run: python tools/options_table.py"
+
+
+def test_the_chart_of_the_readme_is_what_was_measured() -> None:
+    for path, chart in front_chart.charts().items():
+        assert path.read_text(encoding="utf-8") == chart, "run: python -m tools.pages.front_chart"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_there_for_every_shell(shell: str) -> None:
+    script = CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env={"_STREAMSVM_COMPLETE": f"{shell}_source"})
+    assert "_STREAMSVM_COMPLETE" in script.output
+    asked = {"_STREAMSVM_COMPLETE": f"{shell}_complete", "COMP_WORDS": "streamsvm fit --sol", "COMP_CWORD": "2"}
+    if shell == "fish":
+        asked["COMP_CWORD"] = "--sol"
+    found = CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env=asked)
+    assert "--solver" in found.output
