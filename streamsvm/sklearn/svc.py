@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,14 +20,16 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.api.running import reported
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import make_job
+from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
 from streamsvm.model import LINEAR, Model
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn.rows import balanced, row_weights, store_of
+from streamsvm.sklearn.stores import classes_of, is_elsewhere, located
 from streamsvm.store.format.labels import label_text
-from streamsvm.store.sources.array.given import rows_of
 
 NUMBERS = (np.float64, np.float32)
 OURS = ("random_state", "warm_start", "class_weight", "verbose")
@@ -68,6 +71,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     memory : int or str, optional
         Bytes the process may use, or '512MiB'; a fit that needs more is refused before it begins.
     random_state : int, RandomState instance or None
+        The seed; None is 0, so that two fits of the same data agree.
     warm_start : bool, default False
         Start from the last fit where the solver can: dcd and newton, of a linear model.
     verbose : bool, default False
@@ -142,13 +146,18 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows X (n_samples, n_features), dense or sparse, and labels y (n_samples,).
 
-        ``sample_weight`` (n_samples,): how often each row counts. Raises ValueError for data and parameters that cannot be
+        X may also be the path of a store, which has its labels, or of a file; a data frame with words, categories, dates; a
+        lazy frame, a data set or reader of Arrow, a relation of DuckDB; an array of h5py, Zarr or dask; an AnnData. None of
+        these is pulled into memory; y is then one label a row or the name of the column that has them, and the model is that
+        of the command line. ``sample_weight`` (n_samples,): how often each row counts. Raises ValueError for data and parameters that cannot be
         used, BudgetError (a StreamSVMError) for what does not fit the memory. Warns (ConvergenceWarning) where the
         tolerance was not reached.
         """
+        if is_elsewhere(X):
+            return self._fit_elsewhere(X, y, sample_weight)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True)
         check_classification_targets(y)
         classes, found = np.unique(y, return_inverse=True)
@@ -163,13 +172,28 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
                 result = fit_in_memory(job, store, report, self._start(classes))
         return self._take(result, classes)
 
+    def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """As the command line does, in a folder that is removed at the end."""
+        with (
+            _as_value_errors(),
+            located(self._job(self.class_weight), X, y, sample_weight) as job,
+            reported(progress=self.verbose, on_event=None) as report,
+            interruptible(),
+        ):
+            result = fit(job, report)
+        self.n_features_in_ = result.model.columns
+        if result.model.names is not None:
+            self.feature_names_in_ = np.array(result.model.names, dtype=object)
+        return self._take(result, classes_of(result.model.classes))
+
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes)."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
+        encoded = "schema" in (self.model_.provenance.get("encoding") or {})
+        if not is_elsewhere(X) and not (encoded and hasattr(X, "columns")):
+            X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
         with _as_value_errors():
-            decision = self.model_.decision(rows_of(X, "X"))
-        return decision[:, 0] if decision.shape[1] == 1 else decision
+            return self.model_.decision_function(X)
 
     def predict(self, X: Any) -> Array:
         """Return the class of each row, (n_samples,)."""
@@ -181,10 +205,12 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _job(self, class_weight: ByName | None) -> FitJob:
+    def _job(self, class_weight: Mapping[Any, float] | str | None) -> FitJob:
         """What is asked for. Raises UsageError, ConfigError."""
         asked = {name: value for name, value in self.get_params(deep=False).items() if name not in OURS}
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        seed = self.random_state or 0
+        if not isinstance(seed, numbers.Integral):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         places = {"store": "", "model": ""}
         values = by_field("fit", asked | places | {"class_weight": class_weight, "seed": seed}, "StreamSVC")
         job: FitJob = make_job("fit", values, "StreamSVC")
@@ -209,13 +235,18 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
             return None
         return replace(last, classes=tuple(map(str, range(len(classes)))), provenance={})
 
-    def _take(self, result: MemoryFitResult, classes: Array) -> Self:
-        """Keep what a fit has found."""
+    def _named(self, model: Model, classes: Array) -> Model:
+        """The model of a fit in memory, with the names of columns and classes."""
         names = getattr(self, "feature_names_in_", None)
         known = {"names": None if names is None else [str(name) for name in names]}
         texts = tuple(label_text(label) for label in classes.tolist())
+        return replace(model, classes=texts, provenance=model.provenance | known)
+
+    def _take(self, result: MemoryFitResult | FitResult, classes: Array) -> Self:
+        """Keep what a fit has found."""
+        in_memory = isinstance(result, MemoryFitResult)
         self.classes_ = classes
-        self.model_ = replace(result.model, classes=texts, provenance=result.model.provenance | known)
+        self.model_ = self._named(result.model, classes) if in_memory else result.model
         found = self.model_.certificate
         self.gap_, self.primal_, self.dual_ = found.gap, found.primal, found.dual
         self.n_passes_, self.peak_memory_ = result.training.passes, result.training.peak

@@ -1,0 +1,92 @@
+"""StreamSVC on rows that are not an array in memory: stores, files, tables, arrays on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+pytest.importorskip("sklearn", minversion="1.6")
+
+import streamsvm as sv
+from streamsvm.sklearn import StreamSVC
+from tests.tables import passengers
+
+X = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+Y = np.where(X[:, 0] + X[:, 1] > 0, 2, 7)
+
+
+def frame() -> pd.DataFrame:
+    found = pd.DataFrame(
+        [{**row, "age": row["age"] or 40.0, "plan": row["plan"] or "none"} for row in passengers(600, 0)]
+    )
+    return found.astype({"plan": "category", "age": float})
+
+
+def test_a_store_gives_the_model_of_the_command_line(tmp_path: Path) -> None:
+    sv.ingest(X, tmp_path / "rows.zarr", y=Y, chunk="16KiB")
+    for options in ({"C": 0.1}, {"C": 1.0, "kernel": "rbf", "landmarks": 20, "standardize": True}):
+        expected = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", **options, seed=5, overwrite=True).model
+        found = StreamSVC(**options, random_state=5).fit(tmp_path / "rows.zarr")
+        assert found.model_ == expected
+        assert found.classes_.tolist() == [2, 7]
+        assert found.n_features_in_ == 8
+        assert found.score(X, Y) > 0.9
+        assert np.array_equal(found.decision_function(X), found.decision_function(tmp_path / "rows.zarr"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.ssvm", "model.ssvm.run", "rows.zarr"]
+
+
+def of_hdf5(folder: Path) -> Any:
+    return h5py.File(folder / "rows.h5", "w").create_dataset("X", data=X)
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "zarr", "dask"])
+def test_arrays_on_disk_are_the_same_rows(tmp_path: Path, kind: str) -> None:
+    made = {
+        "hdf5": of_hdf5,
+        "zarr": lambda folder: zarr.create_array(str(folder / "a.zarr"), data=X),
+        "dask": lambda folder: pytest.importorskip("dask.array").from_array(X, chunks=(500, 8)),
+    }
+    rows = made[kind](tmp_path)
+    labels = pytest.importorskip("dask.array").from_array(Y, chunks=500) if kind == "dask" else Y
+    found, expected = StreamSVC(tolerance=1e-8).fit(rows, labels), StreamSVC(tolerance=1e-8).fit(X, Y)
+    assert np.allclose(found.coef_, expected.coef_, rtol=1e-4)
+    assert np.array_equal(found.predict(X), expected.predict(X))
+
+
+def test_words_and_categories_go_the_way_of_the_ingest(tmp_path: Path) -> None:
+    known = frame()
+    rows, labels = known.drop(columns="left"), known["left"]
+    pq.write_table(pa.Table.from_pandas(known, preserve_index=False), tmp_path / "table.parquet")
+    found = StreamSVC(standardize=True).fit(rows, labels)
+    assert found.score(rows, labels) > 0.8
+    assert found.classes_.tolist() == ["no", "yes"]
+    assert any("plan" in name for name in found.feature_names_in_)
+    by_name = StreamSVC(standardize=True).fit(known, "left")
+    of_file = StreamSVC(standardize=True).fit(tmp_path / "table.parquet", "left")
+    reader = StreamSVC(standardize=True).fit(pa.Table.from_pandas(rows, preserve_index=False).to_reader(100), labels)
+    for other in (by_name, of_file, reader):
+        assert np.array_equal(other.coef_, found.coef_)
+        assert np.array_equal(other.predict(rows[::-1]), found.predict(rows)[::-1])
+
+
+def test_frames_of_numbers_are_arrays(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    expected = StreamSVC().fit(X, Y).decision_function(X)
+    for given in (pd.DataFrame(X), polars.DataFrame(X)):
+        assert np.array_equal(StreamSVC().fit(given, Y).decision_function(given), expected)
+
+
+def test_labels_beside_a_store_are_refused(tmp_path: Path) -> None:
+    sv.ingest(X, tmp_path / "rows.zarr", y=Y)
+    with pytest.raises(ValueError, match="has its labels"):
+        StreamSVC().fit(tmp_path / "rows.zarr", Y)
+    with pytest.raises(sv.MissingError, match="does not exist"):
+        StreamSVC().fit(tmp_path / "gone.zarr")
