@@ -85,6 +85,7 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
     ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out. Raises what reading the store raises.
     """
     found = [Evaluation(problem, w) for problem, w in zip(problems, weights, strict=True)]
+    starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
             chunk = loaded.visit.chunk
@@ -94,6 +95,7 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
                     if chunk in one.problem.held_out:
                         continue
                     y, s = labeled_part(one.problem, loaded, part)
-                    block = Block(part.X, y, s, chunk, 0, loaded.order[part.start : part.stop], 0)
+                    order, first = loaded.order[part.start : part.stop], starts[chunk] + part.start
+                    block = Block(part.X, y, s, chunk, first, order, 0)
                     one.add(block, dual_values(k, block) if alpha is None else alpha[k, part.start : part.stop])
     return found

@@ -153,6 +153,26 @@ def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, t
     assert certificate(result).dual == pytest.approx(alpha.sum() - 0.5 * v @ v, rel=1e-9)
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "huber"])
+def test_dual_variables_of_raw_columns_are_those_found_in_memory(loss: str, tmp_path: Path) -> None:
+    """To ask for them changes nothing: the slopes at some weights would prove as much only after many more readings."""
+    given, scale = rows_of(), np.array([1e-2, 1.0, 30.0, 1e3, 1e4, 1e6], np.float32)
+    writer = create(tmp_path / "raw", sparse=True, chunk_bytes=1 << 12)
+    writer.append(csr_of(given.values * scale), given.codes, None)
+    writer.commit(("-1", "1"), COLUMNS, {})
+    asked: dict[str, Any] = {"solver": "newton", "loss": loss, "C": 0.3}
+    plain = fitted(tmp_path / "raw", tmp_path, **asked)
+    result = fitted(tmp_path / "raw", tmp_path, dual=str(tmp_path / "dual.npy"), overwrite=True, **asked)
+    assert result.training.passes == plain.training.passes
+    assert certificate(result).dual == certificate(plain).dual
+    alpha = np.load(tmp_path / "dual.npy")
+    X = np.hstack([(given.values * scale).astype(np.float64), np.ones((ROWS, 1))])
+    v = (alpha * np.where(given.codes == 1, 1.0, -1.0)) @ X
+    record = plain.plan.problems[0].loss
+    value = sum(a - record.conjugate(a, 0.3) for a in alpha.tolist()) - 0.5 * v @ v
+    assert certificate(result).dual == pytest.approx(value, rel=1e-7)
+
+
 def test_dual_variables_of_every_class(place: Path, tmp_path: Path, cached: bool) -> None:
     result = fitted(place / "three", tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"))
     alpha, given = np.load(tmp_path / "dual.npy"), rows_of(3)

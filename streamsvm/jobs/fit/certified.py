@@ -273,6 +273,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
 def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness[State]) -> Iterator[Float64]:
     """The dual variables of every row, by another reading; 0 for held-out rows."""
     layout, problem = store.layout, run.problem
+    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
             chunk = loaded.visit.chunk
@@ -282,6 +283,6 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
             for part in features.parts(loaded.chunk.X):
                 y, s = labeled_part(problem, loaded, part)
                 order = loaded.order[part.start : part.stop]
-                found = solver.dual_values(run.state, Block(part.X, y, s, chunk, 0, order, 0))
+                found = solver.dual_values(run.state, Block(part.X, y, s, chunk, starts[chunk] + part.start, order, 0))
                 assert found is not None  # ``plan.proving`` has had it kept
                 yield found

@@ -68,7 +68,7 @@ SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
 VECTORS = 32
 """Of length p: states, directions, residuals and what the products make."""
-ROW_ARRAYS = 180
+ROW_ARRAYS = 188
 """Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point."""
 SMALLER = 0.8
 """Where the sample is to fill the memory, the next smaller one has so much of its rows."""
@@ -99,7 +99,9 @@ class Newton(WarmStart):
     ] = 0.24
     polish: Annotated[
         bool,
-        Option("Improve the dual point in memory. Without, it remains a function of some weights, as --dual needs it."),
+        Option(
+            "Improve the dual point by a sample. Without, the dual variables of every row are known, as --dual needs it."
+        ),
     ] = True
     driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows", "steps")
     """Of the state, what visits do not look at: it is not sent to workers."""
@@ -227,7 +229,7 @@ class Newton(WarmStart):
         sample = self._sample(state)
         if sample is None:
             return
-        if sample.complete and self.polish and not state.factored:
+        if sample.complete and not state.factored:
             state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy(), mu=state.mu)
             state.gathered, state.trust_region = True, None
             self._solve_in_memory(state, state.all_rows)
@@ -323,11 +325,13 @@ class Newton(WarmStart):
         return state.point.copy()
 
     def keeping_dual_point(self) -> Newton:
-        """Without polish: the dual point of the certificate stays a function of some weights."""
+        """Without polish: the dual point of the certificate stays one whose variables are known of every row."""
         return replace(self, polish=False)
 
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
-        """The slopes (n,) at those weights, scaled; there are some after a pass without polish."""
+        """The dual variables (n,) of the largest D: those found in memory, or the slopes at some weights, scaled."""
+        if state.all_rows is not None and state.all_rows.slopes is not None and state.all_rows.dual >= state.dual:
+            return state.all_rows.dual_values(block.start, len(block.y))
         if state.dual_point is None:
             return None
         return slopes_at(state.problem, state.dual_point, block)

@@ -78,6 +78,8 @@ class AllRows:
     """Half the width over which a corner is rounded; 0: it is not."""
     descent: DescentState | None = None
     """Where dual coordinate descent is, or was when it was left; None before its first round."""
+    slopes: Float64 | None = None
+    """(n,) a_i y_i of the largest D met; None before."""
 
     @property
     def allowed(self) -> float:
@@ -132,20 +134,33 @@ class AllRows:
             if self.mu:
                 self.mu = max(part.mu, THIN_MU * threshold(problem.loss))
 
-    def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: float) -> None:
-        """An iterate was evaluated: the sum of its losses, and the value of a dual point."""
+    def dual_values(self, start: int, count: int) -> Float64 | None:
+        """Return a_i (count,) of the largest D met, of the rows with global numbers from ``start``; those not here have 0."""
+        if self.slopes is None:
+            return None
+        low, high = np.searchsorted(self.sample.row, (start, start + count))
+        found = np.zeros(count)
+        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.sample.y[low:high]
+        return found
+
+    def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: float, slopes: Float64 | None) -> None:
+        """An iterate was evaluated: the sum of its losses, and the value of a dual point with a_i y_i = ``slopes`` (n,).
+
+        None: it was no dual point, and its value is -inf.
+        """
         primal = rows.outer.value(w) + losses
         if self.primal == np.inf:
             self.first = primal
         if primal < self.primal:
             self.primal, self.best = primal, w
-        self.dual = max(self.dual, dual)
+        if dual > self.dual:
+            self.dual, self.slopes = dual, None if slopes is None else slopes.copy()
 
     def _look(self, rows: MemoryRows) -> None:
         """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
         none = np.zeros(rows.count)
         losses, *_ = value_pass(rows.terms, rows.margins(self.w), Interior(none, none, none), np.empty(rows.count))
-        self.seen(rows, self.w, losses, -np.inf)
+        self.seen(rows, self.w, losses, -np.inf, None)
 
     def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Iterations until the gap is small enough, or it is time for a reading."""
@@ -158,7 +173,7 @@ class AllRows:
         while True:
             losses, linear, quadratic, products = value_pass(rows.terms, f, at, slopes)
             v = rows.weighted_sum(slopes)
-            self.seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v))
+            self.seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)
             if self.solved or rows.exhausted:
                 return
             step = InteriorStep(rows, preconditioner, at, Iterate(self.w, f, v, products))

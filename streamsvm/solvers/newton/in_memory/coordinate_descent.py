@@ -87,7 +87,8 @@ class CoordinateDescent:
         f = rows.margins(at.w)
         losses, linear, quadratic, _ = value_pass(rows.terms, f, Interior(at.a, none, none), self._slopes)
         before, at.w = at.w, rows.weighted_sum(self._slopes)
-        known.seen(rows, before, losses, rows.outer.dual(rows.problem.loss, linear, quadratic, at.w))
+        dual = rows.outer.dual(rows.problem.loss, linear, quadratic, at.w)
+        known.seen(rows, before, losses, dual, self._slopes)
         at.gaps.append((known.primal - known.dual) / known.size)
 
 

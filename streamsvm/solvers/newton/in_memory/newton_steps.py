@@ -148,7 +148,7 @@ class NewtonSteps:
         cost = RowLoss(known.problem.C, loss, rounded(loss, known.mu))
         losses, smoothed, linear, quadratic = slopes_pass(rows.terms.y, rows.terms.s, f, cost, self._slopes, self._h)
         v = rows.weighted_sum(self._slopes)
-        known.seen(rows, known.w, losses, rows.outer.dual(loss, linear, quadratic, v))
+        known.seen(rows, known.w, losses, rows.outer.dual(loss, linear, quadratic, v), self._slopes)
         smoothing = losses - linear + quadratic + float(self._slopes @ f)
         return Here(rows.outer.value(known.w) + smoothed, smoothing, rows.outer.gradient(known.w) - v)
 
