@@ -6,6 +6,8 @@ matrix, or taken out of it. Where it would be too large, conjugate gradients mee
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
 
@@ -38,12 +40,11 @@ class Hessian:
             return conjugate_gradients(self._X, second_derivatives, self._diagonal, -gradient, self._columns)
         self._update(second_derivatives)
         try:
-            factor = scipy.linalg.cho_factor(self._matrix(), overwrite_a=True)
-            step: Float64 = scipy.linalg.cho_solve(factor, -gradient)
-        except scipy.linalg.LinAlgError:  # rounding has made it indefinite: no eigenvalue is below the diagonal's 1
-            values, vectors = scipy.linalg.eigh(self._matrix(), overwrite_a=True)
-            step = vectors @ ((vectors.T @ -gradient) / np.maximum(values, 1.0))
-        return step
+            return factorized(self._matrix())(-gradient)
+        except np.linalg.LinAlgError:  # rounding has made it indefinite: no eigenvalue is below the diagonal's 1
+            values, vectors = np.linalg.eigh(self._matrix())
+            step: Float64 = vectors @ ((vectors.T @ -gradient) / np.maximum(values, 1.0))
+            return step
 
     def _update(self, second_derivatives: Float64) -> None:
         """``_gram`` is X' diag(second_derivatives) X from here on."""
@@ -60,11 +61,20 @@ class Hessian:
         self._bends = second_derivatives
 
     def _matrix(self) -> Float64:
-        """A copy that may be overwritten, with columns in sequence as the factorization takes them: it is symmetric."""
+        """The matrix, which is a copy."""
         assert self._gram is not None  # ``_update`` comes first
         matrix = self._gram.copy()
         matrix[np.diag_indices_from(matrix)] += self._diagonal
-        return matrix.T
+        return matrix
+
+
+def factorized(matrix: Float64) -> Callable[[Float64], Float64]:
+    """Return what solves ``matrix`` (p, p) x = right (p,). Raises LinAlgError where it is not positive definite.
+
+    Of numpy: scipy's factorization of 8,000 columns holds the interpreter's lock for many seconds, in which no signal is heard.
+    """
+    upper = np.linalg.cholesky(matrix).T  # columns in sequence, as the solution wants them
+    return lambda right: scipy.linalg.cho_solve((upper, False), right, check_finite=False)
 
 
 def most_explicit(*, dense: bool) -> int:
@@ -74,7 +84,7 @@ def most_explicit(*, dense: bool) -> int:
 
 def matrix_bytes(components: int) -> int:
     """What steps hold at their height: the matrix, and either products on the way into it or a copy and its factor."""
-    return 16 * components * components + operators.gram_bytes(components)
+    return max(32 * components**2, 16 * components**2 + operators.gram_bytes(components))
 
 
 def conjugate_gradients(

@@ -8,14 +8,14 @@ of columns. Where all columns are in the block it is the Hessian itself, and con
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
+from streamsvm.solvers.newton.hessian import factorized
 from streamsvm.solvers.newton.in_memory.block_matrix import BlockMatrix
 
 ALL_SPARSE, ALL_DENSE = 1500, 8000
@@ -37,7 +37,7 @@ class ArrowPreconditioner:
         self._block = BlockMatrix(X, columns, self.chosen)
         self._diagonal: Float64 = np.ones(columns + 1)
         self._scale: Float64 = np.empty(0)
-        self._factor: Any = None
+        self._solve: Callable[[Float64], Float64] | None = None
 
     @property
     def whole(self) -> bool:
@@ -51,7 +51,7 @@ class ArrowPreconditioner:
 
     def update(self, h: Float64, *, estimated: bool = False) -> None:
         """Make it that of second derivatives h (n,) >= 0; an estimate will do where that is said."""
-        self._factor = None  # before, to make room
+        self._solve = None  # before, to make room
         if not self.whole:
             self._diagonal = self._outer + squares(self._X, h, self._columns)
         block = self._block.at(h, estimated=estimated)
@@ -59,7 +59,7 @@ class ArrowPreconditioner:
         self._scale = 1.0 / np.sqrt(np.diagonal(block))
         block *= self._scale
         block *= self._scale[:, None]
-        self._factor = _factorized(block)
+        self._solve = _factorized(block)
 
     def __call__(self, residual: Float64) -> Float64:
         """M^-1 residual (p,)."""
@@ -82,8 +82,8 @@ class ArrowPreconditioner:
         return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self.chosen]).sum())
 
     def _solved(self, residual: Float64) -> Float64:
-        scaled: Float64 = scipy.linalg.cho_solve(self._factor, self._scale * residual[self.chosen], check_finite=False)
-        return self._scale * scaled
+        assert self._solve is not None  # ``update`` comes first
+        return self._scale * self._solve(self._scale * residual[self.chosen])
 
 
 def densest(X: Rows, columns: int) -> Int64:
@@ -116,15 +116,14 @@ def block_bytes(size: int) -> int:
     return 24 * size * size + operators.gram_bytes(size)
 
 
-def _factorized(block: Float64) -> Any:
-    """The Cholesky factor of a scaled block, a little more on its diagonal wherever rounding asks for it."""
-    jitter = JITTER
+def _factorized(block: Float64) -> Callable[[Float64], Float64]:
+    """What solves a scaled block, a little more on its diagonal wherever rounding asks for it. Changes the block."""
+    jitter, diagonal = JITTER, np.diagonal(block).copy()
     while True:
+        block[np.diag_indices_from(block)] = diagonal + jitter
         try:
-            raised = block.copy()
-            raised[np.diag_indices_from(raised)] += jitter
-            return scipy.linalg.cho_factor(raised.T, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
+            return factorized(block)
+        except np.linalg.LinAlgError:
             if jitter > 1.0:
                 raise
             jitter *= 100.0
