@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import StreamSVMError
+from streamsvm.kernels import Linear
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.decomposition import multilevel
 from streamsvm.solvers.kernel.decomposition import solver as decomposition
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
@@ -212,8 +214,8 @@ def test_no_pass_no_model() -> None:
 
 
 def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (multilevel, decomposition):
-        monkeypatch.setattr(module, "MAX_ROUNDS", 2)
+    monkeypatch.setattr(multilevel, "rounds_for", lambda *_: 1)
+    monkeypatch.setattr(decomposition, "rounds_for", lambda *_: 1)
     X, y = noisy_rows()
     _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
     assert found[-1].dual > 0.0
@@ -235,3 +237,19 @@ def test_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
     dual = float(np.abs(signed).sum() - 0.5 * signed @ np.exp(-0.03 * square.astype(np.float64)) @ signed)
     assert found[-1].dual == pytest.approx(dual, rel=1e-5)
     assert len(found) <= 30
+
+
+def test_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
+    """Columns of 1e37: what a pair of coordinates gains is lost in rounding. It ends by itself, and bounds the optimum."""
+    X, y = noisy_rows(60)
+    far, problem = np.float32(1e37) * X, replace(problem_of(X, Hinge(), 1.0, GAMMA, 1e-3), kernel=Linear())
+    reach = Reach(4, float(np.square(far, dtype=np.float64).sum(1).max()))
+    state, _, found = solve(Decomposition(), replace(problem, reach=reach), far, y, passes=100)
+    assert len(found) < 30
+    assert found[-1].final
+    assert found[-1].exact
+    assert state.stalled
+    assert 0.0 <= found[-1].dual <= found[-1].primal < 10 * len(y)
+    near, _, certified = solve(Decomposition(), problem, X, y, passes=100)
+    assert certified[-1].gap <= 1e-3
+    assert not near.stalled

@@ -13,7 +13,6 @@ from streamsvm.compute.passes.smo import smo
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.working_set import (
-    MAX_ROUNDS,
     Form,
     Improvement,
     Pool,
@@ -96,7 +95,7 @@ def pool_of(n: int = 300) -> tuple[Pool, Any]:
 
 
 def solved(pool: Pool, working: int, tolerance: float) -> None:
-    known = Improvement(MAX_ROUNDS)
+    known = Improvement(10_000)
     while violation(pool) > tolerance and not known.over(np.inf):
         improve(pool, Form(RBF(GAMMA), 4), working, known, tolerance)
 

@@ -54,7 +54,9 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
 
 def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
     """Why it ended, and what to do."""
-    if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal):
+    apart = worst.primal - worst.dual > job.tolerance * abs(worst.primal)
+    limited = apart and status in {Status.TIME, Status.PASSES}
+    if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal) and not limited:
         step = "a larger --tolerance, or a smaller C" if job.standardize else "--standardize, or a smaller C"
         return "rounding: the numbers are too large or too close for it", step
     if status == Status.TIME:

@@ -32,8 +32,9 @@ MAX_STEPS = 200_000
 """Of a working set: a second or less, in which nobody looks whether the run is to stop."""
 SLICE_STEPS = 20_000
 """Of a working set between two looks at the clock."""
-MAX_ROUNDS = 10_000
-"""Of working sets in one call: rounding may keep a violation alive."""
+ROUNDS = 4
+"""Of a level, for each pair of the subsets it can be cut into; and of a pool on levels that holds all rows, before the next pass: a
+pass costs little beside them, and it brings a certificate and a look at whether anything is gained."""
 
 
 @saved_as("kernel.form")
@@ -180,6 +181,14 @@ class Improvement:
         self.moves = self.moves.plus(made)
         if not moved:
             self.rounds = 0
+
+
+def rounds_for(size: int, below: int) -> int:
+    """Subsets of ``below`` rows after which a level of ``size`` is left: some for each pair of them.
+
+    One that is not solved by then hardly ever is: values of the kernel range too far. What there is goes to the level above.
+    """
+    return ROUNDS * math.ceil(size / below) ** 2
 
 
 def improve(

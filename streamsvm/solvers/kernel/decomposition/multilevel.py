@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.solvers.kernel.working_set import (
     INNER_SHARE,
-    MAX_ROUNDS,
     Form,
     Improvement,
     Pool,
@@ -25,6 +24,7 @@ from streamsvm.solvers.kernel.working_set import (
     extremes,
     follow,
     improve,
+    rounds_for,
     select,
     violation,
     worst,
@@ -72,7 +72,8 @@ def solve_step(levels: list[Level], form: Form, working: int, deadline: float = 
     else:
         known.begin(subset(pool, count, known.recent))
         inner = max(0.5 * level.tolerance, INNER_SHARE * found)
-        levels.append(Level(select(pool, known.recent), inner, Improvement(MAX_ROUNDS)))
+        rounds = rounds_for(count, size_below(count, working))
+        levels.append(Level(select(pool, known.recent), inner, Improvement(rounds)))
     return True
 
 

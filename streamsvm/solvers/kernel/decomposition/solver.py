@@ -20,6 +20,7 @@ on in float64.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -58,11 +59,13 @@ from streamsvm.solvers.kernel.rounding import (
 )
 from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
-    MAX_ROUNDS,
+    ROUNDS,
     ROW_BYTES,
     Improvement,
     coordinates,
     in_order,
+    late,
+    rounds_for,
     select,
 )
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
@@ -70,9 +73,13 @@ from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, P
 FIRST_POOL = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
 is work for an x that is soon another."""
-SUBSET_ROUNDS = 4
-"""Subsets of a pool on levels that are solved before the next pass: a pass costs little beside them, and it brings a
-certificate, a checkpoint, a look at the time limit."""
+STALLED = 0.9
+STALLED_SETS, STALLED_LEVELS, STALLED_POOLS = 5, 12, 40
+"""It leads nowhere where the gap is still this share of what it was so many passes ago: with all rows in one working set, on
+the levels of a pool, or with some of them in a pool."""
+GRACE = 2.0
+"""Seconds after the time limit in which f may be computed anew."""
+TINY = float(np.finfo(np.float64).tiny)
 POOL_SHARE = 0.1
 """The pool is solved until its violation is this part of what the pass found over all rows."""
 
@@ -173,15 +180,16 @@ class Decomposition:
         at_the_edge = best in {0, 2 * INTERCEPTS}  # it lies further out
         wide = 4.0 * state.reach if at_the_edge else 0.0
         state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
-        found = Certificate(primal, dual, final=reduced is not None, facts=facts, rounding=rounding)
+        stalled = _stalled(state, primal, dual, one_set=state.problem.rows <= self._coordinates(state))
+        found = Certificate(primal, dual, final=reduced is not None or stalled, facts=facts, rounding=rounding)
         if state.anew is not None:
             more = self._after_anew(state, found, violation)
         else:
             doubtful = needed(state.problem, primal, rounding)
             close = primal - dual <= state.problem.tolerance * abs(primal)
-            last = state.collecting or (close if doubtful else found.gap <= state.problem.tolerance)
+            last = state.collecting or stalled or (close if doubtful else found.gap <= state.problem.tolerance)
             more = self._next(state, violation, collected=complete, last=last)
-            if last and not more and state.reduced is None:
+            if last and not more and state.reduced is None and not state.ending:
                 more = self._doubted(state) if doubtful else reduce_support(state, self.max_support)
             if doubtful and not last and reduced is None:
                 found = replace(found, exact=False, rounding=0.0)
@@ -202,7 +210,7 @@ class Decomposition:
         support, state.anew, state.collecting = state.anew, None, False
         state.form = in_full(state.form, state.largest)
         error = error_of_values(state.form, state.largest, state.support_size, state.weight)
-        if found.gap <= state.problem.tolerance:
+        if found.gap <= state.problem.tolerance or found.final:
             state.drift = error  # where x is not 0, which is all that still counts
             return reduce_support(state, self.max_support)
         if everywhere:
@@ -231,8 +239,9 @@ class Decomposition:
         state.capacity = min(2 * state.capacity, self.pool)
         state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
         working = self._coordinates(state)
-        on_levels = pool.size == state.problem.rows and size_below(pool.size, working) > working
-        known = Improvement(SUBSET_ROUNDS if on_levels else MAX_ROUNDS)
+        below = size_below(pool.size, working)
+        on_levels = pool.size == state.problem.rows and below > working
+        known = Improvement(ROUNDS if on_levels else rounds_for(pool.size, below))
         state.work = LevelWork([Level(pool, POOL_SHARE * violation, known)], pool.x.copy())
         state.pool = state.moved = None
 
@@ -244,8 +253,15 @@ class Decomposition:
         """Optimize a working set, or go from a level of the pool to another; note what has moved after the last step."""
         work = state.work
         assert work is not None  # a step is pending
-        if solve_step(work.levels, state.form, self._coordinates(state), state.deadline):
+        began, last, working = time.perf_counter(), work.levels[-1], self._coordinates(state)
+        moment = state.deadline - state.owed()
+        more = solve_step(work.levels, state.form, working, moment)
+        if work.levels[-1] is last:  # a working set was optimized
+            state.pace = (time.perf_counter() - began) / (last.pool.size * max(len(last.known.recent), 1))
+        if more:
             return
+        if late(moment):
+            state.gaps = []  # of pools that were left for want of time nothing follows
         pool, moves = work.pool, work.levels[0].known.moves
         state.drift += error_of_values(state.form, state.largest, pool.size, moves.travel)
         level = threshold(pool)
@@ -259,12 +275,16 @@ class Decomposition:
         return coordinates(self.working, state.form)
 
     def certify(self, state: DecompositionState) -> None:
-        """Let the next pass collect the support rows and offer none, or compute f anew where they are known."""
-        if state.pool is not None and state.pool.size == state.problem.rows and self.max_support == 0:
+        """Let the next pass collect the support rows and offer none, or compute f anew where they are known.
+
+        Where time is over f is not computed anew if that takes long. What it may be off by is known.
+        """
+        whole, state.ending = state.pool is not None and state.pool.size == state.problem.rows, True
+        if state.pool is not None and whole and self.max_support == 0:
             state.anew = state.support = select(state.pool, np.flatnonzero(state.pool.x))
-        elif state.anew is None:
-            state.collecting = True
-        state.everywhere = False
+        if late(state.deadline) and state.seconds_anew() > GRACE:
+            state.anew = None
+        state.collecting, state.everywhere = state.anew is None, False
         reduce_support(state, self.max_support)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
@@ -285,3 +305,13 @@ class Decomposition:
                 hint="a class may have no weight at all, or C be too small for float64: check the weights, raise C",
             )
         return SupportSolution(support.X, support.index, support.x, state.intercept)
+
+
+def _stalled(state: DecompositionState, primal: float, dual: float, *, one_set: bool) -> bool:
+    """Whether pools lead nowhere, a pass of these bounds included; once that is so it stays so."""
+    whole = state.pool is not None and state.pool.size == state.problem.rows
+    passes = (STALLED_SETS if one_set else STALLED_LEVELS) if whole else STALLED_POOLS
+    gap = (primal - max(dual, 0.0)) / max(primal, TINY)
+    state.gaps.append(gap)
+    state.stalled = state.stalled or (len(state.gaps) > passes and gap > STALLED * state.gaps[-1 - passes])
+    return state.stalled

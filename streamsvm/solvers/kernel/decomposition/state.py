@@ -14,6 +14,8 @@ from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
+FLOAT64_COST = 4.0
+"""Of a kernel value, in units of what steps take for theirs."""
 INTERCEPTS = 64
 """Intercepts tried on either side of the last estimate."""
 
@@ -101,8 +103,31 @@ class DecompositionState:
     """The support, when f is computed anew from it in the next pass, in the arithmetic of certificates."""
     everywhere: bool = False
     """Whether that is done for all rows, and not only for those that have a say in P and D."""
+    ending: bool = False
+    """Whether the pass is the last of the run, whatever it shows."""
+    pace: float = 0.0
+    """Seconds that a kernel value and what is done with it take, as steps were timed; looked at where there is a deadline."""
+    gaps: list[float] = field(default_factory=list)
+    """The gap after each pass, with D not below 0."""
+    stalled: bool = False
+    """Whether it was seen that they do not fall: the next certificate that is exact is the last."""
     work: LevelWork | None = None
     """What is done in memory before the next pass; None: nothing, or nothing any more."""
+
+    def owed(self) -> float:
+        """Seconds it takes to leave all levels of the pool, and to bring the rows outside it up to date, at the pace of steps."""
+        if self.work is None or math.isinf(self.deadline):
+            return 0.0
+        levels, rows = self.work.levels, self.problem.rows
+        pairs = sum(level.pool.size * len(level.known.recent) for level in levels[:-1])
+        if self.work.pool.size < rows:
+            pairs += rows * len(levels[0].known.recent)
+        return self.pace * pairs
+
+    def seconds_anew(self) -> float:
+        """Seconds it takes at most to compute f anew from the support, in float64."""
+        support = 0 if self.anew is None else self.anew.size
+        return FLOAT64_COST * self.pace * self.problem.rows * support
 
     def shifts(self) -> Float64:
         """The intercepts that are tried."""

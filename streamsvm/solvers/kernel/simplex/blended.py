@@ -22,7 +22,7 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState
-from streamsvm.solvers.kernel.working_set import Improvement, Pool, coordinates, improve
+from streamsvm.solvers.kernel.working_set import Improvement, Pool, coordinates, improve, rounds_for
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
@@ -45,6 +45,10 @@ class Blended(OnSimplex):
     """Rows of the first pool, a sample that is solved before rows its margins are violated by come in."""
     fair: ClassVar[float] = 0.5
     """A pool that does not hold all rows is solved at least to a gap of half f: what it finds is a fair classifier."""
+
+    def rounds(self, pool: Pool) -> int:
+        """Working sets between two passes, at most."""
+        return rounds_for(pool.size, self.working)
 
     def scratch(self, rows: int) -> int:
         """Bytes of the Gram matrix of a working set."""
@@ -70,7 +74,8 @@ class Blended(OnSimplex):
         known: Improvement = work.method or Improvement(work.left)
         work.method, found = known, reached_in(work.pool)
         allowed, working = work.target.allowed(found.f), coordinates(self.working, state.form)
-        if found.gap > allowed and not known.over(state.deadline):
+        begun = len(known.recent) and state.time_is_up(int(np.count_nonzero(work.pool.x)))
+        if found.gap > allowed and not begun and not known.over(state.deadline):
             improve(work.pool, state.form, working, known, allowed, growing=GROWING_SHARE, deadline=state.deadline)
             return None
         state.iterations += known.moves.steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from streamsvm.compute.blocks.row_selection import members
@@ -23,8 +25,9 @@ def rows_of(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
         weights = support.sign * support.x
         f += state.form.constant * weights.sum()
         if state.shared_values is None:
-            form = state.form
+            form, began = state.form, time.perf_counter()
             expand(block.X, support.X, weights, form.kernel, form.columns, f, form.arithmetic)
+            state.pace = (time.perf_counter() - began) / max(n * support.size, 1)
         else:
             f += state.shared_values
             state.shared_values = None

@@ -30,7 +30,7 @@ from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import Pool, late
+from streamsvm.solvers.kernel.working_set import Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
@@ -103,9 +103,8 @@ class FrankWolfe(OnSimplex):
             return super().choose(state, index, v, count)
         return smallest(lots(index, 1 + self.seed + state.passes), count)
 
-    @property
-    def rounds(self) -> int:
-        """Iterations between two passes."""
+    def rounds(self, pool: Pool) -> int:
+        """Iterations between two passes, at most."""
         return self.iterations
 
     def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
@@ -119,9 +118,11 @@ class FrankWolfe(OnSimplex):
         for _ in range(most):
             gap = iterations.gap()
             state.record_progress(iterations, gap)
-            if gap <= work.target.allowed(iterations.f) or late(state.deadline):
+            if gap <= work.target.allowed(iterations.f):
                 break
             iterations.advance()
+            if state.time_is_up(iterations.support):
+                break
         else:
             if work.left:
                 return None
@@ -147,10 +148,10 @@ class FrankWolfe(OnSimplex):
             if known.agreed == AGREEMENTS_TO_STOP:
                 state.stopped = pool.size >= state.problem.rows or iterations.count == known.begun
                 break
-            if late(state.deadline):
-                break
             if known.agreed == 0:
                 iterations.advance()
+            if state.time_is_up(iterations.support):
+                break
         else:
             if work.left:
                 known.draws = draw.bit_generator.state

@@ -46,7 +46,6 @@ from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
 from streamsvm.solvers.kernel.simplex.state import Candidates, PoolWork, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
-    MAX_ROUNDS,
     ROW_BYTES,
     Pool,
     in_order,
@@ -98,10 +97,9 @@ class OnSimplex(ABC):
         """False: a pass only evaluates, in whatever order."""
         return False
 
-    @property
-    def rounds(self) -> int:
-        """Iterations or working sets between two passes, at most."""
-        return MAX_ROUNDS
+    @abstractmethod
+    def rounds(self, pool: Pool) -> int:
+        """Iterations, or working sets, between two passes at most."""
 
     @abstractmethod
     def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
@@ -171,6 +169,8 @@ class OnSimplex(ABC):
         """Close the pass: both gaps are exact for the present weights; the next pool is made, to be worked on in steps."""
         state.passes += 1
         certificate = certificate_of(state, self.epsilon)
+        if state.support is None and certificate.primal == 0.0:
+            raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
         last = certificate.final or reached(certificate, state.problem) or state.certifying
         full = in_full(state.form, state.reach)
         if not last:
@@ -198,11 +198,9 @@ class OnSimplex(ABC):
         """Make the pool of the support and of what was offered."""
         fresh = state.candidates.taken(partial(self.choose, state))
         pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
-        if pool.size == 0:
-            raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
         if state.support is None:
             self.begin(state, pool)
-        state.work = PoolWork(pool, self._target(state, pool), state.f, self.rounds)
+        state.work = PoolWork(pool, self._target(state, pool), state.f, self.rounds(pool))
 
     def pending(self, state: SimplexState) -> bool:
         """See ``types.StepsBetweenPasses``: whether the method works on a pool."""
@@ -218,12 +216,13 @@ class OnSimplex(ABC):
         (state.seen, state.f), pool = reached, work.pool
         if not work.lightened and 0 < self.keep < np.count_nonzero(pool.x):
             pool = self._lightened(state, pool)
-            state.work = PoolWork(pool, work.target, work.before, self.rounds, lightened=True)
+            state.work = PoolWork(pool, work.target, work.before, self.rounds(pool), lightened=True)
             return
         if work.lightened:
             state.stopped = 0.0 < STALLED_SHARE * work.before <= state.f
         state.support, state.work = select(pool, np.flatnonzero(pool.x > 0.0)), None
         state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
+        state.note_gap(pool)
         state.note(state.seen, state.f, state.support.size)
 
     def _target(self, state: SimplexState, pool: Pool) -> Target:

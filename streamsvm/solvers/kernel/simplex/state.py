@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Reach
 from streamsvm.solvers.kernel.rounding import error_of_values, joined
-from streamsvm.solvers.kernel.working_set import Form, Pool, select, unite
+from streamsvm.solvers.kernel.working_set import Form, Pool, late, select, unite
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
@@ -53,6 +53,8 @@ class Candidates:
         return every
 
 
+STALLED, STALLED_POOLS = 0.9, 12
+"""The method leads nowhere where the gap is still this share of what it was so many pools ago."""
 TRAJECTORY_RATIO = 1.1
 """The trajectory is noted whenever the iterations have grown by this factor."""
 
@@ -177,8 +179,24 @@ class SimplexState:
     """By how much decision values can be off, those of the model (t f)."""
     scale: float | None = None
     """The t of the last certificate, which is that of the model; None: there was none."""
+    pace: float = 0.0
+    """Seconds that a kernel value and what is done with it take, as it was timed; looked at where there is a deadline."""
+    gaps: list[float] = field(default_factory=list)
+    """The gap at which the method stopped in each pool of all rows, as a share of f."""
     work: PoolWork | None = None
     """What is done in memory before the next pass; None: nothing, or nothing any more."""
+
+    def time_is_up(self, support: int) -> bool:
+        """Whether the pass that certifies has to begin now, which evaluates the kernel between all rows and so many."""
+        return late(self.deadline - self.pace * self.problem.rows * support)
+
+    def note_gap(self, pool: Pool) -> None:
+        """Note what was reached in a pool of all rows; the run ends where all of them lead nowhere, though there is time."""
+        if pool.size < self.problem.rows or self.time_is_up(int(np.count_nonzero(pool.x))):
+            return
+        self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
+        earlier = self.gaps[-1 - STALLED_POOLS] if len(self.gaps) > STALLED_POOLS else np.inf
+        self.stopped = self.stopped or self.gaps[-1] > STALLED * earlier
 
     def record_progress(self, iterations: Method, gap: float) -> None:
         """Note where a method is, if it is time to."""
