@@ -171,6 +171,7 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         with signals.resumed_by(command_of("fit", job, resume=True)):
             seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
         plan, training = stack.enter_context(_trained(this, seen, plan, record))
+        stack.enter_context(signals.resumed_by(command_of("fit", job, resume=True)))
         certify(plan, training, store, seen)
         models = models_of(job, store, plan, training)
         if job.dual:
