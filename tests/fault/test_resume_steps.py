@@ -18,12 +18,12 @@ from streamsvm.solvers.kernel.simplex import frank_wolfe
 from tests.fault.golden import fitted, ingested
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "tolerance": 1e-3, "checkpoint_every": 0.0}
-SQUARED = {"loss": "squared_hinge", "C": 1.0, "tolerance": 1e-2}
+SQUARED = {"loss": "squared_hinge", "C": 1.0, "tolerance": 5e-2}
 CASES: dict[str, dict[str, Any]] = {
     "levels": {"solver": "decomposition", "loss": "hinge", "options": {"working": 16}},
     "pools": {"solver": "decomposition", "loss": "huber", "options": {"working": 16, "pool": 60}},
     "blended": {"solver": "blended", **SQUARED, "options": {"working": 16, "pool": 100}},
-    "lightened": {"solver": "blended", **SQUARED, "max_passes": 4, "options": {"working": 16, "keep": 60}},
+    "lightened": {"solver": "blended", **SQUARED, "max_passes": 3, "options": {"working": 16, "keep": 60}},
     "cache": {"solver": "swap", **SQUARED, "options": {"epsilon": 1e-4, "cache": 20_000}},
     "sampled": {"solver": "partan", **SQUARED, "options": {"epsilon": 1e-3, "sample": 40}},
 }
@@ -72,7 +72,7 @@ def test_a_stop_at_any_step_between_passes(
     stopper = Stopper(SOLVERS[settings["solver"]], monkeypatch)
     total = stopper.run(replace(job, model=job.model + ".counted"), 0)
     assert total > 8
-    for k in range(1, total + 1, max(1, total // 5)):
+    for k in range(1, total + 1, max(1, total // 3)):
         this = replace(job, model=f"{job.model}.{k}")
         with pytest.raises(InterruptedRun, match=r"checkpoint saved at epoch \d+, chunk 0 "):
             stopper.run(this, k)
