@@ -16,6 +16,7 @@ from streamsvm.aliases import ByName
 from streamsvm.cluster import certificate
 from streamsvm.cluster.address import Address, parse
 from streamsvm.cluster.executor import DaskExecutor
+from streamsvm.cluster.tls import check_files, speaks_tls
 from streamsvm.cluster.watch import PATIENCE
 from streamsvm.errors import ClusterError, SecurityError, UsageError
 
@@ -120,6 +121,8 @@ def _without_pages(dask_worker: Any) -> None:
 @contextmanager
 def _joined(where: Address) -> Iterator[Client]:
     security = _certificates() if where.encrypted else None
+    if where.encrypted and (other := _other_protocol(where.url)):  # which Dask takes for a defect of its own
+        raise other
     try:
         client = Client(where.url, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
@@ -129,7 +132,7 @@ def _joined(where: Address) -> Iterator[Client]:
 
 
 def _certificates() -> Security:
-    """The files Dask's configuration names. Raises SecurityError when it names none."""
+    """The files Dask's configuration names. Raises SecurityError when it names none, or one that is not what it should be."""
     security: Any = Security(require_encryption=True)
     if not security.tls_ca_file or not security.tls_client_cert:
         raise SecurityError(
@@ -137,11 +140,12 @@ def _certificates() -> Security:
             hint="set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__TLS__CLIENT__CERT and ...__TLS__CLIENT__KEY",
             code="E-TLS",
         )
+    check_files(security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
     return security
 
 
 def _unreachable(url: str, error: BaseException) -> ClusterError | SecurityError:
-    """What a failed attempt means: nobody there, or somebody who is not who they should be."""
+    """What a failed attempt means: nobody there, somebody who is not who they should be, or who speaks otherwise."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) or "CERTIFICATE" in str(cause).upper():
@@ -151,4 +155,15 @@ def _unreachable(url: str, error: BaseException) -> ClusterError | SecurityError
                 code="E-TLS",
             )
         cause = cause.__cause__ or cause.__context__
-    return ClusterError(f"no scheduler answers at {url}", hint="start one with: dask scheduler --host 127.0.0.1")
+    absent = ClusterError(f"no scheduler answers at {url}", hint="start one with: dask scheduler --host 127.0.0.1")
+    return _other_protocol(url) or absent
+
+
+def _other_protocol(url: str) -> ClusterError | None:
+    """The error for tls:// where TLS is not spoken, and the other way round."""
+    encrypted = speaks_tls(url)
+    if encrypted is None or encrypted == url.startswith("tls:"):
+        return None
+    right, wrong = ("tls", "tcp") if encrypted else ("tcp", "tls")
+    hint = f"pass --cluster {right}{url[3:]}, if that is the scheduler you mean"
+    return ClusterError(f"what answers at {url} speaks {right}, not {wrong}", hint=hint)

@@ -62,3 +62,36 @@ def test_only_those_who_are_signed_for(store: Path, tmp_path: Path, processes: P
     bare = command(*asked, "--overwrite")
     assert bare.returncode == 77, bare.stderr
     assert "CA_FILE" in bare.stderr
+
+
+def test_what_is_wrong_with_TLS_is_said(store: Path, tmp_path: Path, processes: Processes) -> None:
+    """All of it was "no scheduler answers: start one" once, after as long as Dask tries."""
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    ca, cert, key = (f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY"))
+    nothing, text = tmp_path / "nothing.pem", tmp_path / "text.pem"
+    text.write_text("no certificate")
+    asked = ("fit", store, tmp_path / "m", "--solver", "newton", "--cluster")
+    wrong = [(ca, nothing, "No such file"), (cert, nothing, "No such file"), (key, nothing, "No such file")]
+    wrong += [(ca, text, "no certificate"), (key, theirs.key, "key values mismatch")]
+    for variable, path, why in wrong:
+        environment = ours.environment() | {variable: str(path)}
+        refused = command(*asked, "tls://127.0.0.1:1", **environment)
+        assert refused.returncode == 77, refused.stderr
+        assert "error[E-TLS]" in refused.stderr
+        assert why.lower() in refused.stderr.lower()
+        assert str(path) in refused.stderr
+    processes.options = ours.options()
+    processes.start_scheduler("tls")
+    plain = command(*asked, processes.address.replace("tls:", "tcp:"))
+    assert plain.returncode == 69
+    assert "speaks tls, not tcp" in plain.stderr
+    assert f"--cluster {processes.address}" in plain.stderr
+
+
+def test_a_scheduler_without_TLS_is_not_one_that_is_absent(store: Path, tmp_path: Path, processes: Processes) -> None:
+    ours = Authority(tmp_path / "ours")
+    processes.start_scheduler()
+    address = processes.address.replace("tcp:", "tls:")
+    refused = command("fit", store, tmp_path / "m", "--cluster", address, **ours.environment())
+    assert refused.returncode == 69, refused.stderr
+    assert "speaks tcp, not tls" in refused.stderr
