@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from streamsvm.config.units import mib
 from streamsvm.engine.partition import tree_reduce
-from streamsvm.errors import UsageError
+from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import Registry
 from streamsvm.schedule import budget
 
@@ -149,18 +150,40 @@ class ClusterJob(Protocol):
         """Whether a connection without TLS is allowed."""
         ...
 
+    @property
+    def memory(self) -> int | None:
+        """Bytes the job may use; None where nothing is said."""
+        ...
+
 
 @contextmanager
 def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Executor | None]:
     """``given``, else that of the cluster a job names; None where it names none. Raises UsageError, ClusterError."""
-    if given is not None or job.cluster is None:
-        yield given
+    if given is None and job.cluster is None:
+        yield None
         return
-    kind, colon, _ = job.cluster.partition(":")
+    with nullcontext(given) if job.cluster is None or given is not None else _connected(job, job.cluster) as executor:
+        assert executor is not None
+        try:
+            yield executor
+        except BudgetError as error:
+            _name_workers(error, executor.limit(None), job.memory)
+            raise
+
+
+def _connected(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
+    kind, colon, _ = cluster.partition(":")
     if not colon:
-        raise UsageError(f"'{job.cluster}' is no cluster", hint=f"write {', '.join(f'{k}:...' for k in EXECUTORS)}")
-    with EXECUTORS[kind](job.cluster, insecure=job.insecure_network) as executor:
-        yield executor
+        raise UsageError(f"'{cluster}' is no cluster", hint=f"write {', '.join(f'{k}:...' for k in EXECUTORS)}")
+    found: AbstractContextManager[Executor] = EXECUTORS[kind](cluster, insecure=job.insecure_network)
+    return found
+
+
+def _name_workers(error: BudgetError, bound: int | None, stated: int | None) -> None:
+    """Say so where it is the workers' limit that is too low: more ``--memory`` would change nothing."""
+    if bound is not None and (stated is None or bound < stated):
+        error.message += f"; a task may take {mib(bound)}, a share of its worker's memory limit for each thread"
+        error.hint = f"start workers with a higher --memory-limit or fewer --nthreads; without workers: {error.hint}"
 
 
 def task_limit(executor: Executor, stated: int | None) -> int:

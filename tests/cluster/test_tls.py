@@ -75,7 +75,7 @@ def test_what_is_wrong_with_TLS_is_said(store: Path, tmp_path: Path, processes: 
     wrong += [(ca, text, "no certificate"), (key, theirs.key, "key values mismatch")]
     for variable, path, why in wrong:
         environment = ours.environment() | {variable: str(path)}
-        refused = command(*asked, "tls://127.0.0.1:1", **environment)
+        refused = command(*asked, "tls://127.0.0.1:1", seconds=120.0, **environment)
         assert refused.returncode == 77, refused.stderr
         assert "error[E-TLS]" in refused.stderr
         assert why.lower() in refused.stderr.lower()
@@ -92,6 +92,6 @@ def test_a_scheduler_without_TLS_is_not_one_that_is_absent(store: Path, tmp_path
     ours = Authority(tmp_path / "ours")
     processes.start_scheduler()
     address = processes.address.replace("tcp:", "tls:")
-    refused = command("fit", store, tmp_path / "m", "--cluster", address, **ours.environment())
+    refused = command("fit", store, tmp_path / "m", "--cluster", address, seconds=120.0, **ours.environment())
     assert refused.returncode == 69, refused.stderr
     assert "speaks tcp, not tls" in refused.stderr

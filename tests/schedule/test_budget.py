@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import re
+from dataclasses import replace
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Term
+from streamsvm.types import Layout, Term
 from tests.arrays import csr_of, sparse_values
 
 BASE = 100 * MIB
@@ -286,3 +288,30 @@ def test_anonymous_memory_is_what_the_kernel_calls_so() -> None:
     anonymous = re.search(r"RssAnon:\s+(\d+) kB", status)
     assert anonymous
     assert abs(int(anonymous[1]) * 1024 - anonymous_bytes()) < 8 * MIB
+
+
+def test_the_padding_of_the_largest_chunk_is_in_the_ring() -> None:
+    """The last unit of a CSR array is stored full: as many entries more as the largest chunk has, of 8 bytes."""
+    layout = Layout(5, (3, 2), (4, 11), ("a", "b"), (2, 3), weighted=False)
+    plain = replace(layout, nonzeros=(0, 0))
+    ring, bare = (budget.block_terms(one, 0)[0].nbytes - one.block_bytes for one in (layout, plain))
+    assert ring - bare == 8 * 11
+
+
+def test_without_a_limit_it_is_a_share_of_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process holds already is there for it, too."""
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * MIB))
+    monkeypatch.setattr(budget, "anonymous_bytes", lambda: 20 * MIB)
+    monkeypatch.setattr(budget, "_group_limits", list)
+    assert budget.memory_limit(None) == int(0.75 * 120 * MIB)
+
+
+def test_compiled_passes_are_in_the_plan_until_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured: 64 to 71 MiB."""
+    monkeypatch.setattr(budget, "passes_loaded", lambda: False)
+    (compiled,) = [term for term in budget.base_terms() if term.name == "compiled passes"]
+    assert 71 * MIB <= compiled.nbytes <= 80 * MIB
+    monkeypatch.setattr(budget, "passes_loaded", lambda: True)
+    assert all(term.name != "compiled passes" for term in budget.base_terms())
