@@ -19,6 +19,7 @@ ALLOWED = {
     "Loss": "what losses.py promises to passes: the protocol is for people",
     "InterruptedRun": "part of the table of errors, raised by the signal handler",
     "STORES": "read by the contract tests",
+    "_n_features_out": "read by scikit-learn",
     "age": "a file that has another one has changed: compared as part of its record",
     "bits": "the signature of a numba intrinsic",
     "context": "the signature of a numba intrinsic",

@@ -9,6 +9,7 @@ They keep scikit-learn's contract (1.6 and later) without an exception, also tha
 
 from __future__ import annotations
 
+from streamsvm.sklearn.nystroem import StreamNystroem
 from streamsvm.sklearn.svc import StreamSVC
 
-__all__ = ["StreamSVC"]
+__all__ = ["StreamNystroem", "StreamSVC"]

@@ -1,16 +1,42 @@
-"""Rows, labels and weights of a program as a store in memory."""
+"""Rows, labels and weights of a program as a store in memory, and scikit-learn's ways with seeds and errors."""
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_random_state
 
 from streamsvm.aliases import Array
-from streamsvm.errors import DataError
+from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.rows import Float64, Int32, row_count, row_where
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.views.memory import MemoryStore
+
+NUMBERS = (np.float64, np.float32)
+"""The types of X that are taken as they are; others become the first."""
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed of a fit: a whole number as it is, 0 for None, one drawn from a RandomState."""
+    seed = random_state or 0
+    if isinstance(seed, numbers.Integral):
+        return int(seed)
+    return int(check_random_state(seed).randint(np.iinfo(np.int32).max))
+
+
+@contextmanager
+def as_value_errors() -> Iterator[None]:
+    """Make what is wrong with data or parameters a ValueError, which it is to scikit-learn."""
+    try:
+        yield
+    except BudgetError:
+        raise
+    except (DataError, UsageError, ConfigError) as error:
+        raise ValueError(f"{error.message}; {error.hint}") from error
 
 
 def row_weights(sample_weight: Any, rows: int) -> Float64 | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,24 +12,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.api.running import reported
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.checkpoint.signals import interruptible
-from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
 from streamsvm.model import LINEAR, Model
 from streamsvm.rows import Float64, Int32
-from streamsvm.sklearn.rows import balanced, row_weights, store_of
+from streamsvm.sklearn.rows import NUMBERS, as_value_errors, balanced, row_weights, seed_of, store_of
 from streamsvm.sklearn.stores import classes_of, is_elsewhere, located
 from streamsvm.store.format.labels import label_text
 
-NUMBERS = (np.float64, np.float32)
 OURS = ("random_state", "warm_start", "class_weight", "verbose")
 """Parameters that have scikit-learn's meaning; all others are options of ``streamsvm fit``, by their names."""
 
@@ -165,7 +161,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y has one class, {classes[0]!r}: at least two classes are needed")
         codes = found.ravel().astype(np.int32)
         weights = row_weights(sample_weight, len(codes))
-        with _as_value_errors():
+        with as_value_errors():
             store = store_of(X, codes, weights, len(classes))
             job = self._job(self._class_weights(classes, codes, weights))
             with reported(progress=self.verbose, on_event=None) as report:
@@ -175,7 +171,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """As the command line does, in a folder that is removed at the end."""
         with (
-            _as_value_errors(),
+            as_value_errors(),
             located(self._job(self.class_weight), X, y, sample_weight) as job,
             reported(progress=self.verbose, on_event=None) as report,
             interruptible(),
@@ -192,7 +188,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         encoded = "schema" in (self.model_.provenance.get("encoding") or {})
         if not is_elsewhere(X) and not (encoded and hasattr(X, "columns")):
             X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
-        with _as_value_errors():
+        with as_value_errors():
             return self.model_.decision_function(X)
 
     def predict(self, X: Any) -> Array:
@@ -208,11 +204,10 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     def _job(self, class_weight: Mapping[Any, float] | str | None) -> FitJob:
         """What is asked for. Raises UsageError, ConfigError."""
         asked = {name: value for name, value in self.get_params(deep=False).items() if name not in OURS}
-        seed = self.random_state or 0
-        if not isinstance(seed, numbers.Integral):
-            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         places = {"store": "", "model": ""}
-        values = by_field("fit", asked | places | {"class_weight": class_weight, "seed": seed}, "StreamSVC")
+        values = by_field(
+            "fit", asked | places | {"class_weight": class_weight, "seed": seed_of(self.random_state)}, "StreamSVC"
+        )
         job: FitJob = make_job("fit", values, "StreamSVC")
         return job
 
@@ -255,14 +250,3 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         for warning in result.warnings:
             warnings.warn(warning, ConvergenceWarning, stacklevel=3)
         return self
-
-
-@contextmanager
-def _as_value_errors() -> Iterator[None]:
-    """What is wrong with data or parameters is a ValueError to scikit-learn."""
-    try:
-        yield
-    except BudgetError:
-        raise
-    except (DataError, UsageError, ConfigError) as error:
-        raise ValueError(f"{error.message}; {error.hint}") from error

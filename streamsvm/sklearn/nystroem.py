@@ -1,0 +1,133 @@
+"""Kernel features as a transformer of scikit-learn: the map that ``embed`` and fits with landmarks make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from streamsvm.api.values import by_field
+from streamsvm.compute.blocks.operators import Factored
+from streamsvm.config.job_file import make_job
+from streamsvm.features.nystrom import Nystrom
+from streamsvm.features.scaling import scaling_of
+from streamsvm.jobs.embed.kernel_map import make_projection
+from streamsvm.jobs.embed.kernel_request import request_of
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.rows import Dense, Float64
+from streamsvm.sklearn.rows import NUMBERS, as_value_errors, seed_of
+from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import silent
+
+OURS = ("random_state",)
+"""Parameters that have scikit-learn's meaning; all others are options of ``streamsvm embed``, by their names."""
+
+
+class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Map rows to features whose products approximate a kernel: phi(x) = W' k(x), k(x) the kernel values of the landmarks.
+
+    W = U S^-1/2 of the landmarks' kernel matrix U S U', without directions whose eigenvalue is below ``cutoff`` of the largest
+    (Williams and Seeger, NIPS 2000). There are as many features as directions left: at most ``landmarks``.
+
+    Parameters
+    ----------
+    kernel : str, default 'rbf'
+        'rbf', 'laplacian', 'polynomial', 'sigmoid' or 'linear'.
+    gamma : float, 'scale' or 'mean-distance'
+    kernel_options : dict, optional
+        Settings of the kernel by name, such as degree and coef0.
+    landmarks : int, default 100
+        How many rows the features are made of; all of them where there are fewer.
+    sampling : 'uniform', 'leverage', 'kmeans++' or 'greedy'
+        How they are drawn.
+    cutoff : float, default 1e-6
+    standardize : bool, default False
+        Give columns mean 0 and standard deviation 1 first.
+    random_state : int, RandomState instance or None
+        The seed; None is 0.
+
+    Attributes
+    ----------
+    components_ : ndarray (n_landmarks, n_features)
+        The landmarks as the kernel sees them.
+    normalization_ : ndarray (n_landmarks, n_components)
+        W.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.sklearn import StreamNystroem
+    >>> StreamNystroem(landmarks=2).fit_transform(np.eye(4)).shape
+    (4, 2)
+    """
+
+    def __init__(  # noqa: PLR0913 (an estimator's parameters are its options)
+        self,
+        *,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        kernel_options: Mapping[str, float] | None = None,
+        landmarks: int = 100,
+        sampling: str = "uniform",
+        cutoff: float = 1e-6,
+        standardize: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.kernel_options = kernel_options
+        self.landmarks = landmarks
+        self.sampling = sampling
+        self.cutoff = cutoff
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Draw the landmarks from rows X (n_samples, n_features), dense or sparse; y is not looked at.
+
+        Raises ValueError for data and parameters that cannot be used.
+        """
+        X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, ensure_min_samples=2)
+        with as_value_errors():
+            job, store = self._job(), MemoryStore(name="X")
+            store.append(rows_of(X, "X"), np.zeros(X.shape[0], np.int32))
+            store.commit(("0",), X.shape[1])
+            inner = scaling_of(store, standardize=job.standardize, every=False, bias=0.0)
+            request = request_of(job, store, inner)
+            assert request is not None  # a job of features has landmarks
+            self._projection = make_projection(request, store, silent)
+        self.components_, self.normalization_ = self._projection.points.columns.T, self._projection.W
+        self._n_features_out = self._projection.rank
+        return self
+
+    def transform(self, X: Any) -> Float64:
+        """Return the features of rows, float64 (n_samples, n_components)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
+        with as_value_errors():
+            rows = rows_of(X, "X")
+        if isinstance(rows, Dense):
+            rows = Dense(rows.values.copy())  # the map standardizes in place
+        found = np.empty((X.shape[0], self._projection.rank))
+        W = self._projection.W.astype(np.float64)
+        for part in Nystrom(self._projection, 0.0, factored=True, exact=True).parts(rows):
+            assert isinstance(part.X, Factored)
+            np.matmul(part.X.kernel_values, W, out=found[part.start : part.stop])
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _job(self) -> EmbedJob:
+        """What is asked for. Raises UsageError, ConfigError."""
+        asked = {name: value for name, value in self.get_params(deep=False).items() if name not in OURS}
+        given = asked | {"store": "", "embedding": "", "seed": seed_of(self.random_state)}
+        job: EmbedJob = make_job("embed", by_field("embed", given, "StreamNystroem"), "StreamNystroem")
+        return job

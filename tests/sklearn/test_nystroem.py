@@ -1,0 +1,58 @@
+"""StreamNystroem: features whose products are the kernel, those a fit with landmarks sees."""
+
+from __future__ import annotations
+
+import doctest
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+pytest.importorskip("sklearn", minversion="1.6")
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+
+from streamsvm.sklearn import StreamNystroem, StreamSVC, nystroem, svc
+
+X = np.random.default_rng(0).normal(size=(200, 5))
+
+
+def test_with_all_rows_for_landmarks_the_products_are_the_kernel() -> None:
+    features = StreamNystroem(gamma=0.2, landmarks=500, cutoff=1e-12).fit_transform(X)
+    assert np.allclose(features @ features.T, rbf_kernel(X, gamma=0.2), atol=1e-4)
+
+
+def test_features_are_named_and_sparse_rows_are_the_same() -> None:
+    found = StreamNystroem(landmarks=20, random_state=3).fit(X)
+    assert len(found.get_feature_names_out()) == found.transform(X).shape[1] == found.normalization_.shape[1]
+    assert np.allclose(found.transform(scipy.sparse.csr_array(X)), found.transform(X), atol=1e-5)
+    assert np.array_equal(pickle.loads(pickle.dumps(found)).transform(X), found.transform(X))
+    assert found.components_.shape == (20, 5)
+    frame = found.set_output(transform="pandas").transform(X)
+    assert list(frame.columns) == found.get_feature_names_out().tolist()
+
+
+def test_a_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
+    y = np.linalg.norm(X, axis=1) > 2
+    options = {"gamma": 0.3, "landmarks": 40, "random_state": 1}
+    whole = StreamSVC(kernel="rbf", tolerance=1e-8, **options).fit(X, y)  # type: ignore[arg-type]
+    steps = make_pipeline(StreamNystroem(**options), StreamSVC(tolerance=1e-8)).fit(X, y)  # type: ignore[arg-type]
+    assert np.allclose(whole.decision_function(X), steps.decision_function(X), atol=1e-2)
+    assert (whole.predict(X) == steps.predict(X)).mean() > 0.99
+
+
+def test_rows_are_not_changed_and_wrong_parameters_are_said() -> None:
+    before = np.array(X, np.float32)
+    given = before.copy()
+    StreamNystroem(standardize=True, landmarks=10).fit(given).transform(given)
+    assert np.array_equal(given, before)
+    with pytest.raises(ValueError, match="did you mean 'rbf'"):
+        StreamNystroem(kernel="rfb").fit(X)
+
+
+@pytest.mark.parametrize("module", [svc, nystroem])
+def test_the_examples_run(module: object) -> None:
+    found = doctest.testmod(module)  # type: ignore[arg-type]
+    assert found.attempted > 0
+    assert found.failed == 0
