@@ -26,6 +26,7 @@ from streamsvm.jobs.embed.builder import EmbedResult
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.run import FitResult
 from streamsvm.jobs.ingest.run import IngestResult
+from streamsvm.jobs.report.run import ReportResult
 from streamsvm.jobs.synth.run import SynthResult
 from streamsvm.jobs.tune.run import TuneResult
 from streamsvm.model import Model as Model
@@ -57,6 +58,7 @@ __all__ = [
     "open_store",
     "plan",
     "predict",
+    "report",
     "synth",
     "tune",
 ]
@@ -296,6 +298,14 @@ def predict(
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> PredictResult: ...
+def report(
+    runs: str | Sequence[str],
+    out: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: bool = False,
+    on_event: Callable[[dict[str, Any]], object] | None = None,
+) -> ReportResult: ...
 def synth(
     name: str,
     store: str | PathLike[str],

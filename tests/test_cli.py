@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
+from streamsvm.display.terminal import Lines, Progress, fit_line
 from streamsvm.errors import StorageError
-from streamsvm.report.terminal import Lines, Progress, fit_line
 
 REPOSITORY = Path(__file__).parent.parent
 

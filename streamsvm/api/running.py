@@ -13,10 +13,10 @@ from typing import Any
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.checks import Checked
+from streamsvm.display.terminal import showing
 from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
-from streamsvm.report.terminal import showing
 from streamsvm.types import Report, silent
 
 OnEvent = Callable[[JsonObject], object]

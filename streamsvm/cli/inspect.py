@@ -11,8 +11,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.cli import commands
 from streamsvm.cli.show import model_lines, say, store_lines, write_json
 from streamsvm.config.units import seconds_text, size_text
+from streamsvm.display.terminal import reporting
 from streamsvm.errors import DataError
-from streamsvm.report.terminal import reporting
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON object to standard output.")
 PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MODEL")

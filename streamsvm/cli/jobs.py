@@ -14,9 +14,9 @@ from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
 from streamsvm.cli.show import description_lines, lines_of, plan_lines, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
+from streamsvm.display.terminal import reporting
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import load
-from streamsvm.report.terminal import reporting
 
 if TYPE_CHECKING:
     from streamsvm.config.checks import Checked

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.display.terminal import count_text, finite, fit_line
 from streamsvm.errors import printable
-from streamsvm.report.terminal import count_text, finite, fit_line
 
 if TYPE_CHECKING:
     from streamsvm.aliases import JsonObject

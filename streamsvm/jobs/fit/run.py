@@ -13,6 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.command_line import command_of
+from streamsvm.display.page.page import in_a_frame, page_of
+from streamsvm.display.page.record import read_run
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
@@ -21,6 +23,7 @@ from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.trainer import FitLoop, RunSettings, Trainer
 from streamsvm.engine.training import Training
+from streamsvm.errors import DataError, MissingError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.fit.certified import certify, save_dual
@@ -70,6 +73,13 @@ class FitResult(JobResult):
     """The folder with the plan, the events, the certificate and a copy of the model."""
     models: dict[float, Model]
     """All models, by C."""
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the page of the run; None where its record is gone."""
+        try:
+            return in_a_frame(page_of([read_run(self.run)]))
+        except (MissingError, DataError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamsvm import durable
+from streamsvm.display.page.page import page_of
+from streamsvm.display.page.record import read_run
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.report.options import ReportJob
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PAGE
-from streamsvm.report.page.page import page_of
-from streamsvm.report.page.record import read_run
 from streamsvm.types import Report, silent
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from streamsvm.config.units import percent, seconds_text, size_text
-from streamsvm.report.page.drawing.axis import grouped
-from streamsvm.report.page.drawing.document import folded
-from streamsvm.report.page.drawing.markup import Markup, element, joined
-from streamsvm.report.page.files import End
-from streamsvm.report.page.record import RunRecord
+from streamsvm.display.page.drawing.axis import grouped
+from streamsvm.display.page.drawing.document import folded
+from streamsvm.display.page.drawing.markup import Markup, element, joined
+from streamsvm.display.page.files import End
+from streamsvm.display.page.record import RunRecord
 
 ENDS = {
     "converged": "",

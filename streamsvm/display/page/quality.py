@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 from streamsvm.config.units import percent
-from streamsvm.report.page.drawing.axis import grouped, linear
-from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
-from streamsvm.report.page.drawing.document import PagePart, table
-from streamsvm.report.page.drawing.markup import Markup, element, joined, shortened
-from streamsvm.report.page.files import Evaluated, Margins
-from streamsvm.report.page.record import RunRecord
-from streamsvm.report.page.resources import INK
+from streamsvm.display.page.drawing.axis import grouped, linear
+from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
+from streamsvm.display.page.drawing.document import PagePart, table
+from streamsvm.display.page.drawing.markup import Markup, element, joined, shortened
+from streamsvm.display.page.files import Evaluated, Margins
+from streamsvm.display.page.record import RunRecord
+from streamsvm.display.page.resources import INK
 
 WIDEST_TABLE = 30
 """Classes of a confusion table that can be read."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 
-from streamsvm.report.page.comparison import comparison, distinct
-from streamsvm.report.page.drawing.document import PagePart, document
-from streamsvm.report.page.drawing.markup import element
-from streamsvm.report.page.opening import opening
-from streamsvm.report.page.progress import held_out, progress
-from streamsvm.report.page.provenance import provenance
-from streamsvm.report.page.quality import evaluation, margins
-from streamsvm.report.page.record import RunRecord
-from streamsvm.report.page.resources import resources
-from streamsvm.report.page.search import heat, path, search_opening
-from streamsvm.report.page.weights import coefficients, drift
+from streamsvm.display.page.comparison import comparison, distinct
+from streamsvm.display.page.drawing.document import PagePart, document
+from streamsvm.display.page.drawing.markup import Markup, element
+from streamsvm.display.page.opening import opening
+from streamsvm.display.page.progress import held_out, progress
+from streamsvm.display.page.provenance import provenance
+from streamsvm.display.page.quality import evaluation, margins
+from streamsvm.display.page.record import RunRecord
+from streamsvm.display.page.resources import resources
+from streamsvm.display.page.search import heat, path, search_opening
+from streamsvm.display.page.weights import coefficients, drift
 
 
 def page_of(runs: Sequence[RunRecord]) -> str:
@@ -38,6 +39,12 @@ def page_of(runs: Sequence[RunRecord]) -> str:
         provenance(run),
     ]
     return document(run.name, _subtitle(run), opening(run), _there(parts))
+
+
+def in_a_frame(page: str) -> Markup:
+    """Return a page as an element that a notebook shows: in a frame of its own, which may run nothing."""
+    content = Markup(html.escape(page))  # it is markup, every sign of which has to arrive
+    return element("iframe", srcdoc=content, sandbox="", title="the page of a run", width="100%", height="900")
 
 
 def _there(parts: Sequence[PagePart | None]) -> list[PagePart]:

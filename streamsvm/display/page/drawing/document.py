@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamsvm import __version__
+from streamsvm.display.page.drawing.markup import Markup, element, joined
+from streamsvm.display.page.drawing.style import STYLE
 from streamsvm.outputs.kinds import PAGE_HEADER
-from streamsvm.report.page.drawing.markup import Markup, element, joined
-from streamsvm.report.page.drawing.style import STYLE
 
 
 class PagePart(NamedTuple):

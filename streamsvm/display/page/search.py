@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from streamsvm.config.units import percent
-from streamsvm.report.page.drawing.axis import finite, linear, logarithmic
-from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
-from streamsvm.report.page.drawing.document import PagePart, table
-from streamsvm.report.page.drawing.markup import Markup, element, joined
-from streamsvm.report.page.files import GridPoint, Search
-from streamsvm.report.page.opening import tiles
+from streamsvm.display.page.drawing.axis import finite, linear, logarithmic
+from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
+from streamsvm.display.page.drawing.document import PagePart, table
+from streamsvm.display.page.drawing.markup import Markup, element, joined
+from streamsvm.display.page.files import GridPoint, Search
+from streamsvm.display.page.opening import tiles
 
 
 def search_opening(found: Search) -> Markup:

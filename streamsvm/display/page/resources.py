@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from streamsvm.config.units import seconds_text, size_text
-from streamsvm.report.page.drawing.axis import durations, linear, sizes
-from streamsvm.report.page.drawing.chart import ACROSS, UPWARDS, Chart, row
-from streamsvm.report.page.drawing.document import PagePart, folded, table
-from streamsvm.report.page.drawing.markup import Markup, element
-from streamsvm.report.page.files import Moment, Planned, PlannedTerm
-from streamsvm.report.page.record import RunRecord
+from streamsvm.display.page.drawing.axis import durations, linear, sizes
+from streamsvm.display.page.drawing.chart import ACROSS, UPWARDS, Chart, row
+from streamsvm.display.page.drawing.document import PagePart, folded, table
+from streamsvm.display.page.drawing.markup import Markup, element
+from streamsvm.display.page.files import Moment, Planned, PlannedTerm
+from streamsvm.display.page.record import RunRecord
 
 MIB = 1 << 20
 INK = 9

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from streamsvm.report.page.drawing.axis import Axis, linear
-from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
-from streamsvm.report.page.drawing.document import PagePart, folded, table
-from streamsvm.report.page.drawing.markup import Markup, element, shortened
-from streamsvm.report.page.files import Drifting, Shares, TopColumns
-from streamsvm.report.page.record import RunRecord
+from streamsvm.display.page.drawing.axis import Axis, linear
+from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
+from streamsvm.display.page.drawing.document import PagePart, folded, table
+from streamsvm.display.page.drawing.markup import Markup, element, shortened
+from streamsvm.display.page.files import Drifting, Shares, TopColumns
+from streamsvm.display.page.record import RunRecord
 
 FEW = 12
 """Columns of a class that are shown at once."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from streamsvm.display.page.page import page_of
+from streamsvm.display.page.record import read_run
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -22,8 +24,6 @@ from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
-from streamsvm.report.page.page import page_of
-from streamsvm.report.page.record import read_run
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202egnp\x00'\" & \udcff"
 LARGEST = 400_000
@@ -100,6 +100,20 @@ def test_a_fit_leaves_its_page(place: Path) -> None:
     assert "Certified." in found.text
     assert "streamsvm fit" in found.text
     assert found.tags.count("figure") >= 8
+
+
+def test_a_notebook_shows_the_page_in_a_frame_that_runs_nothing(place: Path, tmp_path: Path) -> None:
+    result = fit(FitJob(str(place / "s.zarr"), str(tmp_path / "n.ssvm")))
+    shown = result._repr_html_()
+    assert shown is not None
+    found = Seen()
+    found.feed(shown)
+    assert found.tags == ["iframe"]
+    assert dict(found.attributes)["sandbox"] == ""
+    assert dict(found.attributes)["srcdoc"] == page_of([read_run(result.run)])
+    for file in result.run.iterdir():
+        file.unlink() if file.is_file() else None
+    assert result._repr_html_() is None
 
 
 def test_an_evaluation_is_part_of_the_page(place: Path, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from streamsvm.report.page.drawing.axis import Axis
-from streamsvm.report.page.drawing.markup import Markup, element, joined
+from streamsvm.display.page.drawing.axis import Axis
+from streamsvm.display.page.drawing.markup import Markup, element, joined
 
 WIDTH, HEIGHT = 440, 270
 LEFT, RIGHT, TOP, BOTTOM = 54.0, 426.0, 30.0, 228.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from streamsvm.config.units import percent
-from streamsvm.report.page.drawing.axis import Axis, durations, finite, linear, logarithmic, whole
-from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
-from streamsvm.report.page.drawing.document import PagePart, folded, table
-from streamsvm.report.page.drawing.markup import Markup, element
-from streamsvm.report.page.files import HeldOut, Pass
-from streamsvm.report.page.record import RunRecord
+from streamsvm.display.page.drawing.axis import Axis, durations, finite, linear, logarithmic, whole
+from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
+from streamsvm.display.page.drawing.document import PagePart, folded, table
+from streamsvm.display.page.drawing.markup import Markup, element
+from streamsvm.display.page.files import HeldOut, Pass
+from streamsvm.display.page.record import RunRecord
 
 LEAST = 1e-12
 """The smallest gap that has a place on the axis."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamsvm.config.units import percent, seconds_text, size_text
-from streamsvm.report.page.drawing.axis import durations, finite, logarithmic
-from streamsvm.report.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
-from streamsvm.report.page.drawing.document import PagePart, table
-from streamsvm.report.page.drawing.markup import Markup, element, shortened
-from streamsvm.report.page.progress import LEAST
-from streamsvm.report.page.provenance import setting_text
-from streamsvm.report.page.record import RunRecord
+from streamsvm.display.page.drawing.axis import durations, finite, logarithmic
+from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
+from streamsvm.display.page.drawing.document import PagePart, table
+from streamsvm.display.page.drawing.markup import Markup, element, shortened
+from streamsvm.display.page.progress import LEAST
+from streamsvm.display.page.provenance import setting_text
+from streamsvm.display.page.record import RunRecord
 
 MIB = 1 << 20
 PLACES = {"model", "out", "report", "overwrite", "resume"}

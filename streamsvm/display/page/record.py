@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from streamsvm.aliases import ByName, JsonObject
+from streamsvm.display.page.files import Began, End, Evaluated, Facts, HeldOut, Moment, Pass, Planned, Search, Stopped
 from streamsvm.errors import DataError, MissingError
 from streamsvm.regular import open_regular, read_whole
-from streamsvm.report.page.files import Began, End, Evaluated, Facts, HeldOut, Moment, Pass, Planned, Search, Stopped
 
 LARGEST = 16 << 20
 """Bytes of a file that is read whole."""

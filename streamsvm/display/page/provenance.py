@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from streamsvm.aliases import ByName
 from streamsvm.config.units import exact_size_text
-from streamsvm.report.page.drawing.document import PagePart, folded, table
-from streamsvm.report.page.drawing.markup import element, shortened
-from streamsvm.report.page.record import RunRecord
+from streamsvm.display.page.drawing.document import PagePart, folded, table
+from streamsvm.display.page.drawing.markup import element, shortened
+from streamsvm.display.page.record import RunRecord
 
 MOST = 400
 """Characters of a value that are shown."""
