@@ -12,6 +12,8 @@ import pytest
 
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.inspect.info import verify
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
 from streamsvm.store import open_store
 from streamsvm.store.write import journal
 from tests.fault.golden import digest_of, ingested, leftovers, write_table
@@ -173,6 +175,35 @@ def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
         assert outcome.status == 0, f"killed at step {at}: {outcome.said}"
         assert weights_of(model) == weights_of(reference), f"killed at step {at}"
         assert not leftovers(tmp_path)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_a_fit_out_of_core(server: Server, tmp_path: Path, loss: str) -> None:
+    """Second order on a sample: what passes on from reading to reading is a center, a damping, a corner and bounds."""
+    store = str(tmp_path / "wide")
+    synth(SynthJob("table", store, rows=4000, columns=2000, chunk_bytes=1 << 14))
+    settings: dict[str, Any] = {
+        "store": store,
+        "solver": "newton",
+        "loss": loss,
+        "options": {"sample": 600},
+        "tolerance": 1e-3,
+        "max_passes": 6,
+        "checkpoint_every": 1e-9,
+        "resume": True,
+    }
+    reference = tmp_path / "reference"
+    steps = steps_of(server, "fit", model=str(reference), **settings)
+    told = [json.loads(line) for line in (tmp_path / "reference.run" / "events.jsonl").read_text().splitlines()]
+    passes = [event for event in told if event["event"] == "pass"]
+    assert len(passes) >= 3
+    assert not any("all in memory" in str(event) for event in passes), passes[-1]
+    for at in range(steps // 3, steps, steps // 4):
+        model = tmp_path / f"m{at}"
+        assert server.run("fit", kill=at, model=str(model), **settings).status == KILLED
+        outcome = server.run("fit", model=str(model), **settings)
+        assert outcome.status == 0, f"killed at step {at}: {outcome.said}"
+        assert weights_of(model) == weights_of(reference), f"killed at step {at}"
 
 
 @pytest.mark.parametrize("checkpoints", [True, False], ids=["checkpoints", "none"])
