@@ -22,6 +22,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 """Floating-point freedoms passes take: sums may be reordered and fused. NaN and infinity keep their meaning."""
 
 _METHODS = {
+    0: ("quadratic",),
     1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature"),
     2: ("dot", "conjugate", "conjugate_slope"),
     3: ("axpy", "similarity"),
@@ -42,6 +43,7 @@ def _method_of(name: str) -> Callable[[Any], Callable[..., Any] | None]:
 def _bridge(name: str, arguments: int) -> None:
     find = _method_of(name)
     templates: dict[int, Callable[..., Any]] = {
+        0: find,
         1: lambda self, a: find(self),
         2: lambda self, a, b: find(self),
         3: lambda self, a, b, c: find(self),

@@ -23,6 +23,8 @@ changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
+The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i <= sum C_i are what is known then.
+
 All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
 P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u' what an entry is off
 by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of
@@ -78,7 +80,7 @@ def two_sum_terms(rows: int) -> int:
 def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> float:
     """Return M; ``weights`` None: rows have weights of their own."""
     if weights is None:
-        return 8.0 * primal / threshold(problem.loss)
+        return 8.0 * primal / _width(problem)
     if problem.loss.box():
         return problem.loss.upper(1.0) * problem.C * math.sqrt(problem.rows * weights.squares)
     return math.sqrt(2.0 * _bend(problem) * primal * problem.C * problem.rows * weights.largest)
@@ -109,16 +111,22 @@ def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights
 
 def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
     """Return H, and a bound of sum a_i; ``most`` is Q, which bounds ||v||^2 / 2 too."""
-    k, steep = threshold(problem.loss), steepness(problem, primal, weights)
+    k, steep = _width(problem), steepness(problem, primal, weights)
     if weights is None:
         return steep, steep
     if problem.loss.box():
-        total = min((primal + most) / k, steep)
+        total = min((primal + most) / k, steep) if problem.loss.quadratic() else steep
         return min(
             steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
         ), total
     total = math.sqrt(2.0 * _bend(problem) * most * problem.C * weights.total)
     return steepness(problem, most, weights), total
+
+
+def _width(problem: Problem) -> float:
+    """The margin k; for the logistic loss, which has no end, 1 / sharpness = 1 / (4 b): there -l' <= l / k."""
+    end = threshold(problem.loss)
+    return end if math.isfinite(end) else 0.25 / _bend(problem)
 
 
 def _bend(problem: Problem) -> float:

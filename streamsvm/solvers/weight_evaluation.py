@@ -42,9 +42,8 @@ class WeightEvaluation(WarmStart):
     """Empty: one pass has nothing to carry on."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
-    scale."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of two vectors of weights, and of a decision value a row of a block."""

@@ -30,8 +30,21 @@ class Shape:
         return b * z - self.bend * b * b
 
 
-def shape_of(name: str, margin: float = 1.0, mu: float = 0.1) -> Shape:
+@dataclass(frozen=True)
+class Entropy:
+    """The logistic loss, log(1 + e^(-k m)) / k: its conjugate is an entropy."""
+
+    sharpness: float
+
+    def values(self, m: Any) -> Any:
+        """l(m), from the definition."""
+        return np.logaddexp(0.0, -self.sharpness * m) / self.sharpness
+
+
+def shape_of(name: str, margin: float = 1.0, mu: float = 0.1, sharpness: float = 1.0) -> Any:
     """The losses by what textbooks say of them: margin k, half width mu."""
+    if name == "logistic":
+        return Entropy(sharpness)
     return {
         "hinge": Shape(margin, 0.0, 1.0),
         "squared_hinge": Shape(margin, 0.25, np.inf),
@@ -53,8 +66,10 @@ class Optimum:
         return (self.primal - self.dual) / max(abs(self.primal), 1e-300)
 
 
-def optimum_of(K: Any, y: Any, C: Any, shape: Shape, *, free_bias: bool = False) -> Optimum:
+def optimum_of(K: Any, y: Any, C: Any, shape: Any, *, free_bias: bool = False) -> Optimum:
     """Solve to the last digits. ``K`` (n, n), ``y`` (n,) +1 or -1, ``C`` (n,) with the rows' weights in it."""
+    if isinstance(shape, Entropy):
+        return _logistic(K, y, C, shape)
     here = C > 0.0
     Q, Cs = (y[:, None] * K * y)[np.ix_(here, here)], C[here]
     H = Q + np.diag(2.0 * shape.bend / Cs)
@@ -68,6 +83,35 @@ def optimum_of(K: Any, y: Any, C: Any, shape: Shape, *, free_bias: bool = False)
     shifts = _shifts(f, y, shape) if free_bias else np.zeros(1)
     primal = min(0.5 * square + float(C @ shape.values(y * (f + b))) for b in shifts)
     return Optimum(primal, dual, full)
+
+
+def _logistic(K: Any, y: Any, C: Any, shape: Entropy) -> Optimum:
+    """Newton's method on the function values: f = K (y a) at the optimum, a_i = C_i / (1 + e^(k y_i f_i)). No free intercept."""
+    k, beta = shape.sharpness, np.zeros(len(y))
+
+    def slopes(f: Any) -> Any:
+        return C * np.exp(-np.logaddexp(0.0, k * y * f))
+
+    def value(beta: Any) -> float:
+        f = K @ beta
+        return float(0.5 * beta @ f + C @ shape.values(y * f))
+
+    for _ in range(200):
+        f = K @ beta
+        a = slopes(f)
+        h = k * a * (1.0 - a / np.where(C > 0.0, C, 1.0))
+        step = np.linalg.solve(np.eye(len(y)) + h[:, None] * K, y * a - beta)
+        length = 1.0
+        while value(beta + length * step) > value(beta) and length > 1e-12:
+            length *= 0.5
+        beta = beta + length * step
+        if np.abs(length * step).max() <= 1e-14 * max(1.0, np.abs(beta).max()):
+            break
+    f = K @ beta
+    a, x = slopes(f), y * slopes(f)
+    b = np.clip(a / np.where(C > 0.0, C, 1.0), 1e-300, 1.0 - 1e-16)
+    entropy = float(-(C / k) @ (b * np.log(b) + (1.0 - b) * np.log1p(-b)))
+    return Optimum(value(beta), entropy - 0.5 * float(x @ K @ x), a)
 
 
 def _by_coordinates(H: Any, y: Any, end: float, top: Any, a: Any) -> None:

@@ -19,8 +19,8 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import summary
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
+from streamsvm.solvers import losses_of
 from streamsvm.solvers.kernel import kernel_cache
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.solvers.kernel.simplex.blended import Blended
@@ -43,8 +43,8 @@ class Case(NamedTuple):
 
 EPSILON = {"epsilon": 2e-4}
 CASES = [
-    *(Case("decomposition", {"pool": pool}, loss) for pool in (150, 4096) for loss in LOSSES),
-    *(Case("kernel_active_set", {}, loss) for loss in LOSSES),
+    *(Case("decomposition", {"pool": pool}, loss) for pool in (150, 4096) for loss in losses_of("decomposition")),
+    *(Case("kernel_active_set", {}, loss) for loss in losses_of("kernel_active_set")),
     *(Case("blended", {"pool": pool}, "squared_hinge") for pool in (150, 4096)),
     *(Case(name, EPSILON, "squared_hinge") for name in ("fw", "mfw", "swap", "partan")),
     *(Case(name, {**EPSILON, "sample": 100}, "squared_hinge") for name in ("fw", "mfw", "swap", "partan")),

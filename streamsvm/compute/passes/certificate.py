@@ -34,7 +34,13 @@ class RowLoss(NamedTuple):
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def dual_terms(loss: Any, a: float, C: float) -> tuple[float, float]:
-    """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own."""
+    """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own.
+
+    Where the conjugate is no parabola t linear is a bound of the sum for t <= 1, and the sum itself at t = 1: the conjugate is
+    convex and 0 at 0. There is nothing to gain from a larger t then, as such a loss has a box.
+    """
+    if not loss.quadratic():
+        return a - loss.conjugate(a, C), 0.0
     first = loss.conjugate_slope(0.0, C)
     return a - first * a, loss.conjugate(a, C) - first * a
 

@@ -5,6 +5,7 @@
 Given: X, y, C_i = C s_i, the first ``count`` entries of ``order``.
 Changed: alpha and w, kept in step: one coordinate after the other is set to its optimum,
     a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
+    Where the conjugate is no parabola, the optimum is found by Newton's method on the margin it leads to (``optimum``).
     ``order``: the rows still worth a visit are moved to its front. A row at a bound whose gradient holds it there by
     more than ``slack`` is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2, within a visit).
 With ``sigma`` > 1 the matrix of the quadratic form is ``sigma`` times what it is: w moves by sigma delta y_i x_i, and
@@ -24,6 +25,8 @@ from streamsvm.rows import Float64, Int32, Labeled
 
 AHEAD = 4
 """Visits between asking for a row and needing it."""
+ROOT_STEPS, ROOT_PRECISION = 40, 1e-14
+"""Of Newton's method along one coordinate, which needs three to six; and where it ends, relative to the margin."""
 
 
 class Box(NamedTuple):
@@ -35,6 +38,32 @@ class Box(NamedTuple):
     """The loss."""
     sigma: float = 1.0
     """The factor of the quadratic form: 1 for one worker, more for several at once (CoCoA+)."""
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def optimum(margin: float, a: float, C: float, loss: Any, square: float) -> float:
+    """Return the a that maximizes D along one coordinate, for smooth losses.
+
+    With m = margin + square (a_new - a) the optimum has a_new = -C l'(m): the root of m - margin - square (-C l'(m) - a), which
+    rises with m and is bracketed by what a_new = 0 and a_new = C lead to. A step that leaves the bracket, or is not half as long
+    as the last one, is a bisection instead: across the bend of a sharp loss Newton's method would go to and fro.
+    """
+    low, high = margin - square * a, margin + square * (C - a)
+    m, last = min(max(margin, low), high), 2.0 * (high - low)
+    for _ in range(ROOT_STEPS):
+        f = m - margin - square * (-C * loss.slope(m) - a)
+        if f > 0.0:
+            high = m
+        else:
+            low = m
+        change = f / (1.0 + square * C * loss.second_derivative(m))
+        if not low <= m - change <= high or abs(change) > 0.5 * last:
+            change = m - 0.5 * (low + high)
+        m -= change
+        last = abs(change)
+        if last <= ROOT_PRECISION * (1.0 + abs(m)):
+            break
+    return -C * loss.slope(m)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -70,7 +99,9 @@ def dcd_sweep(
         order[left] = i
         left += 1
         Q = sigma * X.sqnorm(i) + loss.curvature(C_i)
-        if Q > 0.0:
+        if not loss.quadratic():
+            new = optimum(margin, a, C_i, loss, sigma * X.sqnorm(i))
+        elif Q > 0.0:
             new = min(max(a - G / Q, 0.0), top)
         else:  # an empty row: the dual is a line
             new = top if G < 0.0 else a

@@ -16,10 +16,11 @@ from streamsvm.jobs.fit import kernel_machine
 from streamsvm.jobs.fit.memory_plan import fitted, memory_settings, most_landmarks, remedy_for
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of, warm_started
-from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows
+from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows, smooth_solver
 from streamsvm.model import Model, load
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.solvers import SOLVERS, checked
+from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import (
     DUAL,
     AnySolver,
@@ -113,7 +114,7 @@ def make_plan(job: FitJob, store: Store) -> Plan:
 def _plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
-    solver_name, why = choose_solver(job, layout)
+    solver_name, why = choose_solver(job, layout, problems[0].loss)
     solver = _solver_of(job, solver_name, problems[0].loss)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, job.bias)
@@ -196,13 +197,16 @@ def _able_to_start(solver: AnySolver, name: str, request: NystromRequest | None)
     return solver
 
 
-def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
+def choose_solver(job: FitJob, layout: Layout, loss: Loss) -> tuple[str, str]:
     """The solver's name and the reason for it."""
     if job.solver != "auto":
         return job.solver, "asked for"
+    exact = kernel_machine.chosen(job)
+    if not exact and Newton.losses.refusal(loss) is not None:
+        return smooth_solver(job, layout)
     if kernel_request.wanted(job):
         return features_solver(job)
-    if kernel_machine.chosen(job):
+    if exact:
         return kernel_machine.solver_for(job)
     return linear_solver(job, layout)
 

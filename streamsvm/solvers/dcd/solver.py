@@ -121,8 +121,8 @@ class DCD(WarmStart):
     ] = 1
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: the optimum of one dual variable then has a closed form."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
 
     @property
     def row_state(self) -> tuple[RowState, ...]:

@@ -114,8 +114,8 @@ class InteriorPoint(WarmStart):
     """Empty: dual variables of rows that are not kept are a function of the point."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line, so that a step between corners is exact."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
 
     def _kept(self, problem: Problem) -> int:
         return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
@@ -152,7 +152,7 @@ class InteriorPoint(WarmStart):
         problem = state.problem
         f, df = state.sums.add(problem, block, state.point, state.direction)
         state.weight += float(block.s.sum(dtype=np.float64))
-        smooth, sampling = problem.loss.smooth(), state.passes == 0 and problem.warm is None
+        smooth, sampling = problem.loss.smooth(), state.passes == 0 and _sampled(problem)
         if sampling or not smooth:
             if state.passes == 0:
                 state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
@@ -196,7 +196,7 @@ class InteriorPoint(WarmStart):
         if near is None:
             return found.w
         sampled = float(near.s.sum(dtype=np.float64))
-        if state.passes == 0 and problem.warm is None and len(near.y) < problem.rows:
+        if state.passes == 0 and _sampled(problem) and len(near.y) < problem.rows:
             return first_point(problem, near, state.weight / sampled, state.deadline)
         state.damping = _damping(state, found.step)
         known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
@@ -222,6 +222,11 @@ class InteriorPoint(WarmStart):
     def solution(self, state: InteriorPointState) -> LinearSolution:
         """The best point of the readings."""
         return LinearSolution(state.point.copy(), state.problem.bias)
+
+
+def _sampled(problem: Problem) -> bool:
+    """Whether the first pass takes a sample: not where weights are known, nor where the matrix at w = 0 says as much."""
+    return problem.warm is None and problem.loss.quadratic()
 
 
 def _damping(state: InteriorPointState, step: float) -> float:

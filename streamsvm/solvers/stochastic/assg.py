@@ -129,9 +129,8 @@ class ASSG(AveragedSolver):
     sample: Annotated[
         int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
     ] = 4096
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
-    scale."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights and a batch."""

@@ -21,7 +21,7 @@ workers' w, weighted by rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, inf, sqrt
+from math import ceil, inf, isinf, sqrt
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -53,6 +53,8 @@ from streamsvm.types import (
     Problem,
 )
 
+FAR = 10.0
+"""Where -l'(m) m is over its top, for a loss without an end: so many times the margin over which it bends."""
 ADDITIONS_PER_ROW = 16
 """A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
 
@@ -112,9 +114,8 @@ class Pegasos(AveragedSolver):
             choices=("none", "all", "tail"),
         ),
     ] = "tail"
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
-    scale."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights and a batch."""
@@ -238,9 +239,10 @@ def largest_slope_product(loss: Loss) -> float:
     """Return the largest -l'(m) m there is, within 2 % and never less: a ball may be too large but not too small.
 
     Beyond the threshold the slope is 0, below m = 0 the product is not positive. The function is concave between, or rises to
-    the end of the box, so that of 1,024 steps none loses more than 0.2 %.
+    the end of the box, so that of 1,024 steps none loses more than 0.2 %. A loss without an end falls like e^-m beyond FAR.
     """
-    return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, threshold(loss), 1025).tolist())
+    end = FAR / loss.second_derivative(0.0) if isinf(threshold(loss)) else threshold(loss)
+    return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1025).tolist())
 
 
 def sampling(columns: int, batch: int) -> int:

@@ -1,0 +1,100 @@
+"""The logistic loss: 50 fuzzed sets with weights against scikit-learn, by each solver to its gap, and through the fit job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.run import fit
+from streamsvm.losses import Logistic
+from streamsvm.rows import Dense
+from streamsvm.store import create
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import Certificate, Stop
+
+
+def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
+    """Rows with columns of several scales, class codes, weights (0 among them) and C."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(40, 300)), int(rng.integers(1, 7))
+    X = (rng.normal(size=(n, d)) * 10.0 ** rng.integers(-1, 2, d)).astype(np.float32)
+    codes = (X[:, 0] / np.abs(X[:, 0]).max() + 0.4 * rng.normal(size=n) > 0.1).astype(np.int32)
+    codes[:2] = 0, 1
+    s = rng.choice([0.0, 0.5, 1.0, 3.0], n).astype(np.float32)
+    s[:2] = 1.0
+    return X, codes, s, 10.0 ** float(rng.integers(-3, 3))
+
+
+def store_of(X: Any, codes: Any, s: Any) -> MemoryStore:
+    store = MemoryStore(chunk_bytes=1000)
+    store.append(Dense(X), codes, s)
+    return store.commit(("-1", "1"), X.shape[1])
+
+
+def certified(solver: str, X: Any, codes: Any, s: Any, C: float, tolerance: float) -> tuple[Certificate, Any]:
+    """The last certificate and the weights."""
+    store = store_of(X, codes, s)
+    plan = make_plan(FitJob("memory", "model", solver=solver, loss="logistic", C=C, tolerance=tolerance), store)
+    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
+    run = trainer.train(Stop(400)).runs[0]
+    assert run.certificate is not None
+    return run.certificate, plan.solver.solution(run.state).w
+
+
+def value(X: Any, codes: Any, s: Any, C: float, w: Any) -> float:
+    """P(w), from its definition."""
+    m = (2.0 * codes - 1.0) * (X.astype(np.float64) @ w[:-1] + w[-1])
+    return float(0.5 * w @ w + C * s.astype(np.float64) @ np.logaddexp(0.0, -m))
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize(("solver", "tolerance"), [("interior_point", 1e-10), ("dcd", 1e-4)])
+def test_the_optimum_is_that_of_scikit_learn(seed: int, solver: str, tolerance: float) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    X, codes, s, C = fuzzed(seed)
+    found, w = certified(solver, X, codes, s, C, tolerance)
+    other = LogisticRegression(C=C, solver="newton-cholesky", tol=1e-12, fit_intercept=False)
+    other.fit(np.column_stack([X.astype(np.float64), np.ones(len(X))]), codes, sample_weight=s.astype(np.float64))
+    optimum = value(X, codes, s, C, other.coef_[0])
+    assert found.dual <= optimum * (1 + 1e-12)
+    assert found.primal == pytest.approx(value(X, codes, s, C, w), rel=1e-11)
+    assert optimum * (1 - 1e-12) <= found.primal
+    if solver == "interior_point" or C < 0.05:  # coordinates take more passes for a large C
+        assert found.gap <= tolerance
+        assert found.primal <= optimum * (1 + tolerance)
+
+
+@pytest.mark.parametrize("kernel", [{}, {"kernel": "rbf", "gamma": 0.5, "landmarks": 30}])
+def test_auto_solves_and_decision_values_are_log_odds(tmp_path: Path, kernel: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3)).astype(np.float32)
+    odds = 1.5 * X[:, 0] - X[:, 1]
+    codes = (rng.random(4000) < 1.0 / (1.0 + np.exp(-odds))).astype(np.int32)
+    writer = create(tmp_path / "s", sparse=False)
+    writer.append(Dense(X), codes, None)
+    writer.commit(("no", "yes"), 3, {"names": None})
+    result = fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), loss="logistic", C=1.0, **kernel))
+    assert result.plan.solver_name == "interior_point"
+    certificate = result.training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.gap <= 1e-3
+    decision = result.model.decision(Dense(X))[:, 0]
+    near = np.abs(odds) < 2.0
+    assert np.abs(decision - odds)[near].mean() < 0.25
+
+
+def test_far_margins_neither_overflow_nor_lose_the_tail() -> None:
+    loss = Logistic()
+    assert loss.value(-1e5) == 1e5
+    assert loss.value(1e5) == 0.0
+    assert loss.slope(-1e5) == -1.0
+    assert loss.slope(1e5) == 0.0
+    assert loss.value(40.0) == pytest.approx(np.exp(-40.0), rel=1e-12)
+    assert loss.slope(40.0) == pytest.approx(-np.exp(-40.0), rel=1e-12)
