@@ -263,6 +263,23 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     end, solved = Descent(model).minimize(smooth, w)
     assert solved
     assert model.value(smooth, end) < model.value(smooth, w)
+    model.deadline = 0.0  # long ago
+    stayed, solved = Descent(model).minimize(smooth, w)
+    assert not solved
+    np.testing.assert_array_equal(stayed, w)
+    assert model.thinned(2).deadline == 0.0
+
+
+@pytest.mark.parametrize("sample", [60, ROWS])
+def test_a_deadline_that_has_passed_leaves_newton_where_it_is_with_bounds(sample: int) -> None:
+    solver, problem = Newton(sample, polish=False), problem_of(SquaredHinge())
+    state = solver.start(problem)
+    for _ in range(2):
+        solver.set_deadline(state, 0.0)
+        solver.visit(state, whole())
+        found = solver.finish(state)
+        np.testing.assert_array_equal(state.point, np.zeros(COLUMNS + 1))
+        assert 0.0 <= found.dual <= found.primal
 
 
 @each_loss

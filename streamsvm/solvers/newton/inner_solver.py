@@ -5,6 +5,8 @@ Reference: Keerthi and DeCoste, JMLR 2005 (Newton on the squared hinge).
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from streamsvm.compute.blocks import operators
@@ -40,9 +42,11 @@ class Descent:
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
 
     def minimize(self, smooth: Loss, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
-        """Newton's method with step halving, from w; and whether it has arrived."""
+        """Newton's method with step halving, from w; and whether it has arrived. After the model's deadline it stays."""
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
+            if time.perf_counter() > model.deadline:
+                break
             here = model.values_at(smooth, w)
             value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
             step = self._hessian.step(here.second_derivatives, gradient)
@@ -79,9 +83,12 @@ def smoothing_of(model: Surrogate, smooth: Loss, w: Float64) -> float:
     return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
 
-def polished_dual(problem: Problem, sample: Sample, smooth: Loss, found: PointEvaluation, w: Float64) -> float:
+def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
+    problem: Problem, sample: Sample, smooth: Loss, found: PointEvaluation, w: Float64, deadline: float = np.inf
+) -> float:
     """The dual value when the sample's a_i are solved for, all others being what they are at w."""
     model = model_at(problem, sample, sample.s.astype(np.float64), w)
+    model.deadline = deadline
     before = model.values_at(smooth, w)
     model.shift = model.weighted_sum(before) - found.v
     after = model.values_at(smooth, Descent(model).minimize(smooth, w)[0])

@@ -243,7 +243,8 @@ class Newton(WarmStart):
         state.trust_region = self._trust_region_at(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
         if self.polish and near and not sample.complete:
-            state.dual = max(state.dual, polished_dual(state.problem, sample, state.smooth, found, state.point))
+            polished = polished_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
+            state.dual = max(state.dual, polished)
             if self._done(state):
                 return
         self._go(state, state.trust_region)
@@ -296,6 +297,7 @@ class Newton(WarmStart):
         return TrustRegion(model, state.mu, found.value, damping)
 
     def _go(self, state: NewtonState, trust_region: TrustRegion) -> None:
+        trust_region.model.deadline = state.deadline
         if state.passes == 1 and state.problem.warm is None:
             state.point, state.mu = trust_region.begin(state.primal)
         else:

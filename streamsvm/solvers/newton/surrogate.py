@@ -61,6 +61,8 @@ class Surrogate:
     """(p,) 0 or more: by how much each component is held back; set by the trust region."""
     offset: Float64
     """(n,) what the pass found of x_i.c beyond what the rows in memory give."""
+    deadline: float = np.inf
+    """The moment of ``time.perf_counter`` after which no step is made on it."""
 
     def values_at(self, smooth: Loss, w: Float64) -> RowValues:
         """Evaluate the rows of the model at w: sums, slopes, second derivatives and decision values."""
@@ -78,7 +80,8 @@ class Surrogate:
     def thinned(self, step: int) -> Surrogate:
         """Every ``step``-th row, standing for that many."""
         sample, factor = self.sample.every(step), step * self.factor[::step]
-        return Surrogate(self.problem, sample, factor, self.center, self.shift, self.damping, self.offset[::step])
+        offset = self.offset[::step]
+        return Surrogate(self.problem, sample, factor, self.center, self.shift, self.damping, offset, self.deadline)
 
     def outer(self, w: Float64) -> float:
         """What of M(w) is not a sum over rows."""
