@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +20,36 @@ JOBS = (
     ("--solver", "dcd", "--loss", "hinge", "--tolerance", "1e-9", "--max-passes", "40", "--checkpoint-every", "0.01"),
     ("--kernel", "rbf", "--gamma", "0.5", "--landmarks", "20", "--embedding", "disk"),
     ("--kernel", "rbf", "--gamma", "0.5", "--solver", "decomposition"),
+    ("--kernel", "rbf", "--gamma", "0.5", "--solver", "blended", "--checkpoint-every", "0.01"),
+    ("--solver", "newton", "--loss", "hinge", "--tolerance", "1e-6", "--checkpoint-every", "0.01"),
+    ("--solver", "pegasos", "--max-passes", "20", "--checkpoint-every", "0.01"),
 )
 ENDED = (75, 130)
+AGAIN = 0.5
+"""Of the runs that go on, so many get the same signal at the same place."""
+PATIENCE = 120
+"""Seconds, on a machine with much to do, after which a fit of a second hangs."""
 
 
 def _run(words: list[str], before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    command = [*before, sys.executable, "-m", "streamsvm", "-q", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=os.environ, check=False)
+    """The end of a fit; where it hangs, an assertion with what all its threads were doing."""
+    command = [*before, sys.executable, "-X", "faulthandler", "-m", "streamsvm", "-q", *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        try:
+            said = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            program = _children(process.pid)[-1] if before else process.pid
+            os.kill(program, signal.SIGABRT)
+            raise AssertionError(f"hangs: {' '.join(words)}\n{process.communicate()[1][-4000:]}") from None
+    return subprocess.CompletedProcess(command, process.returncode, *said)
+
+
+def _children(process: int) -> list[int]:
+    """The processes that one has begun, itself first."""
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    return [process, *map(int, listed.split())]
 
 
 def signals(scratch: Path) -> Trial:
@@ -44,10 +68,10 @@ def signals(scratch: Path) -> Trial:
         Path("m").unlink(missing_ok=True)
         call = draw.choice(CALLS.split(","))
         when = round(10.0 ** draw.uniform(0.0, 3.3))
-        inject = f"inject={call}:signal={name}:when={when}"
+        inject, quiet = f"inject={call}:signal={name}:when={when}", ("-qq", "-o", "/dev/null", "-e")
         ended = _run(
             ["fit", *JOBS[number], store, "m"],
-            ("strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject),
+            ("strace", *quiet, f"trace={call}", "-e", inject),
         )
         said = f"{name} at {call} {when} of job {number}: exit {ended.returncode}\n{ended.stderr[-600:]}"
         if ended.returncode < 0 and not Path("m.run").exists():
@@ -56,7 +80,11 @@ def signals(scratch: Path) -> Trial:
         assert "Traceback" not in ended.stderr, said
         if ended.returncode:
             assert "E-INTERRUPTED" in ended.stderr, said
-            again = _run(["fit", *JOBS[number], "--resume", store, "m"])
+            resumed = ["fit", *JOBS[number], "--resume", store, "m"]
+            if draw.random() < AGAIN:
+                ended = _run(resumed, ("strace", *quiet, f"trace={call}", "-e", inject))
+                assert ended.returncode in (0, *ENDED, -signal.Signals[name]), f"{said}\nresumed: {ended.stderr[-600:]}"
+            again = _run(resumed)
             assert again.returncode == 0, f"{said}\nresumed: {again.stderr[-600:]}"
         assert hashlib.sha256(Path("m").read_bytes()).hexdigest() == plain[number], f"other bytes: {said}"
         return "not met" if not ended.returncode else "stopped, and went on to the same bytes"
