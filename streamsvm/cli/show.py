@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.display.small import fit_card
 from streamsvm.display.terminal import count_text, finite, fit_line
 from streamsvm.errors import printable
 
@@ -122,7 +124,11 @@ def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
     from streamsvm.jobs.fit.outputs import model_paths, summary
 
     written = ", ".join(map(str, model_paths(job, result.plan.costs)))
-    yield fit_line({**summary(result.training, result.plan), "model": written})
+    end = {**summary(result.training, result.plan), "model": written}
+    if sys.stdout.isatty():
+        yield from fit_card(end)
+    else:
+        yield fit_line(end)
 
 
 def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.display.small import MOST, curve, memory_bar
 
 if TYPE_CHECKING:
     from streamsvm.types import Report
@@ -78,12 +79,15 @@ class Progress:
         self.rows = self.rows_before = 0
         self.seconds = self._since = self._ended = 0.0
         self.gap: float | None = None
-        self.memory = 0
+        self.memory = self.limit = 0
+        self.gaps: list[float] = []
         self.cell = self.step = ""
 
     def take(self, event: JsonObject) -> bool:
         """Update from an event, and return whether there is anything new to show."""
         name: str = event["event"]
+        if name == "plan":
+            self.limit = event.get("limit", 0)
         if name == "cell":
             self._begin_cell(event)
             return True
@@ -93,6 +97,8 @@ class Progress:
         self.memory = event.get("memory", self.memory)
         if name == "pass":
             self.gap, self._ended = event["gap"], self.seconds
+            if event.get("problem", 0) == 0:
+                self.gaps = [*self.gaps[-MOST:], event["gap"]]
         self.step = f"solving problem {event['closing']} of {event['problems']}" if "closing" in event else ""
         if "rows" in event:
             self._advance(event)
@@ -103,7 +109,7 @@ class Progress:
     def _begin_cell(self, event: JsonObject) -> None:
         """Begin the next point of a search, whose fit counts its seconds and passes from 0."""
         self.name, self.cell = "tune", f"cell {event['number']} of {event['of']}"
-        self.number, self.gap, self.step = 0, None, ""
+        self.number, self.gap, self.step, self.gaps = 0, None, "", []
         self.done = self.total = self.rows = 0
         self.seconds = self._since = self._ended = 0.0
 
@@ -142,6 +148,13 @@ class Progress:
         if self.memory:
             parts.append(f"{self.memory / MIB:.0f} MiB")
         return ", ".join(parts)
+
+    def drawn(self) -> str:
+        """Return what is known as text with the curve of the gap and memory as a bar: for a terminal."""
+        text, bar = self.details(), memory_bar(self.memory, self.limit) if self.memory and self.limit else ""
+        plain = f"{self.memory / MIB:.0f} MiB"
+        shown = text.removesuffix(plain) + bar if bar and text.endswith(plain) else text
+        return " ".join(part for part in (curve(self.gaps), shown) if part)
 
     @property
     def title(self) -> str:
@@ -199,7 +212,7 @@ def _onto(bars: Bars) -> Report:
         if progress.take(event):
             total = progress.total or None
             bars.update(
-                task, description=progress.title, total=total, completed=progress.done, details=progress.details()
+                task, description=progress.title, total=total, completed=progress.done, details=progress.drawn()
             )
 
     return report
