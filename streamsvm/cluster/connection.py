@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -109,13 +110,16 @@ def _started(workers: int) -> Iterator[Client]:
         Client(cluster, set_as_default=False) as client,
     ):
         cluster.scheduler.http_server.stop()
-        client.run(_without_pages)
+        client.run(_for_this_run_only)
         yield client
 
 
-def _without_pages(dask_worker: Any) -> None:
-    """Close the port on which a worker shows pages about itself; the name of the argument is Dask's."""
+def _for_this_run_only(dask_worker: Any) -> None:
+    """Close the port on which a worker shows pages about itself, and leave Ctrl-C, which a terminal sends to all
+    processes, to the one that started it. The name of the argument is Dask's.
+    """
     dask_worker.http_server.stop()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

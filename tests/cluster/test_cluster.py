@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -302,3 +303,21 @@ if __name__ == "__main__":
     lines = found.stdout.split("\n")[:-1]
     assert lines
     assert {line.split()[0] for line in lines} == {"127.0.0.1"}
+
+
+def test_control_c_ends_a_run_on_workers_of_its_own_with_one_error(store: Path, tmp_path: Path) -> None:
+    """A terminal sends it to the workers, too: they wrote a traceback each."""
+    words = ["fit", store, tmp_path / "m", "--solver", "dcd", "--tolerance", "1e-14", "--max-passes", "100000"]
+    asked = [sys.executable, "-m", "streamsvm", *map(str, words), "--cluster", "local:2"]
+    with subprocess.Popen(
+        asked, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("fit, pass"):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 75, said
+    assert said.count("error[") == 1
+    assert not [word for word in ("Traceback", "KeyboardInterrupt", "Compute Failed") if word in said], said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import resource
 from dataclasses import replace
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
@@ -315,3 +316,29 @@ def test_compiled_passes_are_in_the_plan_until_they_are_loaded(monkeypatch: pyte
     assert 71 * MIB <= compiled.nbytes <= 80 * MIB
     monkeypatch.setattr(budget, "passes_loaded", lambda: True)
     assert all(term.name != "compiled passes" for term in budget.base_terms())
+
+
+@pytest.mark.parametrize(("depth", "scratch"), [(0, 0), (3, 24)])
+def test_all_rows_in_memory_have_orders_views_and_scratch(depth: int, scratch: int) -> None:
+    """Signs and weights of 16 bytes a row, the order of the block of each reader and two more, and the solver's own."""
+    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
+    term = budget.cache_term(layout, depth, scratch)
+    assert term is not None
+    assert term.nbytes == 2 * layout.bytes_per_pass + 5 * (16 + 4 * (depth + 2) + scratch)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_the_ring_has_a_block_more_than_are_read_ahead(depth: int) -> None:
+    """The one at hand; each with the order of its rows, int32. Dense blocks have no padding."""
+    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
+    ring, views = budget.block_terms(layout, depth)
+    assert ring.nbytes == (depth + 1) * (layout.block_bytes + 4 * 3)
+    assert views.nbytes == 16 * 3
+
+
+def test_a_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_group_limits", list)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (50 * MIB, 50 * MIB))
+    assert budget.memory_limit(80 * MIB) == 50 * MIB
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert budget.memory_limit(80 * MIB) == 80 * MIB
