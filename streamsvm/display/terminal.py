@@ -173,6 +173,9 @@ class Lines:
         if event["event"] == "plan":
             self._stream.write(plan_line(event) + "\n")
             self._stream.flush()
+        if event["event"] == "left":
+            self._stream.write(left_line(event) + "\n")
+            self._stream.flush()
         if event["event"] == "columns":
             self._stream.write("".join(f"{line}\n" for line in event["decided"]))
             self._stream.flush()
@@ -206,6 +209,8 @@ def _onto(bars: Bars) -> Report:
     def report(event: JsonObject) -> None:
         if event["event"] == "plan":
             bars.console.print(plan_line(event), highlight=False)
+        if event["event"] == "left":
+            bars.console.print(left_line(event), highlight=False)
         if event["event"] == "columns":
             for line in event["decided"]:
                 bars.console.print(line, highlight=False, markup=False)
@@ -241,6 +246,11 @@ def plan_line(plan: JsonObject) -> str:
     classes = plan["problems"] // len(costs)
     what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
     return f"solver {plan['solver']} ({plan['why']}), {what}, C = {', '.join(costs)}"
+
+
+def left_line(event: JsonObject) -> str:
+    """Return what is said where a solver is left for another one, from the 'left' event."""
+    return f"solver {event['solver']} stalled: {event['why']}; going on with {event['next']}"
 
 
 ENDS = {"converged": "", "patience": ", stopped by patience"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,17 @@ from streamsvm.engine.training import ProgressReporter, Run, Training, steps_bet
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.types import AnySolver, FeatureMap, KernelSolver, Problem, Report, StepsBetweenPasses, Stop, Store
+from streamsvm.types import (
+    AnySolver,
+    FeatureMap,
+    KernelSolver,
+    Problem,
+    Report,
+    Status,
+    StepsBetweenPasses,
+    Stop,
+    Store,
+)
 
 
 class PassEvaluator(Protocol):
@@ -46,6 +56,8 @@ class FitLoop(ABC):
     def __init__(self, solver: AnySolver, problems: list[Problem], report: Report) -> None:
         self.result = Training([Run(problem, solver.start(problem)) for problem in problems])
         self.evaluator: PassEvaluator | None = None
+        self.leaves: Callable[[Training], bool] | None = None
+        """Whether to end after a pass short of the certificate, for another solver to go on."""
         self._solver, self._report = solver, report
         self._progress = ProgressReporter(self.result, report)
         self._deadline = float("inf")
@@ -86,6 +98,9 @@ class FitLoop(ABC):
                 result.seconds = before + self._progress.stopwatch.seconds
                 self._shortest = min(self._shortest, time.perf_counter() - began)
                 if result.over(late=time.perf_counter() + self._reserve() > self._deadline):
+                    return result
+                if self.leaves is not None and not result.ending and self.leaves(result):
+                    result.status = Status.STALLED
                     return result
                 checkpointer.between(result)
 

@@ -90,6 +90,8 @@ class Training:
     """What lies in files beside the run, by name."""
     held: ByName = field(default_factory=dict)
     """What the evaluator of held-out rows remembers, plain values and arrays."""
+    gaps: list[float] = field(default_factory=list)
+    """After every pass of this solver, the largest gap of a problem; where a certificate is not exact, an estimate."""
 
     def active(self) -> list[ActiveProblem]:
         """Return the problems that are not done."""
@@ -105,6 +107,7 @@ class Training:
 
     def over(self, *, late: bool) -> bool:
         """Whether the pass just closed was the last one; notes why. When it is ``late`` another one certifies."""
+        self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         if not self.active():
             stopped = any(known["stopped"] for known in self.held.values())
             self.status = Status.PATIENCE if stopped else Status.CONVERGED

@@ -21,7 +21,7 @@ from streamsvm.types import Report, Status
 
 PAUSE_FACTOR = 20
 """After a checkpoint none is made for so many times the seconds it took: they cost one part in so many of the time."""
-SAVED_FIELDS = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held")
+SAVED_FIELDS = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held", "gaps")
 """The plain fields of a training that a checkpoint holds, beside its runs, its per-row state and its status."""
 
 
@@ -108,7 +108,8 @@ class RunCheckpointer:
         newest, *others = self.saved
         content = newest.content()
         for name in SAVED_FIELDS:
-            setattr(training, name, content[name])
+            if name != "gaps" or name in content:  # checkpoints of earlier versions have none
+                setattr(training, name, content[name])
         training.status = Status(content["status"])
         training.runs = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
         before = others[0].content("rows") if others and training.row_states else {}

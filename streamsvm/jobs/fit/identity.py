@@ -18,6 +18,7 @@ from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.fit.distributed import with_groups
+from streamsvm.jobs.fit.leaving import successor
 from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
@@ -77,6 +78,9 @@ def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | 
     then = saved[0].identity
     options = job.options | ({} if then.get(SAMPLE) is None else {SAMPLE: then[SAMPLE]})
     plan = make_plan(replace(job, embedding=then.get("embedding") or job.embedding, options=options), store)
+    following = successor(job, store, plan)
+    if following is not None and then["solver"] == following.solver_name:
+        plan = following  # the first solver was left before that checkpoint
     plan = _cached_as_then(plan, store, cached=then.get("blocks") == CACHED)
     if executor is not None and job.groups is None:
         job = replace(job, groups=then["settings"].get("groups"))

@@ -100,18 +100,19 @@ class Plan:
 
 def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
-    plan = _plan_with(job, store)
+    plan = plan_with(job, store)
     chosen = job.solver == "auto" and plan.solver_name == "newton"
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY
     rowless = plan.request is None and short_of_rows(store.layout, memory_settings(plan.solver))
     if chosen and (plan.memory.total > plan.memory.limit or rowless):
         why = "second order does not fit the memory: dual coordinate descent"
-        return replace(_plan_with(replace(job, solver="dcd"), store), why=why)
+        return replace(plan_with(replace(job, solver="dcd"), store), why=why)
     return plan
 
 
-def _plan_with(job: FitJob, store: Store) -> Plan:
+def plan_with(job: FitJob, store: Store) -> Plan:
+    """The plan with the solver the job names, or the one that is chosen first, whether it fits the memory or not."""
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout, problems[0].loss)

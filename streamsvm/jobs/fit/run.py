@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -30,6 +30,7 @@ from streamsvm.jobs.fit.certified import certify, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
+from streamsvm.jobs.fit.leaving import left_event, stalled, successor
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import (
     EVENTS,
@@ -53,7 +54,7 @@ from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.scratch import sweep_beside
 from streamsvm.store.views.cached import Resident
-from streamsvm.types import FeatureMap, Report, Stop, Store, silent
+from streamsvm.types import FeatureMap, Report, Status, Stop, Store, silent
 
 STOP = "stop"
 """The value of ``at_limit`` that ends a run at its time limit with a checkpoint."""
@@ -197,13 +198,30 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
 @contextmanager
 def _trained(this: _Fit, seen: Store, plan: Plan, report: Report) -> Iterator[tuple[Plan, Training]]:
     """The end of the training, with the per-row state still open, and the plan as it ended."""
+    following = successor(this.job, this.store, plan)
+    with _trained_by(this, seen, plan, report, leaves=following is not None) as found:
+        if following is None or found[1].status != Status.STALLED or not found[1].active():
+            yield found
+            return
+    report(left_event(found[1], following))
+    with _trained_by(replace(this, saved=[]), seen, following, report, before=found[1]) as found:
+        yield found
+
+
+@contextmanager
+def _trained_by(
+    this: _Fit, seen: Store, plan: Plan, report: Report, *, leaves: bool = False, before: Training | None = None
+) -> Iterator[tuple[Plan, Training]]:
+    """The end of what one solver comes to; one that ``leaves`` may be left where it stalls, ``before`` is what was spent."""
     job = this.job
     checkpointer = _checkpointer(this, plan, report)
     evaluator = evaluator_for(job, plan, this.held, report, this.executor)
     with closing(_loop(this, seen, plan, report)) as loop:
         limits = (math.inf, max(0.0, job.time_limit - (time.monotonic() - this.began)))
         limit, stopped = limits if job.at_limit == STOP else limits[::-1]
-        loop.evaluator = evaluator
+        loop.evaluator, loop.leaves = evaluator, stalled if leaves else None
+        if before is not None:
+            loop.result.count_on(before)
         with signals.deferred(), signals.expiring(stopped):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
