@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamsvm.display.terminal import Lines
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun
@@ -18,7 +19,6 @@ from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
-from streamsvm.report.terminal import Lines
 from streamsvm.store import open_store
 from streamsvm.types import Status
 
