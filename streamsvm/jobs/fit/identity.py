@@ -18,11 +18,11 @@ from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.fit.distributed import with_groups
-from streamsvm.jobs.fit.leaving import successor
 from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import warm_digest
+from streamsvm.jobs.leaving import successor
 from streamsvm.schedule import budget
 from streamsvm.tags import IDLE_SETTINGS
 from streamsvm.types import Store

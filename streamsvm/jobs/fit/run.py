@@ -30,7 +30,6 @@ from streamsvm.jobs.fit.certified import certify, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
-from streamsvm.jobs.fit.leaving import left_event, stalled, successor
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import (
     EVENTS,
@@ -46,6 +45,7 @@ from streamsvm.jobs.fit.outputs import (
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.remarks import scale_notice, strict_failure, uncertified, without_effect
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
+from streamsvm.jobs.leaving import left_event, stalled, successor
 from streamsvm.jobs.report.record import write_record
 from streamsvm.jobs.report.run import write_page
 from streamsvm.jobs.report.run_log import run_log
