@@ -9,7 +9,18 @@ from importlib import import_module as _import_module
 __version__ = "0.1.0"
 
 _PLACES = {
-    "streamsvm.api.commands": ("embed", "evaluate", "fit", "ingest", "plan", "predict", "report", "synth", "tune"),
+    "streamsvm.api.commands": (
+        "embed",
+        "evaluate",
+        "export",
+        "fit",
+        "ingest",
+        "plan",
+        "predict",
+        "report",
+        "synth",
+        "tune",
+    ),
     "streamsvm.api.opening": ("load_model", "open_store"),
     "streamsvm.model": ("Model",),
     "streamsvm.errors": (

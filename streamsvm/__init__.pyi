@@ -23,6 +23,7 @@ from streamsvm.errors import UsageError as UsageError
 from streamsvm.jobs.apply.evaluate import EvaluateResult
 from streamsvm.jobs.apply.predict import PredictResult
 from streamsvm.jobs.embed.builder import EmbedResult
+from streamsvm.jobs.export.run import ExportResult
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.run import FitResult
 from streamsvm.jobs.ingest.run import IngestResult
@@ -52,6 +53,7 @@ __all__ = [
     "__version__",
     "embed",
     "evaluate",
+    "export",
     "fit",
     "ingest",
     "load_model",
@@ -117,6 +119,15 @@ def evaluate(
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> EvaluateResult: ...
+def export(
+    model: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    format: str = "liblinear",
+    progress: bool = False,
+    on_event: Callable[[dict[str, Any]], object] | None = None,
+) -> ExportResult: ...
 def fit(
     store: str | PathLike[str],
     model: str | PathLike[str],

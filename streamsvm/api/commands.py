@@ -33,6 +33,7 @@ COMMANDS = {
     "fit": Face("FitResult", 'sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB").model.certificate.gap < 1e-3'),
     "tune": Face("TuneResult", 'sv.tune("train.zarr", "search", C=[0.1, 1, 10], folds=3).best.C'),
     "predict": Face("PredictResult", 'sv.predict("model.ssvm", "train.test.zarr", "predictions.csv").rows'),
+    "export": Face("ExportResult", 'sv.export("model.ssvm", "liblinear.model", format="liblinear").bytes > 0'),
     "report": Face("ReportResult", 'sv.report("model.ssvm", "page.html").runs'),
     "evaluate": Face("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
 }
@@ -110,5 +111,5 @@ def _named(call: Callable[..., Any], name: str, declared: inspect.Signature, tex
     return call
 
 
-synth, embed, fit, tune, predict, report, evaluate = map(_made, [name for name in COMMANDS if name != "ingest"])
+synth, embed, fit, tune, predict, export, report, evaluate = map(_made, [name for name in COMMANDS if name != "ingest"])
 ingest, plan = _ingest(), _plan()

@@ -29,6 +29,8 @@ def open_store(
 def load_model(path: str | PathLike[str]) -> Model:
     """Read and verify a model file; nothing in it is executed. Raises MissingError, DataError (E-MODEL, E-VERSION).
 
+    Text models of LIBLINEAR, and those of LIBSVM of two classes, are models as well.
+
     Examples
     --------
     >>> sv.load_model("model.ssvm").classes

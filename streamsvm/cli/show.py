@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.embed.builder import EmbedResult
     from streamsvm.jobs.embed.options import EmbedJob
+    from streamsvm.jobs.export.options import ExportJob
+    from streamsvm.jobs.export.run import ExportResult
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.run import FitResult
     from streamsvm.jobs.ingest.describe import DescribeResult
@@ -61,6 +63,7 @@ def lines_of(name: str, job: Checked, result: JobResult) -> Iterable[str]:
         "tune": _tune,
         "predict": _predict,
         "evaluate": _evaluate,
+        "export": _export,
         "report": _report,
     }
     if name in shown:
@@ -165,6 +168,10 @@ def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
     if len(e.classes) <= MOST_CLASSES:
         yield from _by_class(e)
         yield from _confusion(e)
+
+
+def _export(job: ExportJob, result: ExportResult) -> Iterator[str]:
+    yield f"the {result.kind} model as {job.format} in {result.out}, {size_text(result.bytes)}"
 
 
 def _report(_: ReportJob, result: ReportResult) -> Iterator[str]:

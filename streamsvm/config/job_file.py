@@ -83,6 +83,12 @@ STEPS = {
         "streamsvm.jobs.apply.evaluate:evaluate",
         ("model", "data"),
     ),
+    "export": JobStep(
+        "Write a model as text of LIBLINEAR or LIBSVM, or their text as a model of streamsvm.",
+        "streamsvm.jobs.export.options:ExportJob",
+        "streamsvm.jobs.export.run:export",
+        ("model", "out"),
+    ),
     "report": JobStep(
         "Draw the page of a run, or a comparison of several: one HTML file with all that was recorded.",
         "streamsvm.jobs.report.options:ReportJob",

@@ -22,6 +22,7 @@ from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_of
 from streamsvm.model.explanation import Explanation, numbered
 from streamsvm.registry import load as load_name
+from streamsvm.regular import open_regular
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 
@@ -30,6 +31,8 @@ LINEAR, KERNEL = "linear", "kernel"
 DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
 PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
 """What reads rows of any kind for a model, by name: a model sees blocks, never files."""
+TEXTS = {b"solver_type ": "streamsvm.model.text.liblinear:read", b"svm_type ": "streamsvm.model.text.libsvm:read"}
+"""By its first bytes, what reads a model that LIBLINEAR or LIBSVM wrote."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +96,12 @@ class Model:
 
     @property
     def intercept(self) -> Float64:
-        """What is added to the sum of each problem, (problems,) float64: over columns as the sources have them."""
+        """What is added to the sum of each problem, (problems,) float64: over columns as the sources have them.
+
+        Of a kernel model what is added to the kernel values.
+        """
+        if self.expansion is not None:
+            return self.weights[:, -1]
         columns = list(self.offsets)
         return self.weights[:, -1] - self.weights[:, columns] @ np.array(list(self.offsets.values()))
 
@@ -188,11 +196,25 @@ def _seal(header: str, tensors: dict[str, Array]) -> str:
 
 
 def load(path: Path) -> Model:
-    """Read and verify a model file. Raises MissingError, DataError (E-MODEL, E-VERSION)."""
+    """Read and verify a model file, also one that LIBLINEAR or LIBSVM wrote. Raises MissingError, DataError (E-MODEL, E-VERSION)."""
     if not path.is_file():
         raise MissingError(f"there is no model at {path}", hint="create one with 'streamsvm fit'")
+    head = _head(path)
+    for first, reader in TEXTS.items():
+        if head.startswith(first):
+            found: Model = load_name(reader)(path)
+            return found
     header, tensors = _open(path)
     return _check(path, header, tensors)
+
+
+def _head(path: Path) -> bytes:
+    """How a file begins, as far as its format is told by it."""
+    try:
+        with open(open_regular(path, follow=True), "rb") as file:
+            return file.read(max(map(len, TEXTS)))
+    except OSError as error:
+        raise _not_one(path, quote(error)) from error
 
 
 def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:

@@ -1,0 +1,54 @@
+"""export: a model in, the same decision function in another program's format out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from streamsvm import durable
+from streamsvm import model as models
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.export.options import LIBLINEAR, LIBSVM, ExportJob
+from streamsvm.model import Model
+from streamsvm.model.text import liblinear, libsvm, notices_of
+from streamsvm.outputs import Output, claim, output_path
+from streamsvm.outputs.kinds import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, Kind
+from streamsvm.types import Report, silent
+
+
+class TextFormat(NamedTuple):
+    """A format that other programs read."""
+
+    kind: Kind
+    """What a file of it is."""
+    write: Callable[[Model], Iterator[bytes]]
+    """Yields the bytes of a model. Raises UsageError for a model it cannot hold."""
+
+
+TEXTS = {LIBLINEAR: TextFormat(LIBLINEAR_MODEL, liblinear.write), LIBSVM: TextFormat(LIBSVM_MODEL, libsvm.write)}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult(JobResult):
+    """A model in another format, and how large it is."""
+
+    out: Path
+    """Where it lies."""
+    kind: str
+    """'linear' or 'kernel'."""
+    bytes: int
+    """Its size."""
+
+
+def export(job: ExportJob, _report: Report = silent) -> ExportResult:
+    """Write a model in a format. Raises MissingError, DataError, UsageError for what it cannot hold, ExistsError, StorageError."""
+    out, text = output_path(job.out), TEXTS.get(job.format)
+    claim([Output(out, MODEL if text is None else text.kind)], [job.model], overwrite=job.overwrite)
+    model = models.load(Path(job.model))
+    if text is None:
+        model.save(out)
+    else:
+        durable.write_stream(out, text.write(model))
+    return ExportResult(out, model.kind, out.stat().st_size, notices=() if text is None else notices_of(model))
