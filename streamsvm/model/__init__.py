@@ -31,6 +31,7 @@ LINEAR, KERNEL = "linear", "kernel"
 DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
 PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
 """What reads rows of any kind for a model, by name: a model sees blocks, never files."""
+TO_SKLEARN = "streamsvm.sklearn.converted:converted"
 TEXTS = {b"solver_type ": "streamsvm.model.text.liblinear:read", b"svm_type ": "streamsvm.model.text.libsvm:read"}
 """By its first bytes, what reads a model that LIBLINEAR or LIBSVM wrote."""
 
@@ -138,6 +139,14 @@ class Model:
         coef = self.coef
         parts = None if X is None else load_name(PARTS)(self, X)
         return Explanation(self.outcomes, self.names or numbered(coef.shape[1]), coef, self.intercept, parts)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
+
+        A ``LinearSVC``, for a kernel model a ``Pipeline`` that ends with one; it needs nothing of streamsvm. Raises ImportError
+        without scikit-learn, UsageError for a model of a table whose columns are not numbers.
+        """
+        return load_name(TO_SKLEARN)(self)
 
     @property
     def outcomes(self) -> tuple[str, ...]:

@@ -1,0 +1,73 @@
+"""A model as estimators of scikit-learn alone: f_k(x) = w_k.x + b_k is a LinearSVC, with kernel values for x one behind a step.
+
+The parts are made as a fit would leave them: their public attributes are set, and nothing of streamsvm is in a pickle of them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import LinearSVC
+
+from streamsvm.features.expansion import Expansion
+from streamsvm.model import Model
+from streamsvm.model.text import check_columns
+from streamsvm.rows import CSR, Float64
+
+ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0"), "linear": ()}
+"""By kernel, its parameters that are those of scikit-learn under the same names; of the others only gamma."""
+
+
+def converted(model: Model) -> LinearSVC | Pipeline:
+    """Return a fitted estimator with the decision function of a model; see ``Model.to_sklearn``."""
+    check_columns(model)
+    if model.expansion is None:
+        return _linear(model, model.coef)
+    expansion = model.expansion
+    factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
+    steps = [("scale", _scaler(model, expansion)), ("kernel", _kernel(expansion))]
+    return Pipeline([*steps, ("linear", _linear(model, factor * model.weights[:, :-1]))])
+
+
+def _linear(model: Model, weights: Float64) -> LinearSVC:
+    """The function of these weights (k, d)."""
+    found = LinearSVC()
+    found.coef_, found.intercept_ = weights.copy(), np.array(model.intercept)
+    found.classes_, found.n_features_in_, found.n_iter_ = np.array(model.classes), weights.shape[1], 0
+    return found
+
+
+def _scaler(model: Model, expansion: Expansion) -> StandardScaler | str:
+    """What takes shifts and offsets from columns and multiplies them; 'passthrough' where there are none.
+
+    Sparse rows pass only where nothing is taken from them, as scikit-learn has it.
+    """
+    mean = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
+    mean[list(model.offsets)] += list(model.offsets.values())
+    if expansion.scale is None and not mean.any():
+        return "passthrough"
+    found = StandardScaler(with_mean=bool(mean.any()), with_std=expansion.scale is not None)
+    scale = None if expansion.scale is None else 1.0 / expansion.scale.astype(np.float64)
+    fitted = {"mean_": mean, "scale_": scale, "var_": None if scale is None else np.square(scale)}
+    vars(found).update(fitted, n_features_in_=expansion.columns, n_samples_seen_=0)
+    return found
+
+
+def _kernel(expansion: Expansion) -> FunctionTransformer:
+    """What gives the kernel values (n, m) of rows and the points."""
+    points = expansion.points
+    if isinstance(points, CSR):
+        shape = (len(points.indptr) - 1, expansion.columns)
+        values: Any = scipy.sparse.csr_matrix((points.data.astype(np.float64), points.indices, points.indptr), shape)
+    else:
+        values = points.values.astype(np.float64)
+    given = {name: expansion.parameters[name] for name in ARGUMENTS.get(expansion.kernel, ("gamma",))}
+    return FunctionTransformer(
+        partial(pairwise_kernels, Y=values, metric=expansion.kernel, **given), accept_sparse=True
+    )
