@@ -19,6 +19,7 @@ SOLVERS = Registry(
         "sgd": "streamsvm.solvers.stochastic.sgd:SGD",
         "active_set": "streamsvm.solvers.active_set.solver:ActiveSet",
         "interior_point": "streamsvm.solvers.interior_point.solver:InteriorPoint",
+        "cutting_plane": "streamsvm.solvers.cutting_plane.solver:CuttingPlane",
         "newton": "streamsvm.solvers.newton.solver:Newton",
         "decomposition": "streamsvm.solvers.kernel.decomposition.solver:Decomposition",
         "kernel_active_set": "streamsvm.solvers.active_set.kernel:KernelActiveSet",

@@ -39,6 +39,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
     "assg": [{}, {"batch": 16}],
     "interior_point": [{}, {"kept": 120}],
+    "cutting_plane": [{}, {"planes": 24}],
 }
 
 

@@ -42,6 +42,7 @@ FITS: dict[str, dict[str, Any]] = {
     "dcd": {},
     "newton": {"solver": "newton", "options": {"sample": 100}, "max_passes": 6},
     "interior_point": {"solver": "interior_point", "loss": "hinge", "options": {"kept": 100}, "max_passes": 6},
+    "cutting_plane": {"solver": "cutting_plane", "loss": "hinge", "options": {"planes": 9}, "max_passes": 6},
     "sgd": {"solver": "sgd"},
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
     "active_set": {"solver": "active_set", "loss": "hinge"},

@@ -10,8 +10,8 @@ import pytest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point.nearest_rows import NearestRows
-from streamsvm.solvers.interior_point.segment_sums import STEPS, SegmentSums
 from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.segment_sums import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 from tests.solvers.problems import epoch_blocks, problem_of, rows_of, signed_rows

@@ -20,6 +20,7 @@ from streamsvm.engine.trainer import RunSettings, Trainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR, Dense
+from streamsvm.solvers import SOLVERS as METHODS
 from streamsvm.solvers.stochastic.assg import SAMPLE_SWEEPS
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
@@ -35,6 +36,7 @@ SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "pegasos, last w": ("pegasos", {"averaging": "none"}),
     "pegasos, mean of all": ("pegasos", {"averaging": "all"}),
     "pegasos, batch 32": ("pegasos", {"batch": 32}),
+    "cutting_plane": ("cutting_plane", {}),
     "assg": ("assg", {}),
     "assg, batch 32": ("assg", {"batch": 32}),
 }
@@ -92,12 +94,14 @@ def sampled(who: str, task: Task) -> int:
 def watched(task: Task, who: str, passes: int, seed: int = 0) -> Looks:
     """A run of so many passes, looked at after each."""
     course, rows = Looks([], [], []), task.data.rows
+    name, options = SOLVERS[who]
+    method = METHODS[name](**options)
 
     def look(event: dict[str, Any]) -> None:
         if event["event"] != "pass":
             return
         state = trainer.result.runs[0].state
-        w = state.evidence.candidate
+        w = method.candidate(state)
         wrong = (task.test.X @ w[:-1] + w[-1] > 0) != (task.test.y > 0)
         course.primals.append(primal(task.data, w, task.C, task.loss))
         course.errors.append(float(np.mean(wrong)))

@@ -30,9 +30,9 @@ from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
-from streamsvm.solvers.interior_point.segment_sums import STEPS, Found, SegmentSums
 from streamsvm.solvers.newton.hessian import matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,

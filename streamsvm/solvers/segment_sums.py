@@ -74,6 +74,11 @@ class SegmentSums:
         self.v, self.low = self.v + other.v, self.low + other.low
         self.differences = self.differences + other.differences
 
+    def planes(self) -> tuple[Float64, Float64]:
+        """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them apart."""
+        distinct = [0, *(j for j in range(1, len(STEPS)) if self.differences[j].any())]
+        return self.gains[distinct], self.v + self.low + self.differences[distinct]
+
     def close(self, w: Float64, d: Float64) -> Found:
         """The best of the points that were looked at, all blocks counted."""
         points = [w + t * d for t in STEPS]
