@@ -134,10 +134,10 @@ def test_memory_that_is_asked_for_holds_the_planes() -> None:
     """And half the planes are what a solver that is to do with less asks for, unless a number was given."""
     rng = np.random.default_rng(8)
     problem, solver = Problem(LOSSES["hinge"](), 1.0, 1000, 199, 1), CuttingPlane()
-    state, layout = solver.start(problem), Layout(199, (1000,), None, ("-1", "1"), (500, 500))
+    bundle, layout = Bundle(200, 256), Layout(199, (1000,), None, ("-1", "1"), (500, 500))
     for _ in range(60):
-        state.bundle.add(rng.normal(size=6), rng.normal(size=(6, 200)))
-    held = sum(array.nbytes for array in (state.bundle.g, state.bundle.V, state.bundle.gram, state.bundle.theta))
+        bundle.add(rng.normal(size=6), rng.normal(size=(6, 200)))
+    held = sum(array.nbytes for array in (bundle.g, bundle.V, bundle.gram, bundle.theta))
     assert 0.2 * solver.cost(problem, layout).fixed < held < solver.cost(problem, layout).fixed
     half = solver.smaller(problem, ())
     assert half is not None

@@ -62,8 +62,8 @@ class CuttingPlaneState:
     """Of the pass, at few steps: values and planes."""
     line: LineSearch
     """Of the pass, at many steps: values."""
-    bundle: Bundle
-    """The planes; looked at when a pass ends."""
+    bundle: Bundle | None = None
+    """The planes; None before the first pass is closed, and where blocks are visited."""
     primal: float = np.inf
     """P of ``point``; inf before the first pass."""
     dual: float = 0.0
@@ -110,9 +110,8 @@ class CuttingPlane(WarmStart):
 
     def start(self, problem: Problem) -> CuttingPlaneState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
-        p, limit = problem.columns + 1, self.planes or PLANES
-        point = problem.first_weights()
-        return CuttingPlaneState(problem, point, np.zeros(p), SegmentSums(p), LineSearch(), Bundle(p, limit))
+        p = problem.columns + 1
+        return CuttingPlaneState(problem, problem.first_weights(), np.zeros(p), SegmentSums(p), LineSearch())
 
     def visit(self, state: CuttingPlaneState, block: Block) -> None:
         """Add the block to the sums along the segment."""
@@ -129,10 +128,11 @@ class CuttingPlane(WarmStart):
             lowest = state.line.close(point, direction)
             if lowest.primal < found.primal:
                 state.point, state.primal, step = point + lowest.step * direction, lowest.primal, lowest.step
-        state.bundle.add(*state.sums.planes())
-        candidate, bound = state.bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
+        bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.planes or PLANES)
+        bundle.add(*state.sums.planes())
+        candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
         state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)
-        state.facts = {"step": step, "planes": len(state.bundle.g)}
+        state.facts = {"step": step, "planes": len(bundle.g)}
         state.sums.clear()
         state.line.clear()
         return Certificate(state.primal, state.dual, facts=dict(state.facts))
