@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.errors import StreamSVMError
-from streamsvm.kernels import Linear
+from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.kernels import Linear, Sigmoid
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.decomposition import multilevel
@@ -253,3 +253,14 @@ def test_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
     near, _, certified = solve(Decomposition(), problem, X, y, passes=100)
     assert certified[-1].gap <= 1e-3
     assert not near.stalled
+
+
+def test_a_kernel_without_an_optimum_is_told_at_once() -> None:
+    """tanh(x.z / 3) has negative eigenvalues: a squared hinge lets coefficients grow for ever, to 1e198 and beyond."""
+    X, y = noisy_rows(60, 3)
+    problem = replace(problem_of(X, SquaredHinge(), 1.0, GAMMA), kernel=Sigmoid(1.0 / 3.0))
+    with pytest.raises(UsageError, match="has no optimum: the kernel Sigmoid"):
+        solve(Decomposition(), problem, X, y, passes=4)
+    for bounded in (replace(problem, C=1e-3), replace(problem, loss=Hinge())):
+        _, _, found = solve(Decomposition(), bounded, X, y, passes=20)
+        assert abs(found[-1].gap) < 1e-3

@@ -179,6 +179,8 @@ class Decomposition:
         facts = {"violation": violation, "support": state.support_size, "points": reduced.size if reduced else None}
         at_the_edge = best in {0, 2 * INTERCEPTS}  # it lies further out
         wide = 4.0 * state.reach if at_the_edge else 0.0
+        if reduced is None:
+            _check_bounded(state, dual, rounding)
         state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
         stalled = _stalled(state, primal, dual, one_set=state.problem.rows <= self._coordinates(state))
         found = Certificate(primal, dual, final=reduced is not None or stalled, facts=facts, rounding=rounding)
@@ -305,6 +307,25 @@ class Decomposition:
                 hint="a class may have no weight at all, or C be too small for float64: check the weights, raise C",
             )
         return SupportSolution(support.X, support.index, support.x, state.intercept)
+
+
+def _check_bounded(state: DecompositionState, dual: float, rounding: float) -> None:
+    """Raise UsageError where D grows for ever along the ray t x, t > 0, because of a kernel that is not positive semidefinite.
+
+    Without bounds above, the ray keeps to all constraints, and D(t x) = t sum a_i (1 - conjugate'(0)) - t^2 Q. Q, which ridges
+    make larger, is above 0 unless D is beyond its first term.
+    """
+    p = state.problem
+    assert p.kernel is not None  # a kernel solver is given problems of one
+    if p.kernel.positive_semidefinite() or np.isfinite(p.loss.upper(p.C)):
+        return
+    if not dual > state.weight * (1.0 - p.loss.conjugate_slope(0.0, p.C)) + rounding:
+        return
+    raise UsageError(
+        f"the fit with C = {p.C:g} has no optimum: the kernel {p.kernel} is not positive semidefinite on these rows, and "
+        f"nothing bounds the coefficients of {p.loss}, which grow for ever",
+        hint="choose another kernel (rbf, laplacian), the hinge, whose coefficients are bounded, or a smaller C",
+    )
 
 
 def _stalled(state: DecompositionState, primal: float, dual: float, *, one_set: bool) -> bool:
