@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import ssl
@@ -24,6 +25,8 @@ from streamsvm.errors import ClusterError, SecurityError, UsageError
 CONNECT_SECONDS = 20
 SILENT_SECONDS = "30s"
 """After which a worker of our own that gives no sign of life is given up."""
+FAREWELL_SECONDS = 0.5
+"""Given to workers of our own to end by themselves: no longer, because a job that was asked to stop has seconds itself."""
 
 
 @contextmanager
@@ -111,7 +114,19 @@ def _started(workers: int) -> Iterator[Client]:
     ):
         cluster.scheduler.http_server.stop()
         client.run(_for_this_run_only)
-        yield client
+        try:
+            yield client
+        finally:
+            cluster.sync(_end, list(cluster.workers.values()))
+
+
+async def _end(workers: list[Any]) -> None:
+    """End workers, in the midst of a task if need be: nobody waits for it, and what is on disk is whole at every moment.
+
+    Dask would wait 4 s for each task before. That is as long as a job may take that was asked to stop; then the process ends
+    as it is, and what it shared with its workers is said to have leaked.
+    """
+    await asyncio.gather(*(worker.close(timeout=FAREWELL_SECONDS) for worker in workers), return_exceptions=True)
 
 
 def _for_this_run_only(dask_worker: Any) -> None:
