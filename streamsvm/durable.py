@@ -96,7 +96,11 @@ def _fsync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path, *, fresh: bool = False) -> None:
-    """Create a directory and its parents, durably. ``fresh``: it must not exist (ExistsError)."""
+    """Create a directory and its parents, durably. ``fresh``: it must not exist (ExistsError). Raises StorageError."""
+    for there in (path, *path.parents)[fresh:]:
+        if there.is_file():
+            hint = "choose a path whose folders are folders, or can be made"
+            raise StorageError(f"{there} is a file, and no directory", code="E-IO", hint=hint)
     with explained("creating", path):
         missing = [p for p in (path, *path.parents) if not p.exists()]
         path.mkdir(parents=True, exist_ok=not fresh)

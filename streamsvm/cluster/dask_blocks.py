@@ -86,16 +86,36 @@ def frame_blocks(X: DelayedFrame) -> list[tuple[Collection, ...]]:
 
 
 def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """The blocks of rows (n, d) and of what stands beside them, arrays (n,). Raises UsageError."""
+    """The blocks of rows (n, d) and of what stands beside them, arrays (n,).
+
+    Raises UsageError; DataError E-ROWS where there is not one value a row.
+    """
     if not all(isinstance(array, DelayedArray) for array in (X, *beside)):
         raise UsageError("rows (n, d) and labels (n,) are needed, as dask arrays", hint="ingest_dask(X, y, store)")
     if X.ndim != 2 or any(array.ndim != 1 for array in beside):
         shapes = " and ".join(str(array.shape) for array in (X, *beside))
         raise UsageError(f"rows (n, d) and labels (n,) are needed, not {shapes}", hint="ingest_dask(X, y, store)")
+    for array in beside:
+        _check_rows(X, array)
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     aligned = [array.rechunk({0: X.chunks[0]}) if _differ(X, array) else array for array in beside]
     return list(zip(*(array.to_delayed().ravel().tolist() for array in (X, *aligned)), strict=True))
+
+
+def _check_rows(X: DelayedArray, other: DelayedArray) -> None:
+    """Raise DataError E-ROWS for two arrays of which it is known that they are of other lengths, or that are cut otherwise and
+    nobody knows how.
+    """
+    if np.isfinite([X.shape[0], other.shape[0]]).all():
+        if X.shape[0] != other.shape[0]:
+            found = f"there are {X.shape[0]} rows, and {other.shape[0]} labels or weights"
+            raise DataError(found, code="E-ROWS", hint="one a row")
+    elif X.numblocks[0] != other.numblocks[0]:
+        found = (
+            f"rows of unknown number are in {X.numblocks[0]} blocks, their labels or weights in {other.numblocks[0]}"
+        )
+        raise DataError(found, code="E-ROWS", hint="call compute_chunk_sizes() of both arrays first")
 
 
 def _differ(X: DelayedArray, other: DelayedArray) -> bool:

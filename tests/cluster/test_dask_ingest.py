@@ -10,10 +10,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
+from dask.delayed import delayed
 
 from streamsvm.cluster import ingest_dask, predict_dask
 from streamsvm.cluster.dask_blocks import MOST_BLOCKS, array_blocks, grouped
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
@@ -87,6 +88,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "too large": (table(b=1e39 * NUMBERS), "E-RANGE", "column 'b'"),
     "mixed": (table(b=pd.Series(texts(3.5, b"x"), dtype=object)), "E-DTYPE", "column 'b'"),
     "lists": (table(b=[[k] for k in range(ROWS)]), "E-DTYPE", "b"),
+    "beyond 64 bits": (table(y=[*[1] * (ROWS - 1), 2**70]), "E-DTYPE", "partition 3, column 'y'"),
 }
 
 
@@ -103,6 +105,27 @@ def test_a_frame_is_refused_as_its_file_is(tmp_path: Path, frame: Any, code: str
     assert [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
 
 
+OTHER: dict[str, tuple[Any, str, str]] = {
+    "text": (table(b=texts()), "E-DTYPE", "partition 1, column 'b': holds"),
+    "dates": (table(b=pd.Timestamp("2001-02-03")), "E-DTYPE", "partition 1, column 'b': holds datetime64"),
+    "no column": (table(), "E-SCHEMA", "partition 0 has a column 'b', and partition 1 has none"),
+    "a column more": (
+        table(b=NUMBERS, c=NUMBERS),
+        "E-SCHEMA",
+        "partition 1 has a column 'c', and partition 0 has none",
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "code", "said"), OTHER.values(), ids=OTHER)
+def test_a_partition_unlike_the_first_is_named(tmp_path: Path, other: Any, code: str, said: str) -> None:
+    first = table(b=NUMBERS)
+    given = dd.from_delayed([delayed(first), delayed(other)], meta=first.iloc[:0], verify_meta=False)
+    with dask.config.set({"dataframe.convert-string": False}), pytest.raises(DataError) as caught:
+        ingest_dask(given, store=tmp_path / "s.zarr", label="y")
+    assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
+
+
 def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = table(b=NUMBERS)
     given = dd.from_pandas(frame, npartitions=2)
@@ -117,6 +140,13 @@ ARRAYS: dict[str, tuple[Any, Any, str, str]] = {
     "NaN": (np.array([[1.0], [np.nan]]), [0, 1], "E-NONFINITE", "block 1 row 1, column 1: nan is not finite"),
     "range": (np.array([[1.0], [1e39]]), [0, 1], "E-RANGE", "block 1 row 1"),
     "label": (np.ones((2, 1)), np.array(["a", None], object), "E-LABEL", "block 1 row 1: the label is missing"),
+    "NaN as a label": (np.ones((2, 1)), [0.0, np.nan], "E-LABEL", "block 1 row 1: the label is missing"),
+    "a list as a label": (
+        np.ones((2, 1)),
+        np.array([[1], "a"], object),
+        "E-LABEL",
+        "block 0 of the labels holds list",
+    ),
     "date labels": (np.ones((2, 1)), np.array(["2001-01-01", "2001-01-02"], "M8[D]"), "E-LABEL", "datetime64"),
 }
 
@@ -127,6 +157,61 @@ def test_an_array_is_refused_as_its_file_is(tmp_path: Path, X: Any, y: Any, code
     with pytest.raises(DataError) as caught:
         ingest_dask(rows, labels, tmp_path / "s.zarr")
     assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
+
+
+def changed(change: Any) -> Any:
+    """Rows (40, 3) in blocks of 10, the third of them changed."""
+    rows = da.ones((40, 3), chunks=(10, 3))
+    return rows.map_blocks(
+        lambda b, block_info: change(b) if block_info[0]["chunk-location"][0] == 2 else b, dtype=float
+    )
+
+
+LABELS = da.from_array(np.arange(40) % 2, 10)
+UNLIKE: dict[str, tuple[Any, Any, Any, str, str]] = {
+    "narrow": (changed(lambda b: b[:, :2]), LABELS, None, "E-SCHEMA", "block 2 has 2 columns, and block 0 has 3"),
+    "sparse, narrow": (
+        changed(lambda b: b[:, :2]).map_blocks(scipy.sparse.csr_matrix),
+        LABELS,
+        None,
+        "E-SCHEMA",
+        "block 2 has 2 columns",
+    ),
+    "sparse": (changed(scipy.sparse.csr_matrix), LABELS, None, "E-SCHEMA", "block 2 is sparse, and block 0 is dense"),
+    "labels": (da.ones((40, 3)), LABELS[:30], None, "E-ROWS", "there are 40 rows, and 30 labels"),
+    "weights": (da.ones((40, 3)), LABELS, LABELS[:30], "E-ROWS", "there are 40 rows, and 30 labels or weights"),
+    "unknown": (
+        changed(lambda b: b)[LABELS >= 0],
+        LABELS[:30],
+        None,
+        "E-ROWS",
+        "in 4 blocks, their labels or weights in 3",
+    ),
+    "mixed labels": (
+        da.ones((40, 3)),
+        da.from_array(np.array([1, "a"] * 20, object), 10),
+        None,
+        "E-LABEL",
+        "block 0 of",
+    ),
+    "text as weights": (da.ones((40, 3)), LABELS, LABELS.astype("U1"), "E-DTYPE", "block 0 of the weights holds <U1"),
+}
+
+
+@pytest.mark.parametrize(("X", "y", "weight", "code", "said"), UNLIKE.values(), ids=UNLIKE)
+def test_blocks_that_do_not_belong_together_are_named(
+    tmp_path: Path, X: Any, y: Any, weight: Any, code: str, said: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        ingest_dask(X, y, tmp_path / "s.zarr", weight=weight)
+    assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
+
+
+def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
+    """It was said to exist, with the advice to pass --overwrite."""
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(StorageError, match="f is a file, and no directory"):
+        ingest_dask(dd.from_pandas(table(), npartitions=2), store=tmp_path / "f" / "s.zarr", label="y")
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.sparse
 
 from streamsvm import durable
 from streamsvm.aliases import Array
@@ -19,12 +20,12 @@ from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.array.stream import as_numbers
+from streamsvm.store.sources.array.stream import KINDS, as_numbers
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
 """Names of the arrays of a part."""
 HINT_WEIGHT = "weights are 0 or more"
-ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
+ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 ROW_GROUP = 65_536
 """Rows of a row group of a part."""
 
@@ -59,6 +60,7 @@ def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tupl
     import pandas as pd
 
     frames = [frame for (frame,) in blocks]
+    _check_columns(frames, first)
     try:  # all at once: Arrow takes milliseconds for each
         table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
     except ARROW_ERRORS as error:
@@ -81,21 +83,37 @@ def _table(frame: Block) -> Any:
     return table
 
 
+def _check_columns(frames: Sequence[Block], first: int) -> None:
+    """Raise DataError E-SCHEMA for a partition that has other columns than the first: pandas would fill in missing values."""
+    expected = set(map(str, frames[0].columns))
+    for k, frame in enumerate(frames[1:], first + 1):
+        if other := expected.symmetric_difference(map(str, frame.columns)):
+            name = min(other)
+            has, lacks = (first, k) if name in expected else (k, first)
+            found = f"partition {has} has a column {quote(name)}, and partition {lacks} has none"
+            raise DataError(found, code="E-SCHEMA", hint="give every partition the columns of the first")
+
+
 def _told(frames: Sequence[Block], first: int) -> DataError:
-    """What is wrong with a column, in the first partition where it is."""
+    """What is wrong with a column, in the first partition where it is: it has no type, or another than before."""
     hint = "give every column values of one type"
     for k, frame in enumerate(frames):
         for name in frame.columns:
-            if (said := _unreadable(frame[name])) is not None:
+            said = _unreadable([frame[name]])
+            if said is None and _unreadable([before[name] for before in frames[: k + 1]]) is not None:
+                said = f"holds {frame[name].dtype}, and {frames[0][name].dtype} in partition {first}"
+            if said is not None:
                 found = f"partition {first + k}, column {quote(str(name))}: {said}"
                 return DataError(found, code="E-DTYPE", hint=hint)
     return DataError(f"a column of partitions {first} and on has several types", code="E-DTYPE", hint=hint)
 
 
-def _unreadable(values: Block) -> str | None:
-    """What Arrow says of a column that it does not take."""
+def _unreadable(parts: Sequence[Block]) -> str | None:
+    """What Arrow says of a column that it does not take, in parts."""
+    import pandas as pd
+
     try:
-        pa.array(values, from_pandas=True)
+        pa.array(pd.concat(parts, ignore_index=True), from_pandas=True)
     except ARROW_ERRORS as error:
         return quote(str(error), 120)
     return None
@@ -108,6 +126,8 @@ def write_arrays(
     folder = directory / f"{number:06d}"
     folder.mkdir(exist_ok=True)
     rows = [rows_of(block[0], f"block {first + k}", missing=missing, exact=True) for k, block in enumerate(blocks)]
+    for k, (X, *_) in enumerate(blocks[1:], first + 1):
+        _check_alike(blocks[0][0], X, f"block {first}", f"block {k}")
     counts = tuple(row_count(X) for X in rows)
     for place, name in enumerate((LABELS, WEIGHTS)[: len(blocks[0]) - 1], 1):
         read = labels_of if name == LABELS else weights_of
@@ -123,6 +143,19 @@ def write_arrays(
     return BlocksPart(folder, first, counts, isinstance(whole, CSR), int(blocks[0][0].shape[1]))
 
 
+def _check_alike(one: Block, other: Block, name: str, noun: str) -> None:
+    """Raise DataError E-SCHEMA for two blocks that no array can have: of other widths, or only one of them sparse."""
+    sparse = scipy.sparse.issparse(one), scipy.sparse.issparse(other)
+    if sparse[0] != sparse[1]:
+        kinds = ["sparse" if found else "dense" for found in sparse]
+        raise DataError(
+            f"{noun} is {kinds[1]}, and {name} is {kinds[0]}", code="E-SCHEMA", hint="make all blocks alike"
+        )
+    if one.shape[1] != other.shape[1]:
+        found = f"{noun} has {other.shape[1]} columns, and {name} has {one.shape[1]}"
+        raise DataError(found, code="E-SCHEMA", hint="give all blocks as many columns")
+
+
 def _save(path: Path, values: Array) -> None:
     durable.write_stream(path, [durable.npy_header(values.dtype, values.shape), np.ascontiguousarray(values)])
 
@@ -134,19 +167,29 @@ def _csr(X: CSR) -> dict[str, Array]:
 def labels_of(values: Block, name: str) -> Array:
     """Return the labels of a block (n,). Raises DataError E-LABEL for one that is missing, as for files."""
     labels = np.asarray(values)
-    if labels.dtype.kind != "O":
-        return as_labels(labels, f"{name} of the labels")
-    read = pa.array(labels, from_pandas=True)
-    if read.null_count:
-        row = int(np.argmax(read.is_null().to_numpy(zero_copy_only=False))) + 1
-        raise DataError(f"{name} row {row}: the label is missing", code="E-LABEL", hint="leave such rows out")
-    found = np.array(read.to_pylist())
-    return as_labels(found, f"{name} of the labels")
+    if labels.dtype.kind in "Of":
+        try:
+            read = pa.array(labels, from_pandas=True)
+        except ARROW_ERRORS as error:
+            found = f"{name} of the labels: {quote(str(error), 120)}"
+            raise DataError(found, code="E-LABEL", hint="labels are numbers or text, of one type") from error
+        if read.null_count:
+            row = int(np.argmax(read.is_null().to_numpy(zero_copy_only=False))) + 1
+            raise DataError(f"{name} row {row}: the label is missing", code="E-LABEL", hint="leave such rows out")
+        if pa.types.is_nested(read.type):
+            found = f"{name} of the labels holds {read.type}"
+            raise DataError(found, code="E-LABEL", hint="labels are numbers or text, one a row")
+        labels = np.array(read.to_pylist()) if labels.dtype.kind == "O" else labels
+    return as_labels(labels, f"{name} of the labels")
 
 
 def weights_of(values: Block, name: str) -> Array:
     """Return the weights of the rows of a block (n,). Raises DataError E-NONFINITE, E-RANGE."""
-    weight = as_numbers(np.asarray(values).reshape(-1, 1), f"{name} of the weights,", 0).ravel()
+    values = np.asarray(values)
+    if values.dtype.kind not in KINDS:
+        found = f"{name} of the weights holds {values.dtype}, not numbers"
+        raise DataError(found, code="E-DTYPE", hint=HINT_WEIGHT)
+    weight = as_numbers(values.reshape(-1, 1), f"{name} of the weights,", 0).ravel()
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         raise DataError(f"{name} row {row + 1}: the weight {weight[row]} is negative", code="E-RANGE", hint=HINT_WEIGHT)
