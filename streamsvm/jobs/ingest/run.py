@@ -30,6 +30,7 @@ from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.rows import Rows
 from streamsvm.scratch import sweep_beside
 from streamsvm.store import create, open_store
+from streamsvm.store.format import manifest
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceFile, SourceOptions
@@ -128,8 +129,8 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
     form = {"store_format": job.store_format, "compression": job.compression}
     with parts_beside(job.store, executor) as parts:
         options = replace(job.options(), memory_limit=memory_limit)
-        if job.repair:  # a store that was made before columns were stored less an offset has none
-            known = offsets_from(open_store(job.store).facts.get("encoding"))
+        if job.repair:  # the manifest alone is asked: files of rows are damaged. Stores of before have no offsets
+            known = offsets_from(manifest.read(Path(job.store)).facts.get("encoding"))
             options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
@@ -228,8 +229,8 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         facts["indicators"] = schema_from(encoding["schema"]).indicators
     if source.id_column is not None:
         facts["ids"] = {"column": source.id_column}
-    manifest = stores.commit(counts.coder.table(), columns, facts)
-    return [*notice_lines(source.notices), *drift_warning(manifest)]
+    committed = stores.commit(counts.coder.table(), columns, facts)
+    return [*notice_lines(source.notices), *drift_warning(committed)]
 
 
 def _test_facts(job: IngestJob) -> JsonObject:

@@ -23,6 +23,8 @@ LARGEST_MANIFEST = 256 << 20
 """The largest manifest that is read, in bytes: some two million chunks."""
 READ_BYTES = 9
 """Bytes of memory for each byte of the file while it is read and made into objects (measured: 4.3 to 8.2)."""
+SMALL_MANIFEST = 1 << 20
+"""Bytes of a file for which nobody is asked: the least a job needs covers what is made of it."""
 MOST_COLUMNS = 2**31 - 1
 """The most columns a store can have: their numbers are int32."""
 
@@ -180,8 +182,9 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
 
 def _check_memory(path: Path, limit: int) -> None:
     size = path.stat().st_size
-    if limit < READ_BYTES * size <= READ_BYTES * LARGEST_MANIFEST:  # more is refused when it is opened
-        found = f"{path} has {size_text(size)}: about {mib(READ_BYTES * size, up=True)} are needed to read it"
+    needed = READ_BYTES * size
+    if SMALL_MANIFEST < size <= LARGEST_MANIFEST and limit < needed:  # more is refused when it is opened
+        found = f"{path} has {size_text(size)}: about {mib(needed, up=True)} are needed to read it"
         hint = "give more with --memory, or ingest with larger chunks: --chunk"
         raise BudgetError(f"{found}, there are {mib(limit)}", hint=hint)
 
