@@ -40,7 +40,7 @@ def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job_of(store: Path, folder: Path, **more: Any) -> FitJob:
     folder.mkdir(exist_ok=True)
-    return FitJob(str(store), str(folder / "m"), memory=1 << 30, **more)
+    return FitJob(str(store), str(folder / "m"), memory=4 << 30, **more)
 
 
 def ended(found: FitResult) -> tuple[str, float]:

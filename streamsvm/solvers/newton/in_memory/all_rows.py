@@ -23,7 +23,7 @@ from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDesc
 from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps
-from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
+from streamsvm.solvers.newton.in_memory.outer_terms import NO_DUAL_POINT, DualValue, OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.tags import saved_as
@@ -143,8 +143,8 @@ class AllRows:
         found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.sample.y[low:high]
         return found
 
-    def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: float, slopes: Float64 | None) -> None:
-        """An iterate was evaluated: the sum of its losses, and the value of a dual point with a_i y_i = ``slopes`` (n,).
+    def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: DualValue, slopes: Float64 | None) -> None:
+        """An iterate was evaluated: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,), scaled.
 
         None: it was no dual point, and its value is -inf.
         """
@@ -153,14 +153,14 @@ class AllRows:
             self.first = primal
         if primal < self.primal:
             self.primal, self.best = primal, w
-        if dual > self.dual:
-            self.dual, self.slopes = dual, None if slopes is None else slopes.copy()
+        if dual.value > self.dual:
+            self.dual, self.slopes = dual.value, None if slopes is None else dual.scale * slopes
 
     def _look(self, rows: MemoryRows) -> None:
         """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
         none = np.zeros(rows.count)
         losses, *_ = value_pass(rows.terms, rows.margins(self.w), Interior(none, none, none), np.empty(rows.count))
-        self.seen(rows, self.w, losses, -np.inf, None)
+        self.seen(rows, self.w, losses, NO_DUAL_POINT, None)
 
     def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Iterations until the gap is small enough, or it is time for a reading."""

@@ -9,10 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.passes.certificate import scaled_dual
+from streamsvm.compute.passes.certificate import best_scale, dual_at
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss
+
+
+class DualValue(NamedTuple):
+    """What a dual point is worth."""
+
+    value: float
+    """D of the point, scaled."""
+    scale: float
+    """By how much it is scaled."""
+
+
+NO_DUAL_POINT = DualValue(-np.inf, 0.0)
+"""What there is where none was looked at."""
 
 
 @saved_as("newton.outer_terms")
@@ -37,15 +50,17 @@ class OuterTerms(NamedTuple):
         scaled = self.diagonal * step
         return float(w @ scaled) + float(self.linear @ step), float(step @ scaled)
 
-    def dual(self, loss: Loss, linear: float, quadratic: float, v: Float64) -> float:
+    def dual(self, loss: Loss, linear: float, quadratic: float, v: Float64) -> DualValue:
         """The dual value of a_i with these sums (``compute.passes.certificate``), scaled for the best where q = 0.
 
         Elsewhere q and v are large and nearly the same: only their difference is squared.
         """
         if not self.linear.any():
-            return scaled_dual(loss, linear, quadratic, float(v @ (v / self.diagonal)))
+            square = float(v @ (v / self.diagonal))
+            scale = best_scale(loss, linear, quadratic, square)
+            return DualValue(dual_at(scale, linear, quadratic, square), scale)
         left = v - self.linear
-        return linear - quadratic - 0.5 * float(left @ (left / self.diagonal))
+        return DualValue(linear - quadratic - 0.5 * float(left @ (left / self.diagonal)), 1.0)
 
 
 def plain(components: int) -> OuterTerms:
