@@ -145,6 +145,17 @@ def test_a_line_search_ends_where_the_slope_does(loss: Any) -> None:
     assert abs(slope(step_length(slopes))) <= 0.05 * abs(slope(0.0)) + 1e-9
 
 
+@pytest.mark.parametrize("where", [1e-15, 3e-9, 0.4, 7.0, 1e6])
+@pytest.mark.parametrize("bend", [1.0, 1e12, np.inf])
+def test_a_line_search_finds_a_bend_of_any_scale_and_is_never_beyond_the_minimum(where: float, bend: float) -> None:
+    def slopes(t: float) -> tuple[float, float]:
+        beyond = max(0.0, t / where - 1.0)
+        return -1.0 + (bend * beyond if beyond else 0.0), bend / where if beyond and bend < np.inf else 0.0
+
+    end = where * (1.0 + 1.0 / bend)
+    assert 0.9 * where <= step_length(slopes) <= 1.05 * end + 1e-9 * where
+
+
 @each_loss
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_block_follows_the_rows_that_bend_and_is_about_right_where_rows_are_drawn(

@@ -3,14 +3,12 @@
 Each of ours is ``streamsvm fit`` as a user starts it, in a process of its own, within --memory: CPU is that of the whole process, imports and
 the final reading included (passes are compiled by an untimed run before). Peers are given the rows in memory, in their own form;
 only training is timed, from loose to tight; shown are the first that is within --tolerance of our lower bound, and the first that
-is as near the optimum as our solution. --folder keeps the stores for the next run. --small N races N small tables (100 to
-100,000 rows, 3 to 400 columns, 1:1 to 1:500) through the three losses instead, and through --kernels linear,rbf; exact
-kernels of tables of at most --exact rows.
+is as near the optimum as our solution. --folder keeps the stores for the next run.
+Small tables: ``tools.bench.small_tables``.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -18,8 +16,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from streamsvm.store import open_store
 from tools.bench.linear_peers import contest, export
@@ -147,62 +143,12 @@ def large(options: Any) -> list[Row]:
     return rows
 
 
-def small(count: int, options: Any) -> list[Row]:
-    """The worst of many small tables, and every one that is not certified within ten seconds."""
-    rng, rows, fits, slowest = np.random.default_rng(0), [], 0, 0.0
-    with scratch() as directory:
-        for k in range(count):
-            n, p = int(10 ** rng.uniform(2, 5)), int(10 ** rng.uniform(np.log10(3), np.log10(400)))
-            positive, store = 1.0 / (1.0 + 10 ** rng.uniform(0, np.log10(500))), directory / f"{k}.zarr"
-            made = ["--rows", str(n), "--columns", str(p), "--seed", str(k), "--set", f"generator.positive={positive}"]
-            if command("synth", "table", str(store), *made)[2]:
-                continue
-            if min(open_store(store).layout.counts, default=0) == 0:
-                continue
-            kinds = itertools.product(options.kernels.split(","), options.losses.split(","), (False, True))
-            for kernel, loss, standardize in kinds:
-                if kernel != "linear" and n > options.exact:
-                    continue
-                row = ours_in_this_process(store, kernel, loss, standardize, options)
-                fits, slowest = fits + 1, max(slowest, row["CPU s"])
-                if row["gap"] > options.tolerance or row["CPU s"] > 10.0:
-                    head: Row = {
-                        "table": k,
-                        "rows": n,
-                        "columns": p,
-                        "kernel": kernel,
-                        "loss": loss,
-                        "std": standardize,
-                    }
-                    rows.append(head | row)
-                    print(rows[-1], flush=True)
-    return [*rows, {"table": "all", "fits": fits, "uncertified or slow": len(rows), "slowest CPU s": slowest}]
-
-
-def ours_in_this_process(store: Path, kernel: str, loss: str, standardize: bool, options: Any) -> Row:
-    """A fit without the start of a process: hundreds of them are raced."""
-    from streamsvm.jobs.fit.options import FitJob
-    from streamsvm.jobs.fit.run import fit
-
-    job = FitJob(
-        str(store), str(store) + ".model", kernel=kernel, loss=loss, standardize=standardize, tolerance=options.tolerance,
-        memory=options.memory << 20, overwrite=True, time_limit=30.0,
-    )  # fmt: skip
-    cpu = time.process_time()
-    found = fit(job)
-    certificate = found.training.runs[0].certificate
-    assert certificate is not None
-    spent = time.process_time() - cpu
-    return {"CPU s": spent, "readings": found.training.passes, "gap": certificate.gap, "solver": found.plan.solver_name}
-
-
 def main() -> None:
     options = arguments(
         __doc__, sets=",".join(SETS), losses="squared_hinge,hinge", peers="yes", who="", memory=1024, tolerance=1e-3,
-        limit=120.0, folder="", small=0, kernels="linear", exact=100_000,
+        limit=120.0, folder="",
     )  # fmt: skip
-    rows = small(options.small, options) if options.small else large(options)
-    show(f"wide tables, certified gap {options.tolerance:g}, {options.memory} MiB", rows, options)
+    show(f"wide tables, certified gap {options.tolerance:g}, {options.memory} MiB", large(options), options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The slope is
 monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
-sums over the rows, none of which touches X.
+sums over the rows, none of which touches X. Where no row bends at first, the full step can be 10^15 times too long: the
+bracket is cut in orders of magnitude, and what is returned is never beyond the minimum if that was not found.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-TRIALS = 30
+TRIALS = 60
 ENOUGH = 0.05
 """The slope may remain at this share of itself."""
+CUT = 1e-2
+"""The next length tried where all that is known is that one is too long, as a share of it."""
 
 
 def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
@@ -25,9 +28,15 @@ def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
     for _ in range(TRIALS):
         slope, curvature = slopes(t)
         if abs(slope) <= ENOUGH * abs(first):
-            break
+            return t
         low, high = (low, t) if slope > 0.0 else (t, high)
         newton = t - slope / curvature if curvature > 0.0 else np.inf
-        inside = low < newton < high
-        t = newton if inside else 0.5 * (low + high) if np.isfinite(high) else 2.0 * t
-    return t
+        t = newton if low < newton < high else _between(low, high)
+    return low
+
+
+def _between(low: float, high: float) -> float:
+    """Where to look next in a bracket: the geometric mean of its ends, as far as these are known."""
+    if not np.isfinite(high):
+        return 2.0 * low
+    return float(np.sqrt(low * high)) if low > 0.0 else CUT * high
