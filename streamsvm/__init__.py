@@ -22,6 +22,7 @@ _PLACES = {
         "tune",
     ),
     "streamsvm.api.opening": ("load_model", "open_store"),
+    "streamsvm.api.trackers": ("MlflowTracker", "TensorBoardTracker"),
     "streamsvm.model": ("Model",),
     "streamsvm.errors": (
         "BudgetError",

@@ -6,6 +6,8 @@ from typing import Any
 
 from streamsvm.api.opening import load_model as load_model
 from streamsvm.api.opening import open_store as open_store
+from streamsvm.api.trackers import MlflowTracker as MlflowTracker
+from streamsvm.api.trackers import TensorBoardTracker as TensorBoardTracker
 from streamsvm.errors import BudgetError as BudgetError
 from streamsvm.errors import ClusterError as ClusterError
 from streamsvm.errors import ConfigError as ConfigError
@@ -43,11 +45,13 @@ __all__ = [
     "ExistsError",
     "InterruptedRun",
     "MissingError",
+    "MlflowTracker",
     "Model",
     "SecurityError",
     "StorageError",
     "StreamSVMError",
     "StreamSVMWarning",
+    "TensorBoardTracker",
     "UncertifiedError",
     "UsageError",
     "__version__",
@@ -90,9 +94,10 @@ def embed(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> EmbedResult: ...
 def evaluate(
-    model: str | PathLike[str],
-    data: str | Sequence[str],
+    model: Model | str | PathLike[str],
+    data: Any,
     *,
+    y: Any = None,
     format: str = "auto",
     header: bool | None = None,
     delimiter: str | None = None,
@@ -129,9 +134,11 @@ def export(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> ExportResult: ...
 def fit(
-    store: str | PathLike[str],
-    model: str | PathLike[str],
+    store: Any,
+    model: Any = None,
     *,
+    y: Any = None,
+    weight: Any = None,
     seed: int = 0,
     C: float | Sequence[float] | None = None,
     lambda_: float | None = None,
@@ -176,6 +183,7 @@ def fit(
     dual: str | PathLike[str] | None = None,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    on_pass: Callable[[dict[str, Any]], object] | None = None,
 ) -> FitResult: ...
 def ingest(
     sources: Any,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
-from streamsvm.api.given import rows_given
+from streamsvm.api.given import fitted_rows, judged_rows, rows_given
 from streamsvm.api.running import run_job
-from streamsvm.api.signature import OF_PROGRAMS, documentation, signature_of, with_rows
+from streamsvm.api.signature import documentation, of_programs, signature_of, with_rows
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.registry import load
@@ -40,27 +42,37 @@ COMMANDS = {
 """By step; ``tools/api_stub.py`` writes their types, and the tests run their examples."""
 
 
-def _made(step: str) -> Callable[..., Any]:
-    """The function of a step."""
+Placed = Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]]
+"""Puts rows of a program where a job finds them for as long as it runs, and says so in its options."""
+
+
+def _made(step: str, placed: Placed = nullcontext) -> Callable[..., Any]:
+    """The function of a step; ``placed`` puts rows that are given where the job finds them."""
     declared = signature_of(step, COMMANDS[step].result)
+    declared = declared if placed is nullcontext else with_rows(step, declared)
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bound(step, declared, arguments, options)
-        asked = {name: given.pop(name, default) for name, (_, default, _) in OF_PROGRAMS.items()}
-        return run_job(load(STEPS[step].action), _job(step, step, given), **asked)
+        asked = _asked(step, given)
+        with placed(given) as known:
+            return run_job(load(STEPS[step].action), _job(step, step, known), **asked)
 
     return _named(call, step, declared, documentation(step, STEPS[step].summary, declared, COMMANDS[step].example))
 
 
+def _asked(step: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What only a program can say, taken out of the options."""
+    return {name: given.pop(name, default) for name, (_, default, _) in of_programs(step).items()}
+
+
 def _ingest() -> Callable[..., Any]:
     """``ingest``: of files as the command, and of rows that a program has."""
-    declared = with_rows(signature_of("ingest", COMMANDS["ingest"].result))
+    declared = with_rows("ingest", signature_of("ingest", COMMANDS["ingest"].result))
     summary = "Read files, or rows that a program has, into a store."
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bound("ingest", declared, arguments, options)
-        asked = {name: given.pop(name, default) for name, (_, default, _) in OF_PROGRAMS.items()}
-        action = rows_given(given)
+        asked, action = _asked("ingest", given), rows_given(given)
         return run_job(action or load(STEPS["ingest"].action), _job("ingest", "ingest", given), **asked)
 
     return _named(call, "ingest", declared, documentation("ingest", summary, declared, COMMANDS["ingest"].example))
@@ -111,5 +123,6 @@ def _named(call: Callable[..., Any], name: str, declared: inspect.Signature, tex
     return call
 
 
-synth, embed, fit, tune, predict, export, report, evaluate = map(_made, [name for name in COMMANDS if name != "ingest"])
 ingest, plan = _ingest(), _plan()
+synth, embed, tune, predict, export, report = map(_made, ("synth", "embed", "tune", "predict", "export", "report"))
+fit, evaluate = _made("fit", partial(fitted_rows, ingest)), _made("evaluate", partial(judged_rows, ingest))

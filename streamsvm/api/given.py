@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,3 +66,82 @@ def _of_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> Job
     if isinstance(y, str):
         job, y = replace(job, label=y), None
     return ingest_collection(job, X, y, weight, report=report)
+
+
+def stored(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path) -> Path:
+    """Return the store of rows of any kind: the one that ``X`` names, or one made of files or rows in ``scratch``.
+
+    Raises UsageError for labels beside a store, and what ``ingest`` raises.
+    """
+    from streamsvm.jobs.apply.row_batches import is_store
+    from streamsvm.store.foreign import foreign_format
+
+    place = scratch / "rows.zarr"
+    if not isinstance(X, str | PathLike):
+        ingest(X, place, y=y, weight=weight)
+        return place
+    path = Path(X)
+    if not is_store(path) and foreign_format(path) is None:
+        ingest(path, place, label=y, weight=weight)
+        return place
+    if y is not None or weight is not None:
+        raise UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
+    return path
+
+
+@contextmanager
+def fitted_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
+    """Give the options of a fit with a store in place of files or rows; it is removed at the end.
+
+    So is the model where no place was named for it. Raises UsageError, and what ``ingest`` raises.
+    """
+    y, weight = given.pop("y", None), given.pop("weight", None)
+    if "model" in given and not isinstance(given["model"], str | PathLike | None):
+        if y is not None:
+            raise UsageError("labels are given twice", hint="name the model's file second, and pass y=LABELS")
+        y = given.pop("model")
+    X = given.get("store")
+    files = isinstance(X, str | PathLike)
+    if X is None or (files and y is None and weight is None and not Path(X).is_file()):
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+        place = stored(ingest, X, y, weight, Path(folder))
+        kept = {} if given.get("model") is not None or str(place) == str(X) else {"model": Path(folder) / "model.ssvm"}
+        yield given | {"store": place} | kept
+
+
+@contextmanager
+def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
+    """Give the options of an evaluation with a model and files in place of what a program has of either.
+
+    A table is read as the model's own was, an array becomes a store. Raises UsageError, and what ``ingest`` raises.
+    """
+    from streamsvm.jobs.ingest.given import is_given
+    from streamsvm.model import Model
+
+    y, model, X = given.pop("y", None), given.get("model"), given.get("data")
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+        known = dict(given)
+        if isinstance(model, Model):
+            known["model"] = Path(folder) / "model.ssvm"
+            model.save(known["model"])
+        if is_given(X) or hasattr(X, "__dask_graph__"):
+            known |= _judged(ingest, known["model"], X, y, Path(folder))
+        elif y is not None:
+            raise UsageError("labels beside files", hint="name their column: label=NAME")
+        yield known
+
+
+def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
+    """The option ``data`` for rows of a program, and what has to be said of their labels."""
+    from streamsvm.model import load
+    from streamsvm.store.sources.parts.arrow_stream import gives_batches, spilled
+
+    schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
+    if not (schema and gives_batches(X)):
+        ingest(X, scratch / "rows.zarr", y=y)
+        return {"data": (str(scratch / "rows.zarr"),)}
+    named = y is None or isinstance(y, str)
+    rows = spilled(X, scratch, None if named else {"y": np.asarray(y)})
+    return {"data": (str(rows.path),)} | ({} if y is None else {"label": y if named else "y"})

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamsvm.aliases import JsonObject
+from streamsvm.api.passes import OnPass, told
 from streamsvm.config.checks import Checked
 from streamsvm.display.terminal import showing
 from streamsvm.engine.checkpoint.signals import interruptible
@@ -24,14 +25,19 @@ OnEvent = Callable[[JsonObject], object]
 
 
 def run_job(
-    action: Callable[[Any, Report], JobResult], job: Checked, *, progress: bool, on_event: OnEvent | None
+    action: Callable[[Any, Report], JobResult],
+    job: Checked,
+    *,
+    progress: bool,
+    on_event: OnEvent | None,
+    on_pass: OnPass | None = None,
 ) -> Any:
     """Run a job as its command does. Raises what the command ends with; warns of what it warns of."""
     from streamsvm.schedule.budget import check_addresses
 
     check_addresses()
     with reported(progress=progress, on_event=on_event) as report, interruptible():
-        result = action(job, report)
+        result = action(job, report if on_pass is None else told(report, on_pass))
     if result.failure is not None:
         raise result.failure
     for warning in result.warnings:

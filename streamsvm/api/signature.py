@@ -7,6 +7,7 @@ import keyword
 import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from streamsvm.config.fields import GROUPS, Field, Kind, Quantity
 from streamsvm.config.job_file import STEPS
@@ -20,7 +21,9 @@ WRITTEN = {
 TEXTS: dict[object, str] = {Path: "str | PathLike[str]", str: "str"}
 PLACES = ("PATH", "MODEL", "X|STORE")
 """What stands in the help for the name of something on disk; so does every argument that is no word of a list."""
-OF_PROGRAMS = {
+Given: TypeAlias = dict[str, tuple[str, object, str]]
+"""Type, default and text of parameters, by name."""
+OF_PROGRAMS: Given = {
     "progress": ("bool", False, "Show a bar: in a terminal, or in a notebook."),
     "on_event": (
         "Callable[[dict[str, Any]], object] | None",
@@ -28,11 +31,17 @@ OF_PROGRAMS = {
         "Called with every event of the job, such as {'event': 'pass', 'gap': ...} after each pass.",
     ),
 }
-"""What only a program can say: type, default and text of each parameter, by name."""
-
-
+"""What only a program can say."""
+OF_FITS: Given = {
+    "on_pass": (
+        "Callable[[dict[str, Any]], object] | None",
+        None,
+        "Called after every pass with its record: {'pass': 1, 'gap': ..., 'primal': ..., 'dual': ..., 'seconds': ..., ...}.",
+    ),
+}
+"""The same of fits."""
 KINDS = "Known: pandas, polars (lazy, too), Arrow, DuckDB, numpy, scipy.sparse, h5py, Zarr, AnnData, dask."
-OF_ROWS = {
+OF_ROWS: Given = {
     "sources": (
         "Any",
         "",
@@ -42,7 +51,39 @@ OF_ROWS = {
     "y": ("Any", None, "Labels of rows that are given: one a row, or the name of the column that has them."),
     "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
 }
-"""Parameters of a function that takes rows of a program beside files, as in ``OF_PROGRAMS``."""
+"""Parameters of ``ingest``, which takes rows of a program beside files, as in ``OF_PROGRAMS``."""
+OF_ROWS_TO_FIT: Given = {
+    "store": (
+        "Any",
+        "",
+        "A store, files, or rows of a program, which become a store that is removed at the end. " + KINDS,
+    ),
+    "model": (
+        "Any",
+        None,
+        "Where the model is written, and MODEL.run beside it. Of files and rows it may be left out, or y be second.",
+    ),
+    "y": OF_ROWS["y"],
+    "weight": OF_ROWS["weight"],
+}
+"""The same of ``fit``."""
+OF_ROWS_TO_JUDGE: Given = {
+    "model": ("Model | str | PathLike[str]", "", "The model, or its file."),
+    "data": (
+        "Any",
+        "",
+        "A store, labeled files like those the model's store was made of, or rows of a program. " + KINDS,
+    ),
+    "y": OF_ROWS["y"],
+}
+"""The same of ``evaluate``."""
+WITH_ROWS = {"ingest": OF_ROWS, "fit": OF_ROWS_TO_FIT, "evaluate": OF_ROWS_TO_JUDGE}
+"""By step, what takes rows of a program, and how they are given."""
+
+
+def of_programs(step: str) -> Given:
+    """Return what only a program can say to the function of a step."""
+    return OF_PROGRAMS | (OF_FITS if step == "fit" else {})
 
 
 def parameter_name(field: Field) -> str:
@@ -69,21 +110,30 @@ def signature_of(step: str, result: str, leave_out: Iterable[str] = (), *, runs:
         kind = POSITIONAL if field.name in STEPS[step].positional else KEYWORD
         default = inspect.Parameter.empty if field.required else field.default
         parameters.append(inspect.Parameter(parameter_name(field), kind, default=default, annotation=type_text(field)))
-    for name, (annotation, default, _) in OF_PROGRAMS.items() if runs else ():
+    for name, (annotation, default, _) in of_programs(step).items() if runs else ():
         parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
     return inspect.Signature(parameters, return_annotation=result)
 
 
-def with_rows(declared: inspect.Signature) -> inspect.Signature:
-    """Return the signature of a function that takes rows of a program, too."""
-    parameters = [
-        one.replace(annotation=OF_ROWS[one.name][0]) if one.name in OF_ROWS else one
-        for one in declared.parameters.values()
-    ]
+def with_rows(step: str, declared: inspect.Signature) -> inspect.Signature:
+    """Return the signature of the function of a step that takes rows of a program, too."""
+    more = WITH_ROWS[step]
+    parameters = [_changed(one, more) for one in declared.parameters.values()]
     place = next(k for k, one in enumerate(parameters) if one.kind is KEYWORD)
-    annotation, default, _ = OF_ROWS["y"]
-    parameters.insert(place, inspect.Parameter("y", KEYWORD, default=default, annotation=annotation))
+    parameters[place:place] = [
+        inspect.Parameter(name, KEYWORD, default=default, annotation=annotation)
+        for name, (annotation, default, _) in more.items()
+        if name not in declared.parameters
+    ]
     return declared.replace(parameters=parameters)
+
+
+def _changed(one: inspect.Parameter, more: Given) -> inspect.Parameter:
+    """A parameter that may be more than an option; where rows are given it may have a default that the option has not."""
+    if one.name not in more:
+        return one
+    annotation, default, _ = more[one.name]
+    return one.replace(annotation=annotation, default=one.default if default == "" else default)
 
 
 def type_text(field: Field) -> str:
@@ -119,7 +169,7 @@ def documentation(step: str, summary: str, declared: inspect.Signature, example:
     """Return the docstring of a command's function: what it does, each parameter, what comes back, and an example."""
     fields = {parameter_name(field): field for field in STEPS[step].fields}
     lines = [summary, "", "Parameters", "----------"]
-    special = OF_PROGRAMS | (OF_ROWS if "y" in declared.parameters else {})
+    special = of_programs(step) | (WITH_ROWS[step] if "y" in declared.parameters else {})
     for name, parameter in declared.parameters.items():
         text, default = (special[name][2], "") if name in special else _described(fields[name])
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]

@@ -83,7 +83,9 @@ class DistributedTrainer(FitLoop):
         result.waited += closed.spent.waited / self._executor.threads
         result.reads_repeated += closed.spent.reads_repeated
         result.peak = max(result.peak, closed.spent.peak, anonymous_bytes())
-        for one, state, certificate in zip(active, closed.states, closed.certificates, strict=True):
+        ended = zip(active, closed.states, closed.certificates, strict=True)
+        for number, (one, state, certificate) in enumerate(ended, 1):
+            self._progress.closing(number, len(active))
             run = result.runs[one.number]
             run.state = clone(state)
             run.certified(certificate)

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.utils.validation import check_random_state
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
-from streamsvm.rows import Float64, Int32, row_count, row_where
+from streamsvm.rows import Float64, Int32, Rows
 from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.sources.centering import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
 
 NUMBERS = (np.float64, np.float32)
@@ -61,22 +63,30 @@ def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int) -> Mem
 
     Raises ValueError where rows of fewer than two classes are left, DataError for numbers that float32 cannot hold.
     """
-    rows, kept = rows_of(X, "X"), None
+    kept = None
     if weights is not None:
         if (weights == 0).any():
             counted = weights > 0
-            rows, codes, weights = row_where(rows, counted), codes[counted], weights[counted]
+            X, codes, weights = X[counted], codes[counted], weights[counted]
         kept = None if (weights == 1).all() else weights.astype(np.float32)
     present = np.unique(codes)
     if len(present) < 2:
         raise ValueError(
             f"rows of {len(present)} class have a weight, the others are zero: at least two classes are needed"
         )
-    if not row_count(rows):
-        raise DataError("there are no rows", code="E-EMPTY", hint="check X")
-    store = MemoryStore(name="X")
+    rows, offsets = _centered(X)
+    store = MemoryStore(name="X", facts=offsets)
     store.append(rows, codes, kept)
     return store.commit(tuple(map(str, range(classes))), X.shape[1])
+
+
+def _centered(X: Any) -> tuple[Rows, JsonObject]:
+    """Rows as an ingest has them, columns that float32 cannot hold less an offset, and what is recorded of that."""
+    width = -(-X.nnz // max(1, X.shape[0])) if scipy.sparse.issparse(X) else X.shape[1]
+    offsets = offsets_needed(lambda exact: rows_of(X[: rows_to_see(width)], "X", exact=exact))
+    if offsets is None or not len(offsets.columns):
+        return rows_of(X, "X"), {}
+    return offsets.applied(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}
 
 
 def balanced(codes: Int32, weights: Float64 | None, classes: int) -> Array:

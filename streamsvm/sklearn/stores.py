@@ -14,10 +14,8 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.api.commands import ingest
-from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.row_batches import is_store
+from streamsvm.api.given import stored
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.parts.arrow_stream import gives_batches
 
 ON_DISK = ("h5py", "zarr", "dask")
@@ -53,16 +51,8 @@ def located(job: FitJob, X: Any, y: Any, sample_weight: Any) -> Iterator[FitJob]
     ``ingest`` raises.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        scratch, place = Path(folder), X if isinstance(X, str | PathLike) else None
-        if place is not None and (is_store(Path(place)) or foreign_format(Path(place)) is not None):
-            if y is not None or sample_weight is not None:
-                raise UsageError(f"{place} has its labels and weights in it", hint="leave out y and sample_weight")
-        elif place is not None:
-            ingest(place, scratch / "rows.zarr", label=y, weight=sample_weight)
-            place = scratch / "rows.zarr"
-        else:
-            place = ingest(X, scratch / "rows.zarr", y=y, weight=sample_weight).store
-        yield replace(job, store=str(place), model=str(scratch / "model.ssvm"))
+        place = stored(ingest, X, y, sample_weight, Path(folder))
+        yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
 
 
 def classes_of(labels: Sequence[str]) -> Array:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamsvm.aliases import Array, ByName
-from streamsvm.api.running import reported
-from streamsvm.api.values import by_field
-from streamsvm.config.job_file import make_job
-from streamsvm.engine.checkpoint.signals import interruptible
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
-from streamsvm.model import LINEAR, Model
-from streamsvm.rows import Float64, Int32
-from streamsvm.sklearn.rows import NUMBERS, as_value_errors, balanced, row_weights, seed_of, store_of
-from streamsvm.sklearn.stores import classes_of, is_elsewhere, located
-from streamsvm.store.format.labels import label_text
-
-OURS = ("random_state", "warm_start", "class_weight", "verbose")
-"""Parameters that have scikit-learn's meaning; all others are options of ``streamsvm fit``, by their names."""
+from streamsvm.aliases import Array
+from streamsvm.rows import Float64
+from streamsvm.sklearn.fitting import fit_arrays, fit_elsewhere
+from streamsvm.sklearn.history import shown
+from streamsvm.sklearn.rows import NUMBERS, as_value_errors
+from streamsvm.sklearn.stores import is_elsewhere
 
 
 class StreamSVC(ClassifierMixin, BaseEstimator):
@@ -72,6 +56,9 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         Start from the last fit where the solver can: dcd and newton, of a linear model.
     verbose : bool, default False
         Show progress.
+    on_pass : callable, optional
+        Called after every pass with its record, a dict: pass, problems, problem, primal, dual, gap, exact, seconds, memory.
+        ``streamsvm.MlflowTracker`` and ``streamsvm.TensorBoardTracker`` are such.
 
     Attributes
     ----------
@@ -84,6 +71,8 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         Readings of the data.
     peak_memory_ : int
         The most bytes of memory that were seen in use.
+    passes_ : list of dict
+        What each pass has come to; ``history_`` is the same as a data frame of pandas, where that is installed.
     model_ : streamsvm.Model
         What can be saved, explained and applied to stores and files.
     n_features_in_ : int
@@ -120,6 +109,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        on_pass: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -141,6 +131,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.on_pass = on_pass
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows X (n_samples, n_features), dense or sparse, and labels y (n_samples,).
@@ -153,34 +144,17 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         tolerance was not reached.
         """
         if is_elsewhere(X):
-            return self._fit_elsewhere(X, y, sample_weight)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True)
-        check_classification_targets(y)
-        classes, found = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(f"y has one class, {classes[0]!r}: at least two classes are needed")
-        codes = found.ravel().astype(np.int32)
-        weights = row_weights(sample_weight, len(codes))
-        with as_value_errors():
-            store = store_of(X, codes, weights, len(classes))
-            job = self._job(self._class_weights(classes, codes, weights))
-            with reported(progress=self.verbose, on_event=None) as report:
-                result = fit_in_memory(job, store, report, self._start(classes))
-        return self._take(result, classes)
+            fit_elsewhere(self, X, y, sample_weight)
+        else:
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True)
+            fit_arrays(self, X, y, sample_weight)
+        return self
 
-    def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """As the command line does, in a folder that is removed at the end."""
-        with (
-            as_value_errors(),
-            located(self._job(self.class_weight), X, y, sample_weight) as job,
-            reported(progress=self.verbose, on_event=None) as report,
-            interruptible(),
-        ):
-            result = fit(job, report)
-        self.n_features_in_ = result.model.columns
-        if result.model.names is not None:
-            self.feature_names_in_ = np.array(result.model.names, dtype=object)
-        return self._take(result, classes_of(result.model.classes))
+    @property
+    def history_(self) -> Any:
+        """What each pass of the last fit has come to, one row a pass: a data frame of pandas, or without it a list of dicts."""
+        check_is_fitted(self)
+        return shown(self.passes_)
 
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes)."""
@@ -200,53 +174,3 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def _job(self, class_weight: Mapping[Any, float] | str | None) -> FitJob:
-        """What is asked for. Raises UsageError, ConfigError."""
-        asked = {name: value for name, value in self.get_params(deep=False).items() if name not in OURS}
-        places = {"store": "", "model": ""}
-        values = by_field(
-            "fit", asked | places | {"class_weight": class_weight, "seed": seed_of(self.random_state)}, "StreamSVC"
-        )
-        job: FitJob = make_job("fit", values, "StreamSVC")
-        return job
-
-    def _class_weights(self, classes: Array, codes: Int32, weights: Float64 | None) -> ByName | None:
-        """Factors of C by the code of a class."""
-        if self.class_weight is None:
-            return None
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            found = balanced(codes, weights, len(classes))
-        else:
-            found = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
-        return {str(code): float(factor) for code, factor in enumerate(found)}
-
-    def _start(self, classes: Array) -> Model | None:
-        """The model of the last fit, where it can be started from, as one of class codes."""
-        last: Model | None = getattr(self, "model_", None) if self.warm_start else None
-        if last is None or last.kind != LINEAR or self.kernel != "linear":
-            return None
-        if last.columns != self.n_features_in_ or not np.array_equal(classes, self.classes_):
-            return None
-        return replace(last, classes=tuple(map(str, range(len(classes)))), provenance={})
-
-    def _named(self, model: Model, classes: Array) -> Model:
-        """The model of a fit in memory, with the names of columns and classes."""
-        names = getattr(self, "feature_names_in_", None)
-        known = {"names": None if names is None else [str(name) for name in names]}
-        texts = tuple(label_text(label) for label in classes.tolist())
-        return replace(model, classes=texts, provenance=model.provenance | known)
-
-    def _take(self, result: MemoryFitResult | FitResult, classes: Array) -> Self:
-        """Keep what a fit has found."""
-        in_memory = isinstance(result, MemoryFitResult)
-        self.classes_ = classes
-        self.model_ = self._named(result.model, classes) if in_memory else result.model
-        found = self.model_.certificate
-        self.gap_, self.primal_, self.dual_ = found.gap, found.primal, found.dual
-        self.n_passes_, self.peak_memory_ = result.training.passes, result.training.peak
-        if self.model_.kind == LINEAR:
-            self.coef_, self.intercept_ = self.model_.coef, self.model_.intercept
-        for warning in result.warnings:
-            warnings.warn(warning, ConvergenceWarning, stacklevel=3)
-        return self

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import streamsvm as sv
 from streamsvm import cli
 from streamsvm.api.commands import COMMANDS
-from streamsvm.api.signature import OF_PROGRAMS, OF_ROWS, parameter_name
+from streamsvm.api.signature import WITH_ROWS, of_programs, parameter_name
 from streamsvm.config.job_file import STEPS
 from tests.tables import NAMES, passengers, write_csv
 
@@ -71,10 +71,11 @@ def test_every_public_name_is_there_and_is_documented() -> None:
 def test_a_function_has_every_option_with_its_default(step: str) -> None:
     parameters = inspect.signature(getattr(sv, step)).parameters
     declared = {parameter_name(field): field for field in STEPS[step].fields}
-    of_rows = set(OF_ROWS) if step == "ingest" else set()
-    assert set(parameters) == set(declared) | set(OF_PROGRAMS) | of_rows
+    of_rows = set(WITH_ROWS.get(step, ()))
+    assert set(parameters) == set(declared) | set(of_programs(step)) | of_rows
     for name, field in declared.items():
-        assert parameters[name].default == (inspect.Parameter.empty if field.required else field.default)
+        if (step, name) != ("fit", "model"):  # rows may be fitted without a place for the model
+            assert parameters[name].default == (inspect.Parameter.empty if field.required else field.default)
         assert name in of_rows or field.help() in (getattr(sv, step).__doc__ or "")
 
 
@@ -156,6 +157,15 @@ def test_events_reach_the_caller_and_nobody_else(place: Path, capfd: pytest.Capt
     sv.fit(place / "train.zarr", place / "told.ssvm", on_event=events.append)
     assert [event["event"] for event in events].count("pass") == events[-1]["passes"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_caller_is_told_of_every_pass(place: Path) -> None:
+    told: list[dict[str, Any]] = []
+    found = sv.fit(place / "train.zarr", place / "passes.ssvm", C=[0.1, 1.0], solver="dcd", on_pass=told.append)
+    assert [record["pass"] for record in told] == list(range(1, found.training.passes + 1))
+    assert told[0]["problems"] == 2
+    assert told[-1]["exact"]
+    assert told[-1]["gap"] == pytest.approx(max(run.certificate.gap for run in found.training.runs), rel=0.5)
 
 
 def test_an_uncertified_fit_warns_or_with_strict_fails(place: Path) -> None:
@@ -305,7 +315,7 @@ def test_the_certificate_of_a_model_is_the_worst_of_its_problems(model: sv.Model
 
 def examples() -> list[str]:
     """The lines of the docstrings, in an order in which they run."""
-    named = [*COMMANDS, "plan", "open_store", "load_model"]
+    named = [*COMMANDS, "plan", "open_store", "load_model", "MlflowTracker", "TensorBoardTracker"]
     return [line[4:] for name in named for line in inspect.getdoc(getattr(sv, name)).splitlines() if line[:4] == ">>> "]
 
 

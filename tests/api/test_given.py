@@ -205,3 +205,41 @@ def test_a_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tmp_path:
     assert np.array_equal(model.decision_function(of_hdf5(tmp_path)), expected)
     with pytest.raises(sv.DataError, match=r"column 'word' holds .*string"):
         model.decision_function(pd.DataFrame({"word": ["a"]}))
+
+
+def test_rows_are_fitted_and_judged_as_their_store_is(tmp_path: Path) -> None:
+    sv.ingest(X, tmp_path / "rows.zarr", y=Y)
+    expected = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", C=0.5).model
+    assert sv.fit(X, Y, C=0.5).model == expected
+    kept = sv.fit(X, tmp_path / "kept.ssvm", y=Y, C=0.5)
+    assert sv.load_model(tmp_path / "kept.ssvm") == kept.model == expected
+    assert (kept.run / "certificate.json").is_file()
+    of_store = sv.evaluate(tmp_path / "model.ssvm", tmp_path / "rows.zarr").evaluation
+    assert sv.evaluate(expected, X, y=Y).evaluation == of_store
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{n}.ssvm{r}" for n in ("model", "kept") for r in ("", ".run")
+    } | {"rows.zarr"}
+
+
+def test_tables_and_files_are_fitted_and_judged_by_the_name_of_their_label(place: Path, tmp_path: Path) -> None:
+    known = frame().drop(columns="when").dropna()
+    known.to_parquet(tmp_path / "t.parquet", index=False)
+    found = sv.fit(known, y="left", standardize=True).model
+    beside = sv.fit(known.drop(columns="left"), known["left"], standardize=True).model  # its label has another name
+    assert np.array_equal(beside.weights, found.weights)
+    assert found == sv.fit(tmp_path / "t.parquet", y="left", standardize=True).model
+    found.save(tmp_path / "m.ssvm")
+    expected = sv.evaluate(tmp_path / "m.ssvm", str(tmp_path / "t.parquet"), label="left").evaluation
+    assert expected.accuracy > 0.7
+    assert sv.evaluate(found, known, y="left").evaluation == expected
+    assert sv.evaluate(found, known.drop(columns="left"), y=known["left"]).evaluation == expected
+
+
+def test_labels_that_are_given_twice_or_beside_a_store_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(sv.UsageError, match="given twice"):
+        sv.fit(X, Y, y=Y)
+    sv.ingest(X, tmp_path / "rows.zarr", y=Y)
+    with pytest.raises(sv.UsageError, match="has its labels"):
+        sv.fit(tmp_path / "rows.zarr", tmp_path / "m.ssvm", y=Y)
+    with pytest.raises(sv.ConfigError, match="'model' is missing"):
+        sv.fit(tmp_path / "rows.zarr")

@@ -26,7 +26,7 @@ import streamsvm as sv
 from streamsvm.config.fields import options_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.sklearn import StreamSVC
-from streamsvm.sklearn.svc import OURS
+from streamsvm.sklearn.fitting import OURS
 
 X, Y = make_classification(300, 8, n_informative=5, n_classes=3, random_state=0)
 BINARY = np.where(Y == 1, "in", "out")
@@ -145,6 +145,35 @@ def test_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
     loaded = sv.load_model(tmp_path / "model.ssvm")
     assert loaded == found.model_
     assert np.array_equal(loaded.predict(X), found.predict(X))
+
+
+def test_every_pass_is_told_of_and_kept() -> None:
+    told: list[dict[str, Any]] = []
+    found = StreamSVC(solver="dcd", on_pass=told.append).fit(X, Y)
+    assert [record["pass"] for record in told] == list(range(1, found.n_passes_ + 1))
+    assert told[0]["problems"] == 3
+    assert told[-1]["gap"] <= 1e-3
+    table = found.history_
+    assert table["gap"].tolist() == [record["gap"] for record in told]
+    assert len(StreamSVC(solver="dcd").fit(X, BINARY).history_) > 1
+
+
+def test_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> None:
+    far = X + np.where(np.arange(8) == 3, 2.0**31, 0.0)
+    found = StreamSVC(standardize=True, warm_start=True, solver="newton").fit(far, BINARY)
+    assert found.score(far, BINARY) == pytest.approx(
+        StreamSVC(standardize=True).fit(X, BINARY).score(X, BINARY), abs=0.02
+    )
+    assert [column for column, _ in found.model_.provenance["encoding"]["offsets"]] == [3]
+    assert np.allclose(far @ found.coef_[0] + found.intercept_, found.decision_function(far), atol=1e-4)
+    sv.ingest(far, tmp_path / "far.zarr", y=BINARY)
+    stored = sv.fit(tmp_path / "far.zarr", tmp_path / "far.ssvm", standardize=True, tolerance=1e-9).model
+    assert np.allclose(stored.decision_function(far), found.decision_function(far), atol=1e-6)
+    assert np.allclose(found.decision_function(far), found.fit(far, BINARY).decision_function(far), atol=1e-9)
+    weight = np.arange(len(far)) % 2
+    assert StreamSVC(standardize=True).fit(far, BINARY, weight).model_ == (
+        StreamSVC(standardize=True).fit(far[weight == 1], BINARY[weight == 1]).model_
+    )
 
 
 def test_names_of_columns_reach_the_model() -> None:

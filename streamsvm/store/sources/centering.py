@@ -9,7 +9,7 @@ later rows lose nevertheless is counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -143,7 +143,8 @@ def centered(source: Source, options: SourceOptions) -> Source:
     for, and with what float32 loses of later rows counted.
     """
     if options.encoding is None and options.offsets is None:
-        needed = _needed(source, zero_is_met=options.missing in ("zero", "indicator"))
+        zero_is_met = options.missing in ("zero", "indicator")
+        needed = offsets_needed(lambda exact: _first(source, exact=exact), zero_is_met=zero_is_met)
         return source if needed is None else Centered(source, needed)
     stated = {"offsets": options.offsets} if options.encoding is None else options.encoding
     offsets = offsets_from(stated)
@@ -160,13 +161,14 @@ def zeros_of(source: Source, columns: int) -> Float64:
     return -source.offsets.at(np.arange(columns)) if isinstance(source, Centered) else np.zeros(columns)
 
 
-def _needed(source: Source, *, zero_is_met: bool) -> Offsets | None:
-    """The offsets the first rows ask for, none where they lose digits and no offset helps; None where they lose nothing.
+def offsets_needed(first: Callable[[bool], Rows | None], *, zero_is_met: bool = False) -> Offsets | None:
+    """Return the offsets the first rows ask for, none where they lose digits and no offset helps; None: they lose nothing.
 
-    They are read in float64 only where float32 looks as if it lost something.
+    ``first`` reads them, exactly where it is asked to: in float64 only where float32 looks as if it lost something.
+    ``zero_is_met``: a missing value becomes 0.
     """
     for exact in (False, True):
-        X = _first(source, exact=exact)
+        X = first(exact)
         if X is None:
             return None
         columns, values = _stored_in_all(X)
@@ -193,7 +195,12 @@ def _first(source: Source, *, exact: bool) -> Rows | None:
         return None
     rows, X = row_count(batch.X), batch.X
     width = X.values.shape[1] if isinstance(X, Dense) else -(-len(X.data) // rows)
-    return row_slice(X, 0, min(rows, SAMPLE_ROWS, max(2, SAMPLE_NUMBERS // max(1, width))))
+    return row_slice(X, 0, min(rows, rows_to_see(width)))
+
+
+def rows_to_see(width: int) -> int:
+    """Return how many rows of so many numbers it is decided by, at most."""
+    return min(SAMPLE_ROWS, max(2, SAMPLE_NUMBERS // max(1, width)))
 
 
 def _stored_in_all(X: Rows) -> tuple[Int64, Float64]:
