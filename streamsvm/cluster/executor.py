@@ -21,15 +21,19 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
+from streamsvm.compute import threading
 from streamsvm.engine.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
+from streamsvm.engine.groups.join_tree import spans_of
+from streamsvm.engine.groups.task import Partial
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.engine.state_transfer import bytes_of
-from streamsvm.engine.task import Partial
 from streamsvm.errors import ClusterError, MissingError
 
 MEMORY_SHARE = 0.55
 """Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
 POLL_SECONDS = 0.5
+TASKS_PER_THREAD = 4
+"""Of a pass over all parts, at least: few enough to be no burden, enough to be shared out evenly."""
 ANSWER_SECONDS = 30.0
 RUN = ("memory", "released", "forgotten", None)
 """States of a task that has run; one that is still wanted and has not is waiting, queued or being processed."""
@@ -61,11 +65,17 @@ def run_task(function: Callable[..., Result], version: str, part: Part, *shared:
         raise ClusterError(message, hint="install the same version everywhere")
     if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
         _LIMITS.append(threadpool_limits(1))
+        threading.CORES.count = 1
     try:
         return function(part, *shared)
     except MissingError as error:
         hint = "all workers must see the files under the same names as the program that starts the job"
         raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error
+
+
+def _of_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: Shared) -> Result:
+    """A task that makes some neighboring parts one after the other, and joins what comes of them."""
+    return Joins(join).of_span(task, parts, shared)
 
 
 class DaskExecutor:
@@ -124,9 +134,13 @@ class DaskExecutor:
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined on the workers, and closed there. Raises ClusterError and what tasks raise."""
-        name = self._key("join")
-        held: list[Future] = self._submit(task, parts, shared)
+        """Return the results joined on the workers, and closed there. Raises ClusterError and what tasks raise.
+
+        A task makes some neighboring parts: to the scheduler each costs a millisecond or more.
+        """
+        name, spans = self._key("join"), spans_of(len(parts), TASKS_PER_THREAD * self.threads)
+        some = [tuple(parts[slice(*span)]) for span in spans]
+        held: list[Future] = self._submit(task._replace(function=partial(_of_span, task, joins.join)), some, shared)
         keys = [future.key for future in held]
 
         def submit(call: Callable[..., Result], *arguments: object) -> Future:
@@ -134,11 +148,12 @@ class DaskExecutor:
             held.append(self._client.submit(called, *arguments, key=(name, len(held)), pure=False))
             return held[-1]
 
-        last = tree_reduce(iter(held[:]), len(parts), partial(submit, joins.join))
+        last = tree_reduce(iter(held[:]), len(spans), partial(submit, joins.join))
         if joins.close is not None:
             last = submit(joins.close, last, *shared)
         try:
-            self._wait(last, task, lambda: self._done(keys, held), on_progress)
+            ends = [0, *(span.stop for span in spans)]
+            self._wait(last, task, lambda: ends[self._done(keys, held)], on_progress)
             return self._result(last, task)
         finally:
             self._forget([*held, last])

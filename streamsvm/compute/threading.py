@@ -1,22 +1,64 @@
-"""Work on many rows, shared by the threads there are.
+"""The threads of this process: how many may work at a time, who of them is idle, and rows shared out among them.
 
-Each strip writes rows of its own, computed as they would be alone: the result does not depend on how many threads there
-are. Their number is numba's (``NUMBA_NUM_THREADS``, else the processors this process may use), four at most.
+One number holds for all: a thread that works on a group of chunks (``engine.thread_executor``) and one that works on a strip of
+rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on who was idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 
-from numba import config
-
-from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
-
-MOST_THREADS = 4
 TILES = 4
 """The least a strip must have to be worth a thread."""
+MOST_POOLED = 1024
+"""Threads the pool of strips may come to have; no more are started than ever work at once."""
+
+
+class Cores:
+    """Threads that may work at a time, and those that do. The one that calls is one of them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        """How many may work at a time."""
+        self._busy = 1
+        self._lock = threading.Lock()
+
+    def borrow(self, wanted: int) -> int:
+        """Return how many of ``wanted`` threads were idle; they are taken until they are given back."""
+        with self._lock:
+            found = max(0, min(wanted, self.count - self._busy))
+            self._busy += found
+            return found
+
+    def give_back(self, taken: int) -> None:
+        """Say that so many threads that were borrowed are idle again."""
+        with self._lock:
+            self._busy -= taken
+
+
+CORES = Cores(len(os.sched_getaffinity(0)))
+"""Those of this process."""
+
+
+def threads() -> int:
+    """Return how many threads may work at a time."""
+    return CORES.count
+
+
+@contextmanager
+def using(count: int) -> Iterator[None]:
+    """Let ``count`` threads work at a time, as long as this lasts."""
+    before, CORES.count = CORES.count, count
+    try:
+        yield
+    finally:
+        CORES.count = before
 
 
 def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
@@ -25,19 +67,25 @@ def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
     What ``work`` calls must give up the interpreter's lock for most of its time. An error in a strip is raised here.
     """
     tiles = -(-rows // tile)
-    strips = max(min(threads(), tiles // TILES), 1)
-    if strips == 1:
+    borrowed = CORES.borrow(max(tiles // TILES, 1) - 1)
+    if not borrowed:
         work(0, rows)
         return
+    strips = borrowed + 1
     edges = [min(tile * (tiles * k // strips), rows) for k in range(strips)] + [rows]
-    list(_pool().map(work, edges[:-1], edges[1:]))
-
-
-def threads() -> int:
-    """Return how many strips are worked on at a time."""
-    return min(int(config.NUMBA_NUM_THREADS), MOST_THREADS)  # type: ignore[attr-defined]
+    try:
+        mine, *theirs = pairwise(edges)
+        others = [_pool().submit(work, *span) for span in theirs]
+        try:
+            work(*mine)
+        finally:  # what others still do writes into arrays of the caller
+            errors = [error for other in others if (error := other.exception()) is not None]
+        for error in errors:
+            raise error
+    finally:
+        CORES.give_back(borrowed)
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads(), thread_name_prefix="strip")
+    return ThreadPoolExecutor(MOST_POOLED, thread_name_prefix="strip")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from streamsvm.config.units import mib
-from streamsvm.engine.partition import tree_reduce
+from streamsvm.engine.groups.join_tree import JoinTree
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import Registry
 from streamsvm.schedule import budget
@@ -44,15 +44,42 @@ class Task(NamedTuple):
     """What is called, with a part and the shared values; it is sent by name."""
     needs: int = 0
     """Bytes it is expected to hold, to be said where a worker did not have them."""
+    each: Callable[..., Generator[Result]] | None = None
+    """``each(parts, *shared)`` yields what comes of parts, in their order: a thread that takes several reads ahead over their
+    borders. None: ``function`` has nothing to gain from that."""
+
+    def results(self, parts: Iterator[Part], shared: Sequence[Shared]) -> Generator[Result]:
+        """Yield what comes of the parts, one after the other."""
+        if self.each is not None:
+            return self.each(parts, *shared)
+        return (self.function(part, *shared) for part in parts)
 
 
 class Joins(NamedTuple):
-    """How results become one: ``join(one, other)``, which must leave both as they are, then ``close(all, *shared)``."""
+    """How results become one: ``join(one, other)``, then ``close(all, *shared)``."""
 
     join: Callable[[Result, Result], Result]
-    """Makes one result of two neighboring ones."""
+    """Makes one result of two neighboring ones; on a cluster it must leave both as they are."""
     close: Callable[..., Result] | None = None
     """A function of a module; it runs where the last join has run."""
+    tree: JoinTree[Result] | None = None
+    """Where results are joined in this process, and what is known of them already; None: nothing is."""
+
+    def tree_over(self, parts: Sequence[Part]) -> JoinTree[Result]:
+        """Return the tree that results of these parts are joined along."""
+        return JoinTree(len(parts), self.join) if self.tree is None else self.tree
+
+    def of_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
+        """Return what comes of some neighboring parts, one after the other, joined."""
+        tree = JoinTree(len(parts), self.join)
+        with closing(task.results(iter(parts), shared)) as found:
+            for number in range(len(parts)):
+                tree.add(number, next(found))
+        return tree.result
+
+    def closed(self, found: Result, shared: Sequence[Shared]) -> Result:
+        """Return what is made of the joined results in the end."""
+        return found if self.close is None else self.close(found, *shared)
 
 
 OnProgress = Callable[[int], None]
@@ -92,7 +119,7 @@ class Executor(Protocol):
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """The results joined two by two along ``partition.tree_reduce``, and closed."""
+        """The results joined two by two along ``join_tree.JoinTree``, and closed."""
         ...
 
 
@@ -125,9 +152,14 @@ class SerialExecutor:
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined along ``partition.tree_reduce`` as they come, and closed."""
-        found = tree_reduce(self.map(task, parts, shared, on_progress), len(parts), joins.join)
-        return found if joins.close is None else joins.close(found, *shared)
+        """Return the results joined as they come, and closed."""
+        tree = joins.tree_over(parts)
+        missing = tree.missing()
+        with closing(task.results((parts[number] for number in missing), shared)) as found:
+            for done, number in enumerate(missing, len(parts) - len(missing) + 1):
+                tree.add(number, next(found))
+                on_progress(done)
+        return joins.closed(tree.result, shared)
 
 
 @contextmanager

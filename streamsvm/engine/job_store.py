@@ -45,6 +45,17 @@ def _opened(reference: StoreReference) -> Store:
     return store
 
 
+class OpenedStore(NamedTuple):
+    """A store as it is named to tasks of this process."""
+
+    store: Store
+    """It."""
+
+    def open(self) -> Store:
+        """Return it."""
+        return self.store
+
+
 class StoreGuard:
     """Remembers the manifest of a store on disk; a store in memory has none and cannot be replaced."""
 

@@ -12,6 +12,10 @@ from streamsvm.types import Layout
 GROUP_BYTES = 32 << 20
 """Of a group, about: enough work to be worth a message, little enough to share out evenly."""
 MOST_GROUPS = 1024
+PASS_GROUP_BYTES = 3 << 20
+"""Of a group of a pass that is summed up, at least, so that one is a chunk as a rule: a checkpoint is made between two of them."""
+COMPONENT_BYTES = 128
+"""... and so many for each component of a vector of weights: to begin and to join a part costs a few such vectors."""
 
 T = TypeVar("T")
 
@@ -36,26 +40,34 @@ def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
     """
     chunks = len(layout.chunks)
     worth = max(1, min(layout.bytes_per_pass // GROUP_BYTES, chunks, MOST_GROUPS))
-    wanted = 1 << worth.bit_length() - 1 if count is None else max(1, min(count, chunks, MOST_GROUPS))
+    wanted = 1 << worth.bit_length() - 1 if count is None else max(1, min(count, chunks))
     ends = np.cumsum(layout.chunks)
     place = np.arange(1, wanted)
     cuts = np.searchsorted(ends, place * layout.rows / wanted, side="left") + 1
     cuts = np.maximum.accumulate(cuts - place) + place  # chunks may be of very different lengths: no group is empty
     cuts = np.minimum(cuts, chunks - wanted + place)
     spans = zip([0, *cuts.tolist()], [*cuts.tolist(), chunks], strict=True)
-    return [_group(layout, number, range(first, stop)) for number, (first, stop) in enumerate(spans)]
+    return _groups(layout, [range(first, stop) for first, stop in spans])
+
+
+def pass_groups(layout: Layout) -> list[Group]:
+    """The groups of a pass that is summed up: neighboring chunks, few enough that a part of the pass is cheap beside them."""
+    least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
+    return contiguous(layout, max(1, -(-layout.bytes_per_pass // least)))
 
 
 def round_robin(layout: Layout, count: int) -> list[Group]:
     """Chunks dealt to ``count`` groups in turn, so that each has some of every region of the data."""
     count = max(1, min(count, len(layout.chunks)))
-    return [_group(layout, number, range(number, len(layout.chunks), count)) for number in range(count)]
+    return _groups(layout, [range(number, len(layout.chunks), count) for number in range(count)])
 
 
-def _group(layout: Layout, number: int, chunks: range) -> Group:
-    starts = np.concatenate([[0], np.cumsum(layout.chunks)])
-    rows = sum(layout.chunks[c] for c in chunks)
-    return Group(number, tuple(chunks), tuple(starts[list(chunks)].tolist()), rows)
+def _groups(layout: Layout, members: list[range]) -> list[Group]:
+    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
+    return [
+        Group(number, tuple(chunks), tuple(starts[c] for c in chunks), sum(layout.chunks[c] for c in chunks))
+        for number, chunks in enumerate(members)
+    ]
 
 
 def tree_reduce(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:

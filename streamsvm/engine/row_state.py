@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.aliases import Array, ByName
+from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState
 
@@ -79,6 +80,20 @@ class RowStates:
             self._changed[chunk] = True
         else:
             self._write(chunk, values.reshape(-1))
+
+    def copied(self, chunk: int) -> Array:
+        """Return the state of a chunk's rows, (problems, rows), in an array of its own. Any thread may ask. Raises DataError."""
+        if self.resident:
+            return self._view(chunk).reshape(self.problems, -1).copy()
+        values = np.empty(self.layout.chunks[chunk] * self.problems, self.state.dtype)
+        self._read(chunk, values)
+        return values.reshape(self.problems, -1)
+
+    def put(self, chunk: int, values: Array) -> None:
+        """Take the state of a chunk's rows, (problems, rows), from another array; one thread at a time."""
+        if self.resident:
+            self._view(chunk)[:] = values.reshape(-1)
+        self.save(chunk, values)
 
     def checkpoint(self) -> ByName:
         """Make a checkpoint of the present numbers, durably; returns what ``restore`` comes back to them with."""
@@ -148,3 +163,33 @@ class RowStates:
     def _damaged(self, what: str) -> DataError:
         hint = "start again, without --resume"
         return DataError(f"the per-row state in {self.file} {what}", code="E-CHECKPOINT", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRowStates:
+    """The per-row state of this process as the tasks of a fit come to it (``task.GroupState``).
+
+    A task works on a copy. What it leaves is put back with its result, so that a checkpoint has both or neither.
+    """
+
+    rows: RowStates
+    """Where the numbers are."""
+
+    @property
+    def state(self) -> RowState:
+        """What the numbers are called, and their type."""
+        return self.rows.state
+
+    def load(self, group: Group, _version: int) -> Array:
+        """Return a copy of the numbers of a group's rows, (problems, rows of the group). Raises DataError."""
+        return np.concatenate([self.rows.copied(chunk) for chunk in group.chunks], axis=1)
+
+    def leave(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:
+        """Return what is to be put back."""
+        return values
+
+    def take(self, group: Group, values: Array) -> None:
+        """Put back what a task has left, (problems, rows of the group)."""
+        ends = np.cumsum([0, *(self.rows.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
+        for k, chunk in enumerate(group.chunks):
+            self.rows.put(chunk, np.ascontiguousarray(values[:, ends[k] : ends[k + 1]]))

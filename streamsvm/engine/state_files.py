@@ -95,6 +95,10 @@ class GroupStateFiles:
         for old in drop:
             self.path(group, old).unlink(missing_ok=True)
 
+    def leave(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
+        """Save what a round leaves; there is nothing else to do."""
+        self.save(group, version, values, drop)
+
     def path(self, group: Group, version: int) -> Path:
         """Where the numbers of a group are after round ``version``."""
         return self.directory / f"{self.state.name}.{group.number:05d}.{version}"

@@ -42,6 +42,11 @@ def clone(state: State) -> State:
     return _mapped(state, _once(_unpack))
 
 
+def unpacked(state: State) -> State:
+    """The same arrays, with arrays of zeros for what stands for them."""
+    return _mapped(state, _once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
+
+
 def bytes_of(state: State) -> int:
     """Bytes of the arrays in a state."""
     sizes: list[int] = []

@@ -1,9 +1,10 @@
-"""The fit loop, written once for every solver, and its execution in this process.
+"""The fit loop, written once for every solver, and its execution chunk after chunk.
 
 A pass shows every chunk to the solver of every problem that is not done, then closes the pass; the loop makes passes
-until all certificates are exact and small enough. How a pass is made is the business of an execution: ``Trainer`` reads
-one chunk after the other here, ``engine.distributed`` spreads groups of chunks over workers. All problems (classes,
-values of C) see a block while it is in memory: one reading of the data serves them all.
+until all certificates are exact and small enough. How a pass is made is the business of an execution: ``engine.groups``
+makes it group by group, on as many threads as there are or on a cluster; ``StreamTrainer`` shows one chunk after the other to
+a solver that moves while it reads. All problems (classes, values of C) see a block while it is in memory: one reading of the data
+serves them all.
 """
 
 from __future__ import annotations
@@ -160,9 +161,19 @@ class RunSettings:
     resident: bool = True
     """Whether per-row state lives in memory."""
 
+    groups: int | None = None
+    """In how many groups chunks are worked on; None: a solver that moves while it reads meets one after the other, and the store
+    says how many groups the sums of others have."""
+    whole_groups: bool = False
+    """Whether the rows of a group are put together and visited as one block."""
 
-class Trainer(FitLoop):
-    """The fit loop in this process: a reader thread brings chunks, this thread shows them to the solvers."""
+    def file(self, name: str) -> Path | None:
+        """Where the per-row state of a name is, or goes when a checkpoint is made."""
+        return None if self.directory is None else self.directory / name
+
+
+class StreamTrainer(FitLoop):
+    """The fit loop of solvers that move while they read: reader threads bring chunks, this thread shows them to the solvers."""
 
     def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
         self,
@@ -180,14 +191,10 @@ class Trainer(FitLoop):
         self._in_memory: set[int] = set()
         """The chunks that this run has read and does not have to read again."""
         self._row_states = {
-            state.name: RowStates(state, store.layout, len(problems), self._file(state.name), settings.resident)
+            state.name: RowStates(state, store.layout, len(problems), settings.file(state.name), settings.resident)
             for state in solver.row_state
         }
         self.result.row_states = dict(self._row_states)
-
-    def _file(self, name: str) -> Path | None:
-        directory = self._settings.directory
-        return None if directory is None else directory / name
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -203,9 +210,9 @@ class Trainer(FitLoop):
         self.one_pass(self._stream, checkpointer)
         self.result.reads_repeated = retries() - self._retries
 
-    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Trainer:
+    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> StreamTrainer:
         """Return a loop for another solver over the same rows, which stay where they are."""
-        other = Trainer(self._store, solver, problems, self._features, self._settings, self._report)
+        other = StreamTrainer(self._store, solver, problems, self._features, self._settings, self._report)
         other.result.count_on(before)
         other._in_memory = self._in_memory
         return other

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.engine.block_visitor import ActiveProblem
@@ -36,6 +37,27 @@ class CheckpointedRows(Protocol):
 
     def close(self) -> None:
         """Give back what is open; the files stay."""
+        ...
+
+
+SavedPartial: TypeAlias = tuple[int, int, list[State]]
+"""The states of the problems that take part in a pass, as groups [first, stop) have left them."""
+
+
+class Position(NamedTuple):
+    """Where a training is."""
+
+    visits: int
+    """Visits made of the pass under way."""
+    partials: list[SavedPartial]
+    """What was found of it apart from the states of the runs."""
+
+
+class PassUnderWay(Protocol):
+    """A pass that several may be working on."""
+
+    def at_rest(self) -> AbstractContextManager[Position]:
+        """Say what is known of it; nothing is added as long as this lasts."""
         ...
 
 
@@ -92,6 +114,19 @@ class Training:
     """What the evaluator of held-out rows remembers, plain values and arrays."""
     gaps: list[float] = field(default_factory=list)
     """After every pass of this solver, the largest gap of a problem; where a certificate is not exact, an estimate."""
+    partials: list[SavedPartial] = field(default_factory=list)
+    """What an earlier run had found of the pass under way, where a pass is made group by group."""
+    under_way: PassUnderWay | None = None
+    """What is found of it now; None between two passes."""
+
+    @contextmanager
+    def at_rest(self) -> Iterator[Position]:
+        """Say where the training is, while nothing of it changes."""
+        if self.under_way is None:
+            yield Position(self.index, self.partials)
+        else:
+            with self.under_way.at_rest() as position:
+                yield position
 
     def active(self) -> list[ActiveProblem]:
         """Return the problems that are not done."""

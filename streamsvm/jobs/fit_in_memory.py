@@ -18,6 +18,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from streamsvm.compute import threading
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.embed.placement import FLY
@@ -27,7 +28,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import models_of
 from streamsvm.jobs.fit.plan import Plan, make_plan, started
 from streamsvm.jobs.fit.remarks import uncertified
-from streamsvm.jobs.fit.run import local_trainer
+from streamsvm.jobs.fit.run import local_loop
 from streamsvm.model import Model
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Report, Stop, Store, silent
@@ -71,8 +72,9 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         if not plan.memory.resident:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamsvm-")))
         stack.enter_context(threadpool_limits(1))
+        stack.enter_context(threading.using(plan.memory.threads))
         seen, plan = with_features(job, store, plan, directory, report)
-        loop = stack.enter_context(closing(local_trainer(job, seen, plan, directory, report)))
+        loop = stack.enter_context(closing(local_loop(job, seen, plan, directory, report)))
         training = loop.train(Stop(job.max_passes, job.time_limit))
         certify(plan, training, store, seen)
         models = models_of(job, store, plan, training)

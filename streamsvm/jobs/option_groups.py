@@ -59,6 +59,15 @@ class MemoryOptions(Checked):
             default="the limit of the control group, or three quarters of what is available",
         ),
     ] = None
+    threads: Annotated[
+        int | None,
+        Option(
+            "Threads that compute side by side; fewer where memory is short. The result does not depend on it.",
+            "memory",
+            bounds=AT_LEAST_ONE,
+            default="all processors this process may use",
+        ),
+    ] = None
 
 
 @option_group

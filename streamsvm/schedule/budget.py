@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import resource
 from dataclasses import dataclass
-from pathlib import Path
 
 from streamsvm.compute import passes_loaded
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
+from streamsvm.schedule import control_groups
 from streamsvm.types import Layout, Term
 
 MIB = 1 << 20
@@ -42,6 +42,8 @@ class MemoryPlan:
     """Whether the blocks themselves stay in memory once they are read."""
     retain: bool
     """Whether the store may stay in the page cache between passes."""
+    threads: int = 1
+    """How many threads compute side by side."""
 
     @property
     def total(self) -> int:
@@ -105,38 +107,24 @@ def page_cache_bytes(limit: int) -> int:
 
 def _group_limits() -> list[int]:
     """The limits of the control groups (v2, v1) this process is in and of the groups above them."""
-    found = []
-    for line in _read("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-        elif controllers == "":
-            root, name = Path("/sys/fs/cgroup"), "memory.max"
-        else:
-            continue
-        own = root / path.lstrip("/")
-        groups = [group for group in (own, *own.parents) if group.is_relative_to(root)]
-        found += [_read(str(group / name)).strip() for group in groups]
+    names = {True: "memory.max", False: "memory.limit_in_bytes"}
+    found = [
+        control_groups.text_of(group / names[unified]).strip() for group, unified in control_groups.groups_of("memory")
+    ]
     return [int(text) for text in found if text.isdigit() and int(text) < 1 << 60]
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def block_terms(layout: Layout, depth: int, buffer: int = 0) -> list[Term]:
+def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -> list[Term]:
     """The ring of blocks: chunk, visiting order, and what each problem sees of it (signs, weights).
 
-    ``buffer``: bytes of the store's own buffers; of a small store they hold more than its largest chunk.
+    ``buffer``: bytes of the store's own buffers; of a small store they hold more than its largest chunk. ``readers``: threads
+    that have a ring each.
     """
     raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
-    ring = Term("blocks in flight", (depth + 1) * (raw + order), f"{depth + 1} x ({mib(raw)} chunk + order)")
-    views = Term("block views", VIEWS * layout.largest_chunk, "signs and weights of the rows at hand")
+    count = readers * (depth + 1)
+    ring = Term("blocks in flight", count * (raw + order), f"{count} x ({mib(raw)} chunk + order)")
+    views = Term("block views", readers * VIEWS * layout.largest_chunk, "signs and weights of the rows at hand")
     return [ring, views]
 
 

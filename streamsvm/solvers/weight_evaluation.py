@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from streamsvm.rows import Float64
@@ -64,6 +64,10 @@ class WeightEvaluation(WarmStart):
 
     def certify(self, state: WeightEvaluationState) -> None:
         """Every pass is an exact evaluation."""
+
+    def part(self, state: WeightEvaluationState) -> WeightEvaluationState:
+        """The weights, with sums of nothing."""
+        return replace(state, evaluation=PointSums(len(state.point)))
 
     def merge(self, states: list[WeightEvaluationState]) -> WeightEvaluationState:
         """Add up what each worker summed."""

@@ -34,6 +34,19 @@ class Mergeable(Protocol[S]):
 
 
 @runtime_checkable
+class LeanParts(Protocol[S]):
+    """A solver whose state is large beside what a pass sums up: parts of a pass share what their visits only read."""
+
+    def part(self, state: S) -> S:
+        """Return the state as a part of a pass begins with it: sums of nothing, and of all else what it has, not copied.
+
+        Visits of the part change nothing that ``state`` has. What ``finish`` alone looks at may be missing where it is one of
+        the ``driver_fields``.
+        """
+        ...
+
+
+@runtime_checkable
 class Partitioned(Protocol):
     """A solver that must know into how many groups the rows are dealt: its row state depends on it (CoCoA+)."""
 

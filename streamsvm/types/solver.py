@@ -34,6 +34,8 @@ class Cost:
     """Of per-row state."""
     per_block_row: int = 0
     """Scratch while a block is visited."""
+    per_part: int = 0
+    """What a part of a pass is summed up in, where several are under way."""
 
 
 class LinearSolution(NamedTuple):

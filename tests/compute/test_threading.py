@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from threading import Lock
+
 import numpy as np
 import pytest
 
@@ -14,15 +17,15 @@ from streamsvm.rows import Dense
 
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 1000])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_every_row_is_covered_once(rows: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "threads", lambda: threads)
+def test_every_row_is_covered_once(rows: int, threads: int) -> None:
     met = np.zeros(rows, int)
 
     def work(start: int, stop: int) -> None:
         met[start:stop] += 1
         assert start % 8 == 0
 
-    threading.in_strips(work, rows, 8)
+    with threading.using(threads):
+        threading.in_strips(work, rows, 8)
     assert (met == 1).all()
 
 
@@ -32,20 +35,39 @@ def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> 
     X, Z = (Dense(rng.normal(size=(n, 3)).astype(np.float32)) for n in (500, 40))
     found = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(threading, "threads", lambda threads=threads: threads)
         out = np.zeros(500)
-        expand(X, Z, np.linspace(-1.0, 1.0, 40), RBF(0.5), 3, out)
+        with threading.using(threads):
+            expand(X, Z, np.linspace(-1.0, 1.0, 40), RBF(0.5), 3, out)
         found.append(out)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "threads", lambda: 2)
+def test_no_more_work_than_may_and_all_are_given_back() -> None:
+    """Strips within strips find nobody idle, and do their work alone."""
+    at_once = most = 0
+    lock = Lock()
 
+    def inner(_start: int, _stop: int) -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.005)
+        with lock:
+            at_once -= 1
+
+    with threading.using(3):
+        threading.in_strips(lambda start, stop: threading.in_strips(inner, 100, 1), 100, 1)
+        assert most == 3
+        assert threading.CORES.borrow(5) == 2
+        threading.CORES.give_back(2)
+
+
+def test_an_error_is_raised() -> None:
     def fail(start: int, _stop: int) -> None:
         if start:
             raise ValueError("in the second strip")
 
-    with pytest.raises(ValueError, match="second strip"):
+    with threading.using(2), pytest.raises(ValueError, match="second strip"):
         threading.in_strips(fail, 100, 1)

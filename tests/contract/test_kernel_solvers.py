@@ -13,7 +13,8 @@ import pytest
 from streamsvm import model as models
 from streamsvm.compute.kernel_values import expansion
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import summary
@@ -184,7 +185,7 @@ def test_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
 def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(case, store(), standardize=False), opened)
-    trainer = Trainer(opened, plan.solver, plan.problems, plan.features, RunSettings(), lambda event: None)
+    trainer = local_trainer(opened, plan.solver, plan.problems, plan.features, RunSettings(), lambda event: None)
     state = trainer.train(Stop(max_passes=2)).runs[0].state
     encoder = Encoder()
     tree = encoder.encode(deepcopy(state))

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.embed.kernel_map import make_map
@@ -121,7 +122,7 @@ def trained(case: Case) -> tuple[Plan, Training, list[dict[str, Any]]]:
     plan = make_plan(job_of(case), store)
     if plan.request is not None:
         plan = with_map(plan, make_map(plan.request, store, lambda event: None))
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), events.append)
+    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), events.append)
     passes = 1500 if case.solver in EXACT else 40
     return plan, trainer.train(Stop(passes)), [event for event in events if event["event"] == "pass"]
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.block_visitor import signs_and_weights
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
@@ -98,7 +99,7 @@ def trained(
 ) -> tuple[Training, list[dict[str, Any]], Any]:
     events: list[dict[str, Any]] = []
     plan = make_plan(job_of(case, tolerance, **more), store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=depth), events.append)
+    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=depth), events.append)
     result = trainer.train(Stop(passes))
     return result, [e for e in events if e["event"] == "pass"], plan.solver
 
@@ -160,7 +161,7 @@ def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
     warm = 2.0 * np.random.default_rng(9).normal(size=COLUMNS + 1)
     problems = [replace(p, warm=warm) for p in plan.problems]
     events: list[dict[str, Any]] = []
-    trainer = Trainer(store, plan.solver, problems, plan.features, RunSettings(depth=0), events.append)
+    trainer = local_trainer(store, plan.solver, problems, plan.features, RunSettings(depth=0), events.append)
     result, best = trainer.train(Stop(20)), optimum(case.loss, False)
     passes = [event for event in events if event["event"] == "pass"]
     assert passes[0]["exact"]
@@ -223,7 +224,7 @@ def test_merge_of_one_state_is_identity(case: Case) -> None:
     """In the middle of a pass, after two complete ones."""
     store = store_of(weighted=True)
     plan = make_plan(job_of(case, 1e-12), store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
+    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
     trainer.train(Stop(3))
     state = trainer.result.runs[0].state
     before = deepcopy(state)

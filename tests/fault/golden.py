@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.engine import partition
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit import run as fitting
 from streamsvm.jobs.fit.options import FitJob
@@ -107,15 +108,26 @@ def leftovers(root: Path) -> list[Path]:
 
 def fit_job(store: Path, model: Path, **settings: Any) -> FitJob:
     """A fit of three passes that does not converge."""
-    given = {"solver": "dcd", "loss": "hinge", "tolerance": 1e-12, "max_passes": 3, "checkpoint_every": 0.0}
+    given = {
+        "solver": "dcd",
+        "loss": "hinge",
+        "tolerance": 1e-12,
+        "max_passes": 3,
+        "checkpoint_every": 0.0,
+        "threads": 1,
+    }
     return FitJob(str(store), str(model), **{**given, **settings})
 
 
 def placed(monkeypatch: Any, *, cached: bool = False, resident: bool = True) -> None:
-    """Have blocks read in every pass and per-row state where it is wanted, although there is memory for everything."""
+    """Have blocks read in every pass and per-row state where it is wanted, although there is memory for everything.
+
+    Every chunk is a group, so that there is something to join, and to save, between any two.
+    """
     from dataclasses import replace
 
     plan_of = identity.make_plan
+    monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
 
     def planned(job: FitJob, store: Any) -> Any:
         plan = plan_of(job, store)

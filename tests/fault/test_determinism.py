@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
@@ -109,7 +110,7 @@ def test_rows_in_memory_give_the_same_bits(name: str, directory: Path) -> None:
 
 def solution_of(job: FitJob, store: Any) -> bytes:
     plan = make_plan(job, store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), lambda _: None)
+    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), lambda _: None)
     result = trainer.train(Stop(job.max_passes))
     return plan.solver.solution(result.runs[0].state).w.tobytes()
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
 from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.checkpoint.signals import current
-from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -34,15 +35,16 @@ class Stopper:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at = self.visits = 0
-        visit = Trainer._visit
+        visit, lock = BlockVisitor.visit, Lock()
 
-        def counted(trainer: Trainer, *arguments: Any) -> None:
-            visit(trainer, *arguments)
-            self.visits += 1
-            if self.visits == self.at:
-                current.name = "SIGTEST"
+        def counted(visitor: BlockVisitor, *arguments: Any) -> None:
+            visit(visitor, *arguments)
+            with lock:
+                self.visits += 1
+                if self.visits == self.at:
+                    current.name = "SIGTEST"
 
-        monkeypatch.setattr(Trainer, "_visit", counted)
+        monkeypatch.setattr(BlockVisitor, "visit", counted)
 
     def run(self, job: FitJob, at: int) -> int:
         """Fit until ``at`` visits have been made; how many were."""
@@ -110,6 +112,24 @@ def test_resume_at_every_visit(
 ) -> None:
     placed(monkeypatch)
     check_every_visit(fit_job(store, tmp_path / "m", **SETTINGS[name]), stopper, 1 if name == "dcd" else 5)
+
+
+@pytest.mark.parametrize("name", ["newton", "nystrom", "decomposition", "blended", "partan sampled"])
+@pytest.mark.parametrize("resident", [True, False])
+def test_threads_are_stopped_and_others_go_on(
+    name: str, resident: bool, store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was joined when three threads were stopped is what one, or two, join the rest to."""
+    placed(monkeypatch, resident=resident)
+    job = fit_job(store, tmp_path / "m", **SETTINGS[name])
+    reference = fitted(replace(job, model=job.model + ".whole"))
+    for k in (2, 5, 10):
+        with pytest.raises(InterruptedRun):
+            stopper.run(replace(job, threads=3, overwrite=True), k)
+        saved = CheckpointDirectory(tmp_path / "m.run" / "checkpoint").read()[0].content()
+        assert saved["index"] == sum(stop - first for first, stop, _ in saved["partials"])
+        stopper.run(replace(job, threads=1 + k % 2, overwrite=True, resume=True), 0)
+        assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
 def test_resume_with_per_row_state_in_a_file(

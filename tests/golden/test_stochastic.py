@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_svmlight_file
 
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR
@@ -34,7 +35,7 @@ def a9a(data_file: Callable[[str], Path]) -> MemoryStore:
 def certified(store: MemoryStore, solver: str, loss: str, tolerance: float, **options: Any) -> Certificate:
     job = FitJob("a9a", "model", solver=solver, options=options, loss=loss, lambda_=LAMBDA, tolerance=tolerance)
     plan = make_plan(job, store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), lambda _: None)
+    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), lambda _: None)
     certificate = trainer.train(Stop(300)).runs[0].certificate
     assert certificate is not None
     assert certificate.exact

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.signals import current
-from streamsvm.engine.trainer import Trainer
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -131,16 +131,18 @@ def test_a_resumed_run_chooses_the_same(
     store: Path, tmp_path: Path, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"solver": solver, "validation": 0.25, "patience": 3, "tolerance": 1e-9, "prefetch": 0}
+    settings["threads"] = 1
     monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
+    monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
     whole = fitted(store, tmp_path / "whole", **settings)
-    visit, count = Trainer._visit, [0]
+    visit, count = BlockVisitor.visit, [0]
 
-    def counted(trainer: Trainer, *arguments: Any) -> None:
-        visit(trainer, *arguments)
+    def counted(visitor: BlockVisitor, *arguments: Any) -> None:
+        visit(visitor, *arguments)
         count[0] += 1
         current.name = "SIGTEST" if count[0] == 8 else ""
 
-    monkeypatch.setattr(Trainer, "_visit", counted)
+    monkeypatch.setattr(BlockVisitor, "visit", counted)
     with pytest.raises(InterruptedRun):
         fitted(store, tmp_path / "m", **settings)
     current.name = ""

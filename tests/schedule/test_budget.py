@@ -22,7 +22,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
-from streamsvm.schedule import budget
+from streamsvm.schedule import budget, control_groups
 from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
@@ -235,7 +235,7 @@ GROUP = "/sys/fs/cgroup"
     ],
 )
 def test_control_groups_are_found(files: dict[str, str], limits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_read", lambda path: files.get(path, ""))
+    monkeypatch.setattr(control_groups, "text_of", lambda path: files.get(str(path), ""))
     assert budget._group_limits() == limits
 
 

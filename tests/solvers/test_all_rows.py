@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from streamsvm.compute.passes.in_memory import all_rows as passes
 from streamsvm.compute.passes.in_memory import central_path
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
@@ -420,7 +421,7 @@ def test_a_sample_that_leads_nowhere_is_left_for_all_rows(loss: str, monkeypatch
     stored = rows.commit(("-1", "1"), 8)
     plan = make_plan(FitJob("memory", "model", loss=loss, C=1.0), stored)
     events: list[Any] = []
-    loop = Trainer(stored, plan.solver, plan.problems, plan.features, RunSettings(depth=0), events.append)
+    loop = local_trainer(stored, plan.solver, plan.problems, plan.features, RunSettings(depth=0), events.append)
     found = loop.train(Stop(12)).runs[0].certificate
     assert found is not None
     assert found.gap <= 1e-3

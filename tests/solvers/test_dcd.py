@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine.block_visitor import signs_and_weights
+from streamsvm.engine.local import local_trainer
 from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardized
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
@@ -79,7 +80,7 @@ def trained(
 ) -> tuple[Training, Events]:
     events = Events()
     settings = RunSettings(**({"depth": 0} | course))
-    trainer = Trainer(store, solver or DCD(), problems, features or Raw(problems[0].bias), settings, events)
+    trainer = local_trainer(store, solver or DCD(), problems, features or Raw(problems[0].bias), settings, events)
     return trainer.train(Stop(passes)), events
 
 

@@ -11,7 +11,8 @@ import pytest
 from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import Hinge, Huber, SquaredHinge
@@ -358,9 +359,9 @@ def test_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
     store = rare_columns()
     job = FitJob("memory", "model", solver="newton", options={"sample": 3000}, loss=loss, lambda_=lam)
     plan = make_plan(job, store)
-    result = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None).train(
-        Stop(40)
-    )
+    result = local_trainer(
+        store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None
+    ).train(Stop(40))
     certificate = result.runs[0].certificate
     assert certificate is not None
     assert certificate.gap <= 1e-3

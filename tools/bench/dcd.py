@@ -22,10 +22,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
-from streamsvm.engine.trainer import Trainer
+from streamsvm.engine.trainer import StreamTrainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.run import local_trainer
+from streamsvm.jobs.fit.run import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent
@@ -66,12 +66,14 @@ def cpu_of(run: Callable[[], Any]) -> tuple[float, Any]:
 # -- ours --------------------------------------------------------------------------------------------------------------
 
 
-def trainer_of(task: Task, tolerance: float, report: Any = silent, sweeps: int = 0) -> Trainer:
+def trainer_of(task: Task, tolerance: float, report: Any = silent, sweeps: int = 0) -> StreamTrainer:
     settings = {"sweeps": sweeps} if sweeps else {}
     job = FitJob(
         task.store.name, "unused", solver="dcd", options=settings, C=task.C, loss=task.loss, tolerance=tolerance
     )
-    return local_trainer(job, task.store, make_plan(job, task.store), Path(task.store.name).parent, report)
+    trainer = local_loop(job, task.store, make_plan(job, task.store), Path(task.store.name).parent, report)
+    assert isinstance(trainer, StreamTrainer)
+    return trainer
 
 
 class Watch:
@@ -119,7 +121,7 @@ def _sweeps_seconds(task: Task, passes: int) -> float:
     return cpu_of(lambda: _passes(trainer, passes))[0]
 
 
-def _passes(trainer: Trainer, passes: int) -> None:
+def _passes(trainer: StreamTrainer, passes: int) -> None:
     """Not ``train``: its last pass is an evaluation, not a sweep."""
     with Stream(trainer._store, visits(trainer._store.layout, 0, True), depth=2) as stream:
         for _ in range(passes):

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.run import local_trainer
+from streamsvm.jobs.fit.run import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Certificate, Stop
@@ -45,7 +45,7 @@ def run(store: Any, job: FitJob, stop: Stop, directory: Path) -> tuple[Row, Cert
     plan = make_plan(job, store)
     plan.memory.check(plan.remedy)
     cpu, began = time.process_time(), time.perf_counter()
-    trainer = local_trainer(job, store, plan, directory, lambda _: None)
+    trainer = local_loop(job, store, plan, directory, lambda _: None)
     result = trainer.train(stop)
     trainer.close()
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu

@@ -86,7 +86,7 @@ def reference(task: Task) -> None:
 def train(task: Task, tolerance: float) -> None:
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.plan import make_plan
-    from streamsvm.jobs.fit.run import local_trainer
+    from streamsvm.jobs.fit.run import local_loop
     from streamsvm.store import open_store
     from streamsvm.types import Stop
 
@@ -105,7 +105,7 @@ def train(task: Task, tolerance: float) -> None:
             clock.point(task, w, dual=event["dual"], gap=event["gap"] if event["exact"] else 1.0)
 
     for passes, report in ((2, silent), (PASSES, look)):  # the first one loads the compiled passes
-        trainer: Any = local_trainer(job, store, plan, Path(task["store"]).parent, report)
+        trainer: Any = local_loop(job, store, plan, Path(task["store"]).parent, report)
         clock = Clock()
         trainer.train(Stop(passes))  # the limit is one of CPU seconds, set below
         trainer.close()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.features.scaling import Raw
 from streamsvm.losses import LOSSES
 from streamsvm.solvers.dcd.solver import DCD
@@ -19,7 +20,7 @@ from tools.measure.harness import arguments, scratch, show
 
 def trained(store: Store, problem: Problem, sweeps: int, passes: int) -> dict[str, Any]:
     """Passes taken, the gap reached and the dual value."""
-    trainer = Trainer(store, DCD(sweeps), [problem], Raw(1.0), RunSettings(), lambda event: None)
+    trainer = local_trainer(store, DCD(sweeps), [problem], Raw(1.0), RunSettings(), lambda event: None)
     result = trainer.train(Stop(max_passes=passes))
     found = result.runs[0].certificate
     assert found is not None

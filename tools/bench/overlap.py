@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.trainer import RunSettings, StreamTrainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.synth.options import SynthJob
@@ -48,7 +48,7 @@ class Contest:
         self._store, self.memory = store, InMemory(store)
         job = FitJob(store.name, "unused", solver="dcd", options={"sweeps": sweeps}, lambda_=1e-4, tolerance=1e-12)
         plan = make_plan(job, store)
-        self._trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(), silent)
+        self._trainer = StreamTrainer(store, plan.solver, plan.problems, plan.features, RunSettings(), silent)
         self._trainer.train(Stop(passes))
         self._start = copy.deepcopy(self._trainer.result)
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR, Dense
@@ -78,11 +79,11 @@ def task_of(data: Data, tested: Data | None, loss: str, lam: float, chunk: int) 
     return Task(train, store.commit(("-1", "1"), X.shape[1]), test, loss, 1.0 / (lam * train.rows))
 
 
-def trainer_of(task: Task, who: str, tolerance: float, report: Any, seed: int = 0) -> Trainer:
+def trainer_of(task: Task, who: str, tolerance: float, report: Any, seed: int = 0) -> FitLoop:
     solver, options = SOLVERS[who]
     job = FitJob("memory", "unused", solver=solver, options=options, loss=task.loss, C=task.C, tolerance=tolerance)
     plan = make_plan(job, task.store)
-    return Trainer(task.store, plan.solver, plan.problems, plan.features, RunSettings(seed, depth=0), report)
+    return local_trainer(task.store, plan.solver, plan.problems, plan.features, RunSettings(seed, depth=0), report)
 
 
 def sampled(who: str, task: Task) -> int:

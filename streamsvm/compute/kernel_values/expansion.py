@@ -16,7 +16,7 @@ from streamsvm.compute.blocks.row_selection import matrix_of
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.threading import MOST_THREADS, in_strips
+from streamsvm.compute.threading import in_strips, threads
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice
 
 TILE_ROWS = 512
@@ -29,7 +29,7 @@ DENSE_BYTES = 8 << 20
 def scratch_bytes(columns: int) -> int:
     """Return the most bytes an expansion needs beside its arguments."""
     dense = max(min(DENSE_BYTES, 8 * columns * TILE_POINTS), 8 * columns)
-    return MOST_THREADS * (3 * dense + 8 * TILE_ROWS * TILE_POINTS)
+    return threads() * (3 * dense + 8 * TILE_ROWS * TILE_POINTS)
 
 
 def expand(

@@ -110,6 +110,7 @@ class RunCheckpointer:
         for name in SAVED_FIELDS:
             if name != "gaps" or name in content:  # checkpoints of earlier versions have none
                 setattr(training, name, content[name])
+        training.partials = content.get("partials", [])  # checkpoints of before had none
         training.status = Status(content["status"])
         training.runs = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
         before = others[0].content("rows") if others and training.row_states else {}
@@ -130,11 +131,14 @@ class RunCheckpointer:
     def save(self, training: Training) -> None:
         """Write a checkpoint now. Raises StorageError."""
         began = time.monotonic()
-        content: ByName = field_values(training, SAVED_FIELDS)
-        content["status"] = training.status.value
-        content["runs"] = [(run.state, run.certificate, run.done) for run in training.runs]
-        content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}
-        self.checkpoints.write(self.identity, content)
+        with training.at_rest() as position:
+            training.index = position.visits
+            content: ByName = field_values(training, SAVED_FIELDS)
+            content["partials"] = position.partials
+            content["status"] = training.status.value
+            content["runs"] = [(run.state, run.certificate, run.done) for run in training.runs]
+            content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}
+            self.checkpoints.write(self.identity, content)
         self._last = time.monotonic()
         self._cost = self._last - began
         self.interruption.standing = self._standing(training)

@@ -175,13 +175,13 @@ def seen_layout(layout: Layout, landmarks: int) -> Layout:
     return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None)
 
 
-def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> list[Term]:
-    """Return the bytes of the map: landmarks, projection, buffers, and while it is made, what that takes beyond the
-    buffers and beyond ``later``, which is taken only when the map is made.
+def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, threads: int = 1) -> list[Term]:
+    """Return the bytes of the map: landmarks, projection, buffers of each thread, and while it is made, what that takes
+    beyond the buffers and beyond ``later``, which is taken only when the map is made.
     """
     m = request.landmarks
     points = 4 * m * (layout.columns + 1)
-    buffers = working_bytes(m, m, factored=request.factored)
+    buffers = threads * working_bytes(m, m, factored=request.factored)
     making = 36 * m * m + 3 * points
     if request.sampling == "leverage":
         making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)
@@ -194,7 +194,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0) -> lis
         *(disk if request.on_disk else []),
         Term("landmarks", 3 * points, f"{m} x {layout.columns} float32, and float64 for certificates"),
         Term("projection", 4 * m * m, f"{m} x {m} float32 at most"),
-        Term("feature buffers", buffers, f"{part_rows(m)} rows at a time"),
+        Term("feature buffers", buffers, f"{threads} x {part_rows(m)} rows at a time"),
         Term(
             "factorization",
             max(0, making - buffers - later),

@@ -1,4 +1,4 @@
-"""What a fit decides for a cluster: memory of a task, groups of chunks, and what tasks are given (``engine.distributed``).
+"""What a fit decides for a cluster: memory of a task, groups of chunks, and what tasks are given (``engine.groups.distributed``).
 
 The groups of a batch solver are fixed by the layout. Those of a row-wise solver are as many as workers unless
 ``groups`` says so; a solver with per-row state is told how many there are (CoCoA+ for dual coordinate descent).
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.engine.distributed import DistributedFit
 from streamsvm.engine.executor import Executor, task_limit
+from streamsvm.engine.groups.group_trainer import GroupFit
+from streamsvm.engine.groups.task import Work
 from streamsvm.engine.job_store import reference_to
-from streamsvm.engine.partition import contiguous, round_robin
+from streamsvm.engine.local import groups_of
 from streamsvm.engine.state_files import DriverState, GroupStateFiles
-from streamsvm.engine.task import Work
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
@@ -29,8 +29,8 @@ WHOLE_GROUP_BYTES = CACHED_MOST
 
 
 def with_task_memory(job: FitJob, executor: Executor) -> FitJob:
-    """Return the job with the bytes one task may hold as its memory limit."""
-    return replace(job, memory=task_limit(executor, job.memory))
+    """Return the job with the bytes one task may hold as its memory limit; a task is one thread."""
+    return replace(job, memory=task_limit(executor, job.memory), threads=1)
 
 
 def with_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
@@ -40,7 +40,7 @@ def with_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
     return replace(job, groups=max(LEAST_GROUPS, executor.threads))
 
 
-def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> DistributedFit:
+def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupFit:
     """Return what tasks are given. ``directory`` holds what they leave between rounds.
 
     Raises UsageError for a solver that has nothing to join.
@@ -48,8 +48,8 @@ def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> D
     solver, layout = plan.solver, store.layout
     if not isinstance(solver, Mergeable):
         raise UsageError(f"solver '{plan.solver_name}' does not run on a cluster", hint="leave out --cluster")
-    count = job.groups or LEAST_GROUPS
-    groups = round_robin(layout, count) if solver.shuffled else contiguous(layout, job.groups)
+    count = job.groups or (LEAST_GROUPS if solver.shuffled else None)
+    groups = groups_of(solver, layout, count)
     if isinstance(solver, Partitioned):
         solver = solver.in_parts(len(groups))
     place, problems = directory.resolve(), tuple(plan.problems)
@@ -60,14 +60,14 @@ def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> D
         plan.features,
         job.seed,
         retain=plan.memory.retain,
-        whole_groups=_whole_groups(plan, layout, len(groups)),
+        whole_groups=in_whole_groups(plan, layout, len(groups)),
         state_files=tuple(GroupStateFiles(place, state, len(problems)) for state in solver.row_state),
         driver_state=DriverState(place, solver.driver_fields) if isinstance(solver, SplitState) else None,
     )
-    return DistributedFit(work, groups, layout, plan.memory.total)
+    return GroupFit(work, groups, layout, plan.memory.total)
 
 
-def _whole_groups(plan: Plan, layout: Layout, groups: int) -> bool:
+def in_whole_groups(plan: Plan, layout: Layout, groups: int) -> bool:
     """Whether a group is small enough to be one block; only then are rows met in random order over all of it."""
     wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardized)
     held = 2 * layout.bytes_per_pass // groups

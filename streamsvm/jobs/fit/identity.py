@@ -27,7 +27,17 @@ from streamsvm.schedule import budget
 from streamsvm.tags import IDLE_SETTINGS
 from streamsvm.types import Store
 
-MANAGEMENT = ("insecure_network", "resume", "checkpoint_every", "at_limit", "overwrite", "prefetch", "strict", "report")
+MANAGEMENT = (
+    "insecure_network",
+    "resume",
+    "checkpoint_every",
+    "at_limit",
+    "overwrite",
+    "prefetch",
+    "strict",
+    "threads",
+    "report",
+)
 """Settings that say how a run is managed."""
 FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
 """Settings that may change from run to run; ``embedding`` is part of what the plan decided."""

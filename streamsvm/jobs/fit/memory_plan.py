@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from streamsvm.compute import threading
 from streamsvm.config.units import mib
+from streamsvm.engine.partition import pass_groups
 from streamsvm.jobs.apply.row_batches import held_out_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
@@ -12,24 +14,28 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.schedule.cores import usable_cores
 from streamsvm.types import AnySolver, Layout, Problem, ShrinkableMemory, Store, Term
 
 
 def plan_memory(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None = None
 ) -> MemoryPlan:
-    """Add up what the job will hold; per-row state stays in memory only if everything fits with it."""
-    layout = store.layout
+    """Add up what the job will hold on the threads there are; per-row state stays in memory only if everything fits with it."""
+    layout, count = store.layout, threading.threads()
     seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks)
     costs = [solver.cost(problem, seen) for problem in problems]
-    limit = budget.memory_limit(job.memory)
-    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes)]
+    limit, visiting = budget.memory_limit(job.memory), _visiting(job, solver, layout, count)
+    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, visiting)]
     terms += warm_terms(problems) + held_out_terms(job.validation, layout, len(problems))
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
-    terms.append(Term("solver, per block row", scratch * seen.largest_chunk, "scratch"))
+    terms.append(Term("solver, per block row", visiting * scratch * seen.largest_chunk, "scratch"))
+    if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
+        held = visiting + groups.bit_length()
+        terms.append(Term("parts of a pass", held * part, f"{held} x {mib(part)}: at work, and waiting to be joined"))
     if request is not None:
-        terms += kernel_request.memory_terms(request, layout, sum(c.fixed for c in costs))
+        terms += kernel_request.memory_terms(request, layout, sum(c.fixed for c in costs), visiting)
     if job.standardize or job.kernel != "linear":
         terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
     per_row = sum(c.per_row for c in costs)
@@ -41,16 +47,35 @@ def plan_memory(
     cached = cache is not None and sum(t.nbytes for t in terms) + cache.nbytes <= limit
     terms += [cache] if cache and cached else []
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
-    return MemoryPlan(tuple(terms), limit, fits, cached, retain)
+    return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
+
+
+def wanted_threads(job: FitJob) -> int:
+    """How many threads a fit is to have where there is memory for them."""
+    return job.threads or usable_cores()
+
+
+def _visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
+    """How many threads visit blocks at a time."""
+    if solver.shuffled:
+        return min(count, job.groups or 1)
+    return min(count, len(pass_groups(layout)))
 
 
 def fitted(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None
 ) -> tuple[AnySolver, MemoryPlan]:
-    """The solver as it fits the memory limit, with less in memory than it would like if need be, and what that holds."""
-    memory = plan_memory(job, store, solver, problems, request)
-    while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
-        solver, memory = less, plan_memory(job, store, less, problems, request)
+    """The solver as it fits the memory limit, and what it holds: on fewer threads if need be, then with less in memory than it
+    would like.
+    """
+    for count in range(wanted_threads(job), 0, -1):
+        with threading.using(count):
+            memory = plan_memory(job, store, solver, problems, request)
+        if memory.total <= memory.limit:
+            return solver, memory
+    with threading.using(1):
+        while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
+            solver, memory = less, plan_memory(job, store, less, problems, request)
     return solver, memory
 
 

@@ -166,11 +166,11 @@ class FitJob(
     groups: Annotated[
         int | None,
         Option(
-            "On a cluster: parts of the data that are worked on side by side. The result depends on their number, not on "
-            "the workers.",
+            "Parts of the data that are worked on side by side. The result depends on their number, not on threads or "
+            "workers: a solver that moves while it reads moves as many copies of its weights, and joins them after each pass.",
             "cluster",
             bounds=AT_LEAST_ONE,
-            default="one for each worker thread",
+            default="one such copy, on a cluster one for each worker thread; sums have groups that the store decides",
         ),
     ] = None
 

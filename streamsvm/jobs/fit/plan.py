@@ -13,7 +13,13 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
 from streamsvm.jobs.fit import kernel_machine
-from streamsvm.jobs.fit.memory_plan import fitted, memory_settings, most_landmarks, remedy_for
+from streamsvm.jobs.fit.memory_plan import (
+    fitted,
+    memory_settings,
+    most_landmarks,
+    remedy_for,
+    wanted_threads,
+)
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of, warm_started
 from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows, smooth_solver
@@ -91,6 +97,7 @@ class Plan:
             "total": self.memory.total,
             "limit": self.memory.limit,
             "fits": self.memory.total <= self.memory.limit,
+            "threads": self.memory.threads,
             "row_state": "memory" if self.memory.resident else "file beside the run",
             "blocks": "kept in memory" if self.memory.cached else "read in every pass",
             "features": None if self.request is None else self.request.describe(),
@@ -142,6 +149,8 @@ def plan_with(job: FitJob, store: Store) -> Plan:
     solver, memory = fitted(job, store, asked, problems, request)
     if solver != asked:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
+    if memory.threads < wanted_threads(job):
+        why += f"; memory is short: {memory.threads} of {wanted_threads(job)} threads"
     remedy = remedy_for(layout, job) + kernel_machine.remedy(solver)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"

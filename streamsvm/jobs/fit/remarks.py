@@ -93,16 +93,16 @@ def _scales(store: Store) -> Float64:
     return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
 
 
-def without_effect(job: FitJob, plan: Plan, *, distributed: bool) -> list[str]:
+def without_effect(job: FitJob, plan: Plan) -> list[str]:
     """A line for each reason why settings of this fit changed nothing, and these settings; a default is no setting."""
     options = {field.name: field for field in options_of(FitJob)}
     stated = {n: options[n].flag for n, value in field_values(job, options).items() if value != options[n].default}
-    idle = _idle(job, plan, distributed=distributed)
+    idle = _idle(job, plan)
     found = {why: [stated[name] for name in names if name in stated] for why, names in idle.items()}
     return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in found.items() if flags]
 
 
-def _idle(job: FitJob, plan: Plan, *, distributed: bool) -> dict[str, tuple[str, ...]]:
+def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
     """Which fields nothing looks at, by the reason."""
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
     free_bias = isinstance(plan.solver, KernelSolver) and plan.solver.free_bias
@@ -113,7 +113,6 @@ def _idle(job: FitJob, plan: Plan, *, distributed: bool) -> dict[str, tuple[str,
         "features are made in every pass": _made_in_passes(plan) and ("embedding_dtype",),
         "the kernel has no width": kernel is not None and kernel.gamma is None and ("gamma",),
         "there is no kernel": kernel is None and ("gamma", "kernel_options"),
-        "there is no cluster": not distributed and ("groups",),
         "no cluster is named": job.cluster is None and ("insecure_network",),
         "the bias of this solver is free, and not regularized": free_bias and ("bias",),
         "there is no time limit": job.time_limit == float("inf") and ("at_limit",),

@@ -12,22 +12,24 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import JsonObject
+from streamsvm.compute import threading
 from streamsvm.config.command_line import command_of
 from streamsvm.display.page.page import in_a_frame, page_of
 from streamsvm.display.page.record import read_run
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
-from streamsvm.engine.distributed import DistributedTrainer
 from streamsvm.engine.executor import Executor, executor_for
+from streamsvm.engine.groups.distributed import DistributedTrainer
 from streamsvm.engine.job_store import StoreGuard
-from streamsvm.engine.trainer import FitLoop, RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.thread_executor import local_executor
+from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, MissingError
-from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.fit.certified import certify, save_dual
-from streamsvm.jobs.fit.distributed import distributed_fit, with_task_memory
+from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.options import FitJob
@@ -53,8 +55,7 @@ from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.scratch import sweep_beside
-from streamsvm.store.views.cached import Resident
-from streamsvm.types import FeatureMap, Report, Status, Stop, Store, silent
+from streamsvm.types import Report, Status, Stop, Store, silent
 
 STOP = "stop"
 """The value of ``at_limit`` that ends a run at its time limit with a checkpoint."""
@@ -106,7 +107,7 @@ class _Fit:
     def result(self, plan: Plan, training: Training, models: dict[float, Model]) -> FitResult:
         """What ``fit`` answers with."""
         notice, best = self.store.facts.get("notice"), best_cost(plan.costs, training)
-        idle = without_effect(self.job, plan, distributed=self.executor is not None)
+        idle = without_effect(self.job, plan)
         notices = (*([notice] if notice else []), *scale_notice(self.job, self.store), *idle)
         warnings = uncertified(self.job, self.store, plan, training)
         failure = strict_failure(warnings) if self.job.strict else None
@@ -178,7 +179,8 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         began = {"command": command_of("fit", job), "resumed": bool(this.saved)}
         record = stack.enter_context(run_log(report, this.run / EVENTS, began))
         record({"event": "plan", **this.plan.facts()})
-        stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights the reader for its core
+        stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
+        stack.enter_context(threading.using(this.plan.memory.threads))
         with signals.resumed_by(command_of("fit", job, resume=True)):
             seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
         plan, training = stack.enter_context(_trained(this, seen, plan, record))
@@ -249,15 +251,15 @@ def _checkpointer(this: _Fit, plan: Plan, report: Report) -> RunCheckpointer:
 def _loop(this: _Fit, seen: Store, plan: Plan, report: Report) -> FitLoop:
     directory = this.checkpoints.directory
     if this.executor is None:
-        return local_trainer(this.job, seen, plan, directory, report)
+        return local_loop(this.job, seen, plan, directory, report)
     return DistributedTrainer(distributed_fit(this.job, plan, seen, directory), this.executor, report)
 
 
-def local_trainer(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> Trainer:
+def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> FitLoop:
     """The fit loop in this process as a plan has it; ``directory`` is for per-row state that memory has no room for."""
-    memory = plan.memory
-    features: FeatureMap = plan.features
-    if memory.cached and isinstance(features, Raw | Standardized):
-        store, features = Resident(store, features.apply), Raw(job.bias)
-    settings = RunSettings(job.seed, job.prefetch, memory.retain, memory.cached, directory, memory.resident)
-    return Trainer(store, plan.solver, plan.problems, features, settings, report)
+    memory, groups = plan.memory, job.groups
+    whole = groups is not None and in_whole_groups(plan, store.layout, groups)
+    kept = (memory.retain, memory.cached, directory, memory.resident)
+    settings = RunSettings(job.seed, job.prefetch, *kept, groups=groups, whole_groups=whole)
+    executor = local_executor(memory.threads)
+    return local_trainer(store, plan.solver, plan.problems, plan.features, settings, report, executor)

@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.compute import threading
 from streamsvm.config.fields import field_values
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.thread_executor import local_executor
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.kernel_features import with_features
@@ -71,7 +74,8 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
 def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
     """What training so many pairs of C and fold at once holds, and counting their errors."""
     layout, problems = store.layout, plan.problems * together
-    memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
+    with threading.using(plan.memory.threads):
+        memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept: what is held out are chunks
     terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
     counted = 8 * len(problems) * (problems[0].columns + 1 + layout.largest_chunk)
@@ -110,7 +114,11 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
     """Train on all but a fold and count errors on it, for several trials at once."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
-    with closing(Trainer(store, plan.solver, problems, plan.features, settings, report)) as trainer:
+    executor = local_executor(memory.threads)
+    with (
+        threading.using(memory.threads),
+        closing(local_trainer(store, plan.solver, problems, plan.features, settings, report, executor)) as trainer,
+    ):
         training = trainer.train(Stop(job.max_passes))
     each = len(plan.problems)
     runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]

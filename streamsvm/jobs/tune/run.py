@@ -39,7 +39,17 @@ from streamsvm.store.write.journal import LARGEST_JOURNAL
 from streamsvm.types import Report, Store, silent
 
 JOURNAL = "journal.json"
-MAY_DIFFER_ON_RESUME = ("store", "out", "memory", "prefetch", "overwrite", "cluster", "insecure_network", "report")
+MAY_DIFFER_ON_RESUME = (
+    "store",
+    "out",
+    "memory",
+    "threads",
+    "prefetch",
+    "overwrite",
+    "cluster",
+    "insecure_network",
+    "report",
+)
 """The settings that do not change the results. Of the store, the digest is compared."""
 NEWER = ("standardize_all",)
 """Settings that searches of before had not: they are no part of the key where they are not given."""
@@ -71,7 +81,8 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
     with executor_for(job, executor) as found:
-        return _tuned(job if found is None else replace(job, memory=task_limit(found, job.memory)), report, found)
+        mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
+        return _tuned(mine, report, found)
 
 
 def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:

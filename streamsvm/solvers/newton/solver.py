@@ -66,6 +66,8 @@ CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
 SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
+PART_VECTORS = 3
+"""Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""
 VECTORS = 32
 """Of length p: states, directions, residuals and what the products make."""
 ROW_ARRAYS = 188
@@ -127,7 +129,9 @@ class Newton(WarmStart):
         whole = 0 if self.sample else problem.rows * (2 * row_bytes(problem) + ROW_ARRAYS)
         block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
-            fixed=max(matrix_bytes(q), block_bytes(block)) + VECTORS * 8 * p + max(sampled, whole), per_block_row=48
+            fixed=max(matrix_bytes(q), block_bytes(block)) + VECTORS * 8 * p + max(sampled, whole),
+            per_block_row=48,
+            per_part=PART_VECTORS * 8 * p,
         )
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Newton | None:
@@ -309,6 +313,20 @@ class Newton(WarmStart):
 
     def certify(self, state: NewtonState) -> None:
         """Every pass is an exact evaluation."""
+
+    def part(self, state: NewtonState) -> NewtonState:
+        """The point, without the sums and the rows of other parts, and without what led to the point."""
+        return replace(
+            state,
+            evaluation=PointSums(len(state.point)),
+            sampler=replace(state.sampler, parts=[], held=0),
+            squares=state.squares if state.passes else np.zeros_like(state.squares),
+            margins=[],
+            trust_region=None,
+            dual_point=None,
+            all_rows=None,
+            steps=None,
+        )
 
     def merge(self, states: list[NewtonState]) -> NewtonState:
         """Add up the sums, join the samples; the points are the same."""

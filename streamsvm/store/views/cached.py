@@ -1,6 +1,6 @@
-"""A store read once into memory, where it is one chunk: rows are then visited in random order over all of the data.
+"""A store read once into memory: as one chunk, whose rows are visited in random order over all of the data, or chunk by chunk.
 
-That order is worth having. A solver that goes through one chunk after another lets each pull w its own way - the bias
+The random order is worth having for solvers that move while they read. A solver that goes through one chunk after another lets each pull w its own way - the bias
 above all - and needs many more passes than one that meets rows of all of them in turn (tools/bench/order.py).
 """
 
@@ -13,21 +13,15 @@ import numpy as np
 
 from streamsvm.aliases import Handle, JsonMapping
 from streamsvm.rows import Dense, Rows, row_stack
-from streamsvm.types import Chunk, Statistics, Store
+from streamsvm.types import Chunk, Layout, Statistics, Store
 
 
-class Resident:
-    """A store that is read once into memory, where it is one chunk; ``prepare`` is applied once to the rows of each
-    chunk.
-    """
+class _InMemory:
+    """What a store in memory takes from the one it was read from."""
 
-    def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
-        self._store, self._prepare = store, prepare
-        self._kept: Chunk | None = None
+    def __init__(self, store: Store, layout: Layout) -> None:
+        self._store, self.layout = store, layout
         self.name, self.digest = store.name, store.digest
-        layout = store.layout
-        nonzeros = None if layout.nonzeros is None else (sum(layout.nonzeros),)
-        self.layout = replace(layout, chunks=(layout.rows,), nonzeros=nonzeros)
 
     @property
     def facts(self) -> JsonMapping:
@@ -46,6 +40,59 @@ class Resident:
     def buffers(self) -> Handle:
         """Return new memory for one chunk; see ``types.Store.buffers``."""
         return None
+
+
+class CachedChunks(_InMemory):
+    """A store whose chunks stay in memory once they are read; ``prepare`` is applied once to the rows of each."""
+
+    def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
+        super().__init__(store, store.layout)
+        self._prepare = prepare
+        self._chunks: list[Chunk | None] = [None] * len(store.layout.chunks)
+        self._spare: list[Handle] = []
+        """Buffers that no thread is reading into."""
+
+    def fetch(self, chunk: int, into: Handle) -> None:
+        """Read a chunk, the first time; see ``types.Store.fetch``. Threads may read different chunks at once."""
+        if self._chunks[chunk] is not None:
+            return
+        try:
+            buffers = self._spare.pop()
+        except IndexError:
+            buffers = self._store.buffers()
+        self._store.fetch(chunk, buffers)
+        self._chunks[chunk] = _prepared(self._store.check(chunk, buffers), self._prepare)
+        if None in self._chunks:
+            self._spare.append(buffers)
+        else:
+            self._spare.clear()
+
+    def check(self, chunk: int, into: Handle) -> Chunk:
+        """Return a chunk that was fetched; see ``types.Store.check``."""
+        found = self._chunks[chunk]
+        assert found is not None
+        return found
+
+    def expect(self, chunk: int) -> None:
+        """Hint that ``chunk`` is read next; see ``types.Store.expect``."""
+        if chunk < len(self._chunks) and self._chunks[chunk] is None:
+            self._store.expect(chunk)
+
+    def forget(self, chunk: int) -> None:
+        """Hint that the file of ``chunk`` is not needed soon; see ``types.Store.forget``."""
+        self._store.forget(chunk)
+
+
+class Resident(_InMemory):
+    """A store that is read once into memory, where it is one chunk; ``prepare`` is applied once to the rows of each
+    chunk.
+    """
+
+    def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
+        nonzeros = None if store.layout.nonzeros is None else (sum(store.layout.nonzeros),)
+        super().__init__(store, replace(store.layout, chunks=(store.layout.rows,), nonzeros=nonzeros))
+        self._prepare = prepare
+        self._kept: Chunk | None = None
 
     def fetch(self, chunk: int, into: Handle) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
@@ -70,10 +117,14 @@ class Resident:
         for number in range(len(self._store.layout.chunks)):
             self._store.expect(number + 1)
             self._store.fetch(number, buffers)
-            found = self._store.check(number, buffers)
-            weight = None if found.weight is None else found.weight.copy()
-            parts.append(Chunk(self._prepare(_copied(found.X)), found.codes.copy(), weight))
+            parts.append(_prepared(self._store.check(number, buffers), self._prepare))
         return _joined(parts)
+
+
+def _prepared(found: Chunk, prepare: Callable[[Rows], Rows]) -> Chunk:
+    """A copy of a chunk, its rows prepared."""
+    weight = None if found.weight is None else found.weight.copy()
+    return Chunk(prepare(_copied(found.X)), found.codes.copy(), weight)
 
 
 def _copied(X: Rows) -> Rows:

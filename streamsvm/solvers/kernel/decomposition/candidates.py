@@ -29,6 +29,11 @@ def offer(state: DecompositionState, rows: Pool, seed: int) -> None:
     else:
         chosen = worst(rows, state.capacity)
     state.candidates.append(select(rows, chosen))
+    shorten_offer(state)
+
+
+def shorten_offer(state: DecompositionState) -> None:
+    """Leave of the rows that were offered as many as the pool may have, where they are more than twice as many."""
     if sum(o.size for o in state.candidates) > 2 * state.capacity:
         state.candidates = [trimmed(state, unite(state.candidates), state.capacity)]
 

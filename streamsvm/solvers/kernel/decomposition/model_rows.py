@@ -15,6 +15,11 @@ from streamsvm.solvers.kernel.working_set import Pool, in_order, select, unite
 def collect(state: DecompositionState, rows: Pool, most: int) -> None:
     """Keep the support rows of a block, copied."""
     state.collected_parts.append(select(rows, np.flatnonzero(rows.x)))
+    shorten_collected(state, most)
+
+
+def shorten_collected(state: DecompositionState, most: int) -> None:
+    """Leave of the support rows that were collected as many as a model of ``most`` is fitted to; 0: all."""
     if most and sum(part.size for part in state.collected_parts) > 2 * SAMPLE_PER_POINT * most:
         state.collected_parts = [_sampled(unite(state.collected_parts), most)]
 

@@ -33,8 +33,13 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.decomposition.block_update import catch_up, evaluate_anew, measure, rows_of
-from streamsvm.solvers.kernel.decomposition.candidates import next_pool, offer
-from streamsvm.solvers.kernel.decomposition.model_rows import collect, collected, reduce_support
+from streamsvm.solvers.kernel.decomposition.candidates import next_pool, offer, shorten_offer
+from streamsvm.solvers.kernel.decomposition.model_rows import (
+    collect,
+    collected,
+    reduce_support,
+    shorten_collected,
+)
 from streamsvm.solvers.kernel.decomposition.multilevel import (
     SAMPLED_FROM,
     Level,
@@ -289,11 +294,19 @@ class Decomposition:
         state.collecting, state.everywhere = state.anew is None, False
         reduce_support(state, self.max_support)
 
+    def part(self, state: DecompositionState) -> DecompositionState:
+        """The rows in memory, which visits only read, with sums of nothing."""
+        part = replace(state, losses=np.zeros_like(state.losses), upper_losses=np.zeros_like(state.losses))
+        part.clear_sums()
+        return part
+
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
         """Add up what each worker found; their rows are disjoint and their x is the same."""
         first, *others = states
         for other in others:
             first.join(other)
+            shorten_offer(first)
+            shorten_collected(first, self.max_support)
         return first
 
     def solution(self, state: DecompositionState) -> SupportSolution:

@@ -135,7 +135,12 @@ class DecompositionState:
 
     def close(self) -> None:
         """Forget the sums of a pass and what was collected in it."""
-        self.collecting, self.candidates, self.collected_parts, self.support_met = False, [], [], 0
+        self.collecting = False
+        self.clear_sums()
+
+    def clear_sums(self) -> None:
+        """Begin to sum up."""
+        self.candidates, self.collected_parts, self.support_met = [], [], 0
         self.dual = self.square = self.reduced_square = 0.0
         self.losses[:], self.top, self.bottom, self.violators = 0.0, -np.inf, np.inf, 0
         self.upper_losses[:], self.weight, self.absolute = 0.0, 0.0, 0.0

@@ -253,11 +253,20 @@ class OnSimplex(ABC):
         state.certifying, state.form = True, in_full(state.form, state.reach)
         self._reduce(state)
 
+    def part(self, state: SimplexState) -> SimplexState:
+        """The weights, which visits only read, with sums of nothing and no g of any row yet."""
+        support = None if state.support is None else replace(state.support, v=np.full(state.support.size, -np.inf))
+        candidates = Candidates(state.candidates.capacity)
+        part = replace(state, support=support, candidates=candidates, losses=np.zeros(1), upper_losses=np.zeros(1))
+        part.clear_sums()
+        return part
+
     def merge(self, states: list[SimplexState]) -> SimplexState:
         """Add up what each worker found; their rows are disjoint and their a is the same."""
         first, *others = states
         for other in others:
             first.join(other)
+            first.candidates.shorten(partial(self.choose, first))
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:

@@ -41,6 +41,10 @@ class Candidates:
         if len(among) > self.capacity:
             among = np.sort(among[choose(rows.index[among], rows.v[among], self.capacity)])
         self.parts.append(select(rows, among))
+        self.shorten(choose)
+
+    def shorten(self, choose: Choose) -> None:
+        """Leave as many rows as are taken in the end, where there are more than twice as many."""
         if self.size > 2 * self.capacity:
             self.taken(choose)
 
@@ -210,7 +214,12 @@ class SimplexState:
 
     def close(self) -> None:
         """Forget the sums of a pass and the rows put forward in it."""
-        self.certifying, self.candidates.parts = False, []
+        self.certifying = False
+        self.clear_sums()
+
+    def clear_sums(self) -> None:
+        """Begin to sum up."""
+        self.candidates.parts = []
         self.square = self.ridge = self.reduced_square = self.losses[0] = 0.0
         self.lowest, self.absolute, self.upper_losses[0], self.error = np.inf, 0.0, 0.0, 0.0
 

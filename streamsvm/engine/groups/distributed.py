@@ -1,12 +1,7 @@
-"""The fit loop over many workers: a round is a pass over all groups side by side, joined and closed there.
+"""The fit loop over a cluster: states are sent, what tasks leave lies in files, a pass is closed where it was joined last.
 
-Batch solvers only sum up in a pass. Their groups are fixed by the layout, joined two by two in a fixed tree on the
-workers, and the pass is closed there too (``task.close_round``), so that one, two or four workers, and this process
-alone, find the same bits. ``trainer.Trainer`` sums over chunk after chunk instead: it finds the same numbers up to
-rounding, and the same bits where there is one group. That is why there are two executions of one loop.
-
-Row-wise solvers move while they go. There are few groups, because solvers lose touch with each other: a solver joins
-what came of all copies of its state at once, in the order of the groups.
+Tasks are copies: a worker may be lost with what it had. So per-row state, and what only the end of a pass looks at, lie in files of one
+version a round, and nothing on the driver changes before a round is closed.
 """
 
 from __future__ import annotations
@@ -14,49 +9,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
-from streamsvm.engine.executor import Executor, Joins, OnProgress, Task
-from streamsvm.engine.partition import Group
-from streamsvm.engine.state_files import GroupRows, Versions
+from streamsvm.engine.executor import Executor, Joins, OnProgress
+from streamsvm.engine.groups.group_trainer import GroupFit, GroupTrainer
+from streamsvm.engine.groups.task import Closed, Join, Round, close_round, spent_together
+from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
-from streamsvm.engine.task import Closed, Join, Round, Work, close_round, spent_together, visit_group
-from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import ClusterError
-from streamsvm.schedule.budget import anonymous_bytes
-from streamsvm.types import AnySolver, Layout, Mergeable, Problem, Report
+from streamsvm.types import AnySolver, Mergeable, Problem, Report
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedFit:
-    """A fit as it is distributed: what the tasks need to know, and over which groups."""
+class DistributedTrainer(GroupTrainer):
+    """The fit loop through the executor of a cluster; see ``GroupTrainer``."""
 
-    work: Work
-    """What every task is given."""
-    groups: list[Group]
-    """One task each in every round."""
-    layout: Layout
-    """Of the store that is trained on."""
-    needs: int
-    """Bytes a task is expected to hold."""
-
-
-class DistributedTrainer(FitLoop):
-    """The fit loop through an executor: every pass is a round of tasks, one a group of chunks."""
-
-    def __init__(self, fit: DistributedFit, executor: Executor, report: Report) -> None:
+    def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
+        super().__init__(fit, executor, report)
         work = fit.work
-        super().__init__(work.solver, list(work.problems), report)
-        self._fit, self._executor = fit, executor
         self._shared = executor.share(work)
         self._versions = Versions()
-        rows = {
-            files.state.name: GroupRows(files, fit.layout, fit.groups, self._versions) for files in work.state_files
-        }
+        files = [one for one in work.state_files if isinstance(one, GroupStateFiles)]
+        rows = {one.state.name: GroupRows(one, fit.layout, fit.groups, self._versions) for one in files}
         self.result.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
-        self._task = Task("fit", visit_group, fit.needs)
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
         """Return a loop for another solver over the same groups."""
@@ -80,9 +56,8 @@ class DistributedTrainer(FitLoop):
         self._versions.advance()
         result.passes += 1
         result.bytes_read += self._fit.layout.bytes_per_pass
-        result.waited += closed.spent.waited / self._executor.threads
+        self._taken(closed.spent)
         result.reads_repeated += closed.spent.reads_repeated
-        result.peak = max(result.peak, closed.spent.peak, anonymous_bytes())
         ended = zip(active, closed.states, closed.certificates, strict=True)
         for number, (one, state, certificate) in enumerate(ended, 1):
             self._progress.closing(number, len(active))
@@ -111,12 +86,3 @@ class DistributedTrainer(FitLoop):
         parts = list(self._executor.map(self._task, self._fit.groups, shared, on_progress))
         joined = [work.solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
         return close_round(spent_together(parts, joined), work, begun)
-
-    def _meanwhile(self, checkpointer: Checkpointer) -> OnProgress:
-        """What is done while workers work: what is asked from outside is heard, and progress reported."""
-
-        def on_progress(done: int) -> None:
-            checkpointer.between(self.result)
-            self._progress.rows(sum(g.rows for g in self._fit.groups[:done]), self._fit.layout.rows)
-
-        return on_progress
