@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.trainer import RunSettings, Trainer
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
@@ -41,7 +42,7 @@ def certified(solver: str, X: Any, codes: Any, s: Any, C: float, tolerance: floa
     """The last certificate and the weights."""
     store = store_of(X, codes, s)
     plan = make_plan(FitJob("memory", "model", solver=solver, loss="logistic", C=C, tolerance=tolerance), store)
-    trainer = Trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
+    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
     run = trainer.train(Stop(400)).runs[0]
     assert run.certificate is not None
     return run.certificate, plan.solver.solution(run.state).w
