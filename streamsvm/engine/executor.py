@@ -45,8 +45,8 @@ class Task(NamedTuple):
     needs: int = 0
     """Bytes it is expected to hold, to be said where a worker did not have them."""
     each: Callable[..., Generator[Result]] | None = None
-    """``each(parts, *shared)`` yields what comes of parts, in their order: a thread that takes several reads ahead over their
-    borders. None: ``function`` has nothing to gain from that."""
+    """``each(parts, *shared)`` yields what comes of parts, in their order: a thread that takes several reads ahead over
+    their borders. None: ``function`` has nothing to gain from that."""
 
     def results(self, parts: Iterator[Part], shared: Sequence[Shared]) -> Generator[Result]:
         """Yield what comes of the parts, one after the other."""

@@ -19,7 +19,8 @@ from streamsvm.types import AnySolver, FeatureMap, Layout, Mergeable, Partitione
 def groups_of(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
     """Return the groups of a fit: ``count``, or as many as the store says.
 
-    Chunks are dealt in turn to the groups of a solver that moves while it reads, so that each has some of every region of the data.
+    Chunks are dealt in turn to the groups of a solver that moves while it reads, so that each has some of every region
+    of the data.
     """
     if solver.shuffled:
         return round_robin(layout, count or 1)
@@ -35,7 +36,8 @@ def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the 
     report: Report,
     executor: Executor | None = None,
 ) -> FitLoop:
-    """Return the loop of a solver: group by group where it only sums up in a pass, or is to move in groups; else chunk after chunk.
+    """Return the loop of a solver: group by group where it only sums up in a pass, or is to move in groups; else chunk
+    after chunk.
 
     ``executor`` makes the tasks of the groups; without one they are made one after the other.
     """

@@ -13,7 +13,9 @@ GROUP_BYTES = 32 << 20
 """Of a group, about: enough work to be worth a message, little enough to share out evenly."""
 MOST_GROUPS = 1024
 PASS_GROUP_BYTES = 3 << 20
-"""Of a group of a pass that is summed up, at least, so that one is a chunk as a rule: a checkpoint is made between two of them."""
+"""Of a group of a pass that is summed up, at least, so that one is a chunk as a rule: a checkpoint is made between two
+of them.
+"""
 COMPONENT_BYTES = 128
 """... and so many for each component of a vector of weights: to begin and to join a part costs a few such vectors."""
 
@@ -51,7 +53,9 @@ def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
 
 
 def pass_groups(layout: Layout) -> list[Group]:
-    """The groups of a pass that is summed up: neighboring chunks, few enough that a part of the pass is cheap beside them."""
+    """The groups of a pass that is summed up: neighboring chunks, few enough that a part of the pass is cheap beside
+    them.
+    """
     least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
     return contiguous(layout, max(1, -(-layout.bytes_per_pass // least)))
 

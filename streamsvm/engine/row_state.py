@@ -82,7 +82,9 @@ class RowStates:
             self._write(chunk, values.reshape(-1))
 
     def copied(self, chunk: int) -> Array:
-        """Return the state of a chunk's rows, (problems, rows), in an array of its own. Any thread may ask. Raises DataError."""
+        """Return the state of a chunk's rows, (problems, rows), in an array of its own. Any thread may ask. Raises
+        DataError.
+        """
         if self.resident:
             return self._view(chunk).reshape(self.problems, -1).copy()
         values = np.empty(self.layout.chunks[chunk] * self.problems, self.state.dtype)

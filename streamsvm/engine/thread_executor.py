@@ -1,7 +1,8 @@
 """The executor of a job on several cores of this machine: N threads, each with parts of the job one after the other.
 
-A thread that is free takes the next part. What comes of the parts is joined along ``join_tree.JoinTree``, or handed over in the order
-of the parts, so that who did what shows in no result. Passes, products and reads give up the interpreter's lock.
+A thread that is free takes the next part. What comes of the parts is joined along ``join_tree.JoinTree``, or handed
+over in the order of the parts, so that who did what shows in no result. Passes, products and reads give up the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class ThreadExecutor:
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Iterator[Result]:
-        """Yield the results in the order of the parts; threads are ahead by a few parts at most. Raises what tasks raise."""
+        """Yield the results in the order of the parts; threads are ahead by a few parts at most. Raises what tasks
+        raise.
+        """
         found: dict[int, Result] = {}
         numbered = list(enumerate(parts))
 
@@ -72,9 +75,13 @@ class ThreadExecutor:
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined as siblings are there, and closed in the thread that calls. Raises what tasks raise."""
+        """Return the results joined as siblings are there, and closed in the thread that calls. Raises what tasks
+        raise.
+        """
         tree = joins.tree_over(parts)
         missing = [(number, parts[number]) for number in tree.missing()]
+        if len(missing) < 2:  # nothing to share out, and nobody to wait for
+            return SerialExecutor().reduce(task, parts, joins._replace(tree=tree), shared, on_progress)
 
         def results(some: Iterator[Part]) -> Generator[Result]:
             return task.results(some, shared)
@@ -103,7 +110,9 @@ class _Lanes:
         threads: int,
         allowed: int,
     ) -> None:
-        """``results`` makes what comes of some parts, in their order; ``allowed``: parts that may be taken before more are."""
+        """``results`` makes what comes of some parts, in their order; ``allowed``: parts that may be taken before more
+        are.
+        """
         self._results, self._take = results, take
         self._left, self._lock = iter(numbered), threading.Lock()
         self._wanted = min(threads, len(numbered))

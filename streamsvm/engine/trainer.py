@@ -2,9 +2,9 @@
 
 A pass shows every chunk to the solver of every problem that is not done, then closes the pass; the loop makes passes
 until all certificates are exact and small enough. How a pass is made is the business of an execution: ``engine.groups``
-makes it group by group, on as many threads as there are or on a cluster; ``StreamTrainer`` shows one chunk after the other to
-a solver that moves while it reads. All problems (classes, values of C) see a block while it is in memory: one reading of the data
-serves them all.
+makes it group by group, on as many threads as there are or on a cluster; ``StreamTrainer`` shows one chunk after the
+other to a solver that moves while it reads. All problems (classes, values of C) see a block while it is in memory: one
+reading of the data serves them all.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class RunSettings:
     """Whether per-row state lives in memory."""
 
     groups: int | None = None
-    """In how many groups chunks are worked on; None: a solver that moves while it reads meets one after the other, and the store
-    says how many groups the sums of others have."""
+    """In how many groups chunks are worked on; None: a solver that moves while it reads meets one after the other, and
+    the store says how many groups the sums of others have."""
     whole_groups: bool = False
     """Whether the rows of a group are put together and visited as one block."""
 
@@ -173,7 +173,9 @@ class RunSettings:
 
 
 class StreamTrainer(FitLoop):
-    """The fit loop of solvers that move while they read: reader threads bring chunks, this thread shows them to the solvers."""
+    """The fit loop of solvers that move while they read: reader threads bring chunks, this thread shows them to the
+    solvers.
+    """
 
     def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
         self,

@@ -186,7 +186,9 @@ class ProgressReporter:
             self._event("progress", {"pass": self._training.passes + 1, "rows": seen, "of": of})
 
     def closing(self, number: int, of: int) -> None:
-        """Report that a pass is being closed for problem ``number``, from 1, of several: that may take longer than to read."""
+        """Report that a pass is being closed for problem ``number``, from 1, of several: that may take longer than to
+        read.
+        """
         if of > 1:
             self._event("progress", {"pass": self._training.passes, "closing": number, "problems": of})
 

@@ -1,7 +1,8 @@
-"""The fit loop over a cluster: states are sent, what tasks leave lies in files, a pass is closed where it was joined last.
+"""The fit loop over a cluster: states are sent, what tasks leave lies in files, a pass is closed where it was joined
+last.
 
-Tasks are copies: a worker may be lost with what it had. So per-row state, and what only the end of a pass looks at, lie in files of one
-version a round, and nothing on the driver changes before a round is closed.
+Tasks are copies: a worker may be lost with what it had. So per-row state, and what only the end of a pass looks at, lie
+in files of one version a round, and nothing on the driver changes before a round is closed.
 """
 
 from __future__ import annotations

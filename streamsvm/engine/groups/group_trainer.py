@@ -1,13 +1,13 @@
 """The fit loop over groups of chunks: a pass is a task for each group, on one thread, on several, or on a cluster.
 
-Solvers that only sum up in a pass have groups that the store alone decides (``partition.pass_groups``), joined two by two in a fixed
-tree: one thread, sixteen, and the workers of a cluster find the same bits.
+Solvers that only sum up in a pass have groups that the store alone decides (``partition.pass_groups``), joined two by
+two in a fixed tree: one thread, sixteen, and the workers of a cluster find the same bits.
 
-Solvers that move while they read have few groups, because copies of a state lose touch with each other: a solver joins what came
-of all copies at once, in the order of the groups.
+Solvers that move while they read have few groups, because copies of a state lose touch with each other: a solver joins
+what came of all copies at once, in the order of the groups.
 
-In this process the states stay where they are: a group is given what its visits change (``task.part_of``), results are joined as they
-come, and a checkpoint may be made between any two. ``distributed`` is the same loop over a cluster.
+In this process the states stay where they are: a group is given what its visits change (``task.part_of``), results are
+joined as they come, and a checkpoint may be made between any two. ``distributed`` is the same loop over a cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Results of neighboring parts, joined along one tree whatever the order in which they come.
 
-The tree is that of ``partition.tree_reduce``: left branches are the largest powers of two, so that what is joined with what follows
-from the number of parts alone. Two siblings are joined as soon as both are there, by whoever brings the second: of ``count`` parts
-that ``threads`` threads take in order, at most log2(count) + threads + 1 results are held at a time.
+The tree is that of ``partition.tree_reduce``: left branches are the largest powers of two, so that what is joined with
+what follows from the number of parts alone. Two siblings are joined as soon as both are there, by whoever brings the
+second: of ``count`` parts that ``threads`` threads take in order, at most log2(count) + threads + 1 results are held at
+a time.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class PartSpan(NamedTuple):
 def spans_of(count: int, tasks: int) -> list[PartSpan]:
     """The nodes of the tree over ``count`` parts that ``tasks`` tasks, or twice as many, are made of, in order.
 
-    All have the same power of two of parts, but for the last: what they came to is joined by a tree over them as if it were by the one
-    over the parts.
+    All have the same power of two of parts, but for the last: what they came to is joined by a tree over them as if it
+    were by the one over the parts.
     """
     size = 1 << max(0, (count // max(1, tasks)).bit_length() - 1)
     return [PartSpan(first, min(first + size, count)) for first in range(0, count, size)]
@@ -49,7 +50,9 @@ class JoinTree(Generic[T]):
         accept: Callable[[int, T], T] = lambda _number, found: found,
         known: Mapping[PartSpan, T] | None = None,
     ) -> None:
-        """``accept(number, found)`` takes in the result of a part, one at a time; ``known``: what an earlier run had joined."""
+        """``accept(number, found)`` takes in the result of a part, one at a time; ``known``: what an earlier run had
+        joined.
+        """
         self._root, self._join, self._accept = PartSpan(0, count), join, accept
         self._nodes: dict[PartSpan, T] = dict(known or {})
         self._joining = 0

@@ -1,7 +1,7 @@
 """The task of a fit: one pass over groups of chunks, on copies of the solvers' states that nobody else sees.
 
-A thread that visits several groups reads ahead over their borders (``visit_groups``). What it found of a group is a ``Partial``, and so
-is what neighboring ones are joined to (``Join``).
+A thread that visits several groups reads ahead over their borders (``visit_groups``). What it found of a group is a
+``Partial``, and so is what neighboring ones are joined to (``Join``).
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Work:
     state_files: tuple[GroupState, ...] = ()
     """Where per-row state is, one entry a name."""
     driver_state: DriverState | None = None
-    """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part, or it stays where
-    it is."""
+    """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part, or it
+    stays where it is."""
     maps: list[FeatureMap] = field(default_factory=list)
     """Copies of the map that no thread of this process is using: they have buffers."""
 
@@ -123,7 +123,9 @@ class Round(NamedTuple):
     deadline: float = float("inf")
     """When the time limit is reached, by ``time.time``: a moment that means the same to all machines."""
     in_place: bool = False
-    """Whether the one group there is goes on with the states themselves: the rest of a pass that an earlier version began."""
+    """Whether the one group there is goes on with the states themselves: the rest of a pass that an earlier version
+    began.
+    """
 
     def learn(self, solver: Mergeable[State], states: list[State]) -> None:
         """Take in what the states of some groups, in the order of ``states``, show about all others."""
