@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.compute.blocks import operators
 from streamsvm.engine.block_visitor import labeled_part
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.state_files import GroupRows
-from streamsvm.losses import rounded
+from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
@@ -85,17 +87,43 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
     ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out. Raises what reading the store raises.
     """
     found = [Evaluation(problem, w) for problem, w in zip(problems, weights, strict=True)]
+    for k, block, alpha in _blocks(store, features, problems, dual):
+        found[k].add(block, dual_values(k, block) if alpha is None else alpha)
+    return found
+
+
+def weight_that_costs(
+    store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], off: list[float]
+) -> list[float]:
+    """Return for every problem sum C_i of the rows that cost something at its weights (p,), or would if margins are off by ``off``."""
+    found = [0.0] * len(problems)
+    for k, block, _ in _blocks(store, features, problems, None):
+        problem, m = problems[k], block.y * operators.margins(block.X, weights[k])
+        near = m < threshold(problem.loss) + off[k]
+        found[k] += problem.C * float(block.s[near].sum(dtype=np.float64))
+    return found
+
+
+class _Seen(NamedTuple):
+    """A block of a problem, and its dual variables (n,) where they are known."""
+
+    problem: int
+    block: Block
+    alpha: Float64 | None
+
+
+def _blocks(store: Store, features: FeatureMap, problems: list[Problem], dual: RowsInOrder | None) -> Iterator[_Seen]:
+    """All blocks of all problems but those of held-out chunks, in one reading; each is valid until the next."""
     starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
             chunk = loaded.visit.chunk
             alpha = None if dual is None else dual.take(len(loaded.chunk.codes))
             for part in features.parts(loaded.chunk.X):
-                for k, one in enumerate(found):
-                    if chunk in one.problem.held_out:
+                for k, problem in enumerate(problems):
+                    if chunk in problem.held_out:
                         continue
-                    y, s = labeled_part(one.problem, loaded, part)
+                    y, s = labeled_part(problem, loaded, part)
                     order, first = loaded.order[part.start : part.stop], starts[chunk] + part.start
                     block = Block(part.X, y, s, chunk, first, order, 0)
-                    one.add(block, dual_values(k, block) if alpha is None else alpha[k, part.start : part.stop])
-    return found
+                    yield _Seen(k, block, None if alpha is None else alpha[k, part.start : part.stop])

@@ -160,6 +160,15 @@ def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, 
     return np.append(sizes, abs(bias)), np.append(np.where(changed, sizes, 0.0), 0.0)
 
 
+def largest_sizes(map_: FeatureMap, store: Store, bias: float) -> Float64:
+    """The largest absolute value of each column and of the constant feature (d + 1,), as a linear map makes them."""
+    found = store.statistics()
+    low, high = found.minimum, found.maximum
+    if isinstance(map_, Standardized):
+        low, high = ((end - map_.shift.astype(np.float64)) * map_.scale for end in (low, high))
+    return np.append(np.maximum(np.abs(low), np.abs(high)), abs(bias))
+
+
 def farthest_reach(map_: Raw | Standardized, store: Store) -> Reach:
     """How large a row can be at most, as the map makes it: the sum of the largest squares of all columns."""
     found = store.statistics()

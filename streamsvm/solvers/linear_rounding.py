@@ -4,18 +4,22 @@ Given: u = 2^-53; p components of w; n rows; C_i = C s_i; r_j >= 0 with sum_i x_
 k, the margin from which on a row costs nothing. If margins are off by d_i with mean d_i^2 <= d^2, Cauchy and Schwarz give
 
     sum_i C_i |l'(m_i)| d_i <= M d       M = g C sqrt(n sum s_i^2)          where |l'| <= g (a box),
-                                         M = sqrt(2 b P) sqrt(C n max s)    else, as |l'|^2 <= 2 b l.
+                                         M = sqrt(2 b P) sqrt(C n max s)    without corners, as |l'|^2 <= 2 b l;
 
+the less where both hold.
 Inner products of p terms in any order (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1) have
 d <= (p + 2) u sum_j r_j |w_j|, and with a sum of n positive terms and ||w||^2 / 2 the **primal** is off by at most
 
-    M d + b / 2 C n max s d^2 (0 in a box) + (n + p + 8) u P,    8 for the arithmetic of a row's own term.
+    M d + b / 2 C n max s d^2 (0 with a corner) + (n + p + 8) u P,    8 for the arithmetic of a row's own term.
 
-D is strongly concave without a box: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where
+In a box rows beyond the corner, m_i >= k + e where no margin is off by more than e, cost nothing whatever rounding does: of
+separable rows, whose P is small beside C_i, nearly all are. The first term is then g e sum C_i of the others, if that is less.
+
+D is strongly concave without corners: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where
 Q = (sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i <= D + ||v||^2 / 2. Hence
 
-    ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i), without a box,
-                                         H = min(M, sqrt(n g C max s sum a_i)) in one.
+    ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i) <= M without corners,
+                                         H = min(M, sqrt(n g C max s sum a_i)) in a box.
 
 v = sum a_i y_i x_i is off by dv,  ||dv|| <= T u H |r| if it is a sum of T terms, and <= 5 u T sqrt(2 P_0) if T steps have
 changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i all the way. With
@@ -81,19 +85,24 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
     """Return M; ``weights`` None: rows have weights of their own."""
     if weights is None:
         return 8.0 * primal / _width(problem)
-    if problem.loss.box():
-        return problem.loss.upper(1.0) * problem.C * math.sqrt(problem.rows * weights.squares)
-    return math.sqrt(2.0 * _bend(problem) * primal * problem.C * problem.rows * weights.largest)
+    found = [problem.loss.upper(1.0) * problem.C * math.sqrt(problem.rows * weights.squares)]
+    if problem.loss.smooth():
+        found.append(math.sqrt(2.0 * _bend(problem) * primal * problem.C * problem.rows * weights.largest))
+    return min(found)
 
 
 def rounding_of_primal(problem: Problem, primal: float, off: float, weights: RowWeights | None) -> float:
     """Return how far P can be off where margins are by ``off``, d above."""
-    own = (problem.rows + problem.columns + 1 + OWN) * UNIT * primal
-    found = steepness(problem, primal, weights) * off + own
-    if problem.loss.box():
+    found = steepness(problem, primal, weights) * off + _sums(problem) * primal
+    if not problem.loss.smooth():
         return found
     most = weights.largest if weights else 1.0
     return found + 0.5 * _bend(problem) * problem.C * problem.rows * most * off * off
+
+
+def rounding_of_few(problem: Problem, primal: float, off: float, weight: float) -> float:
+    """Return the same in a box, where only rows with sum C_i = ``weight`` can cost something, and no margin is off by more than ``off``."""
+    return problem.loss.upper(1.0) * off * weight + _sums(problem) * primal
 
 
 def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights: RowWeights | None) -> float:
@@ -109,18 +118,23 @@ def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights
     return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 
+def _sums(problem: Problem) -> float:
+    """What a sum over rows and one over weights are off by, relative to P."""
+    return (problem.rows + problem.columns + 1 + OWN) * UNIT
+
+
 def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
     """Return H, and a bound of sum a_i; ``most`` is Q, which bounds ||v||^2 / 2 too."""
-    k, steep = _width(problem), steepness(problem, primal, weights)
+    k, steep = _width(problem), steepness(problem, most, weights)
     if weights is None:
-        return steep, steep
+        return steepness(problem, primal, None), steepness(problem, primal, None)
     if problem.loss.box():
         total = min((primal + most) / k, steep) if problem.loss.quadratic() else steep
         return min(
             steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
         ), total
     total = math.sqrt(2.0 * _bend(problem) * most * problem.C * weights.total)
-    return steepness(problem, most, weights), total
+    return steep, total
 
 
 def _width(problem: Problem) -> float:

@@ -157,6 +157,40 @@ def test_a_line_search_finds_a_bend_of_any_scale_and_is_never_beyond_the_minimum
     assert 0.9 * where <= step_length(slopes) <= 1.05 * end + 1e-9 * where
 
 
+def test_a_line_search_does_not_take_a_small_slope_far_beyond_the_minimum_for_its_end() -> None:
+    def slopes(t: float) -> tuple[float, float]:
+        return t - (1.0 if t < 1e-12 else 0.0), 1.0
+
+    t = step_length(slopes)
+    assert 0.0 < t
+    assert 0.5 * t * t < min(t, 1e-12)  # what was gained is more than what was lost again
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Huber(0.1)], ids=["hinge", "huber"])
+def test_margins_that_were_large_once_do_not_blur_those_of_separable_rows(loss: Any) -> None:
+    rng = np.random.default_rng(0)
+    values = np.exp(rng.normal(size=(112, 30))) * (rng.random((112, 30)) < 0.6) * 10.0 ** rng.uniform(-2, 6, 30)
+    y = np.where(np.arange(112) == 3, 1.0, -1.0)
+    values, ones = values.astype(np.float32), np.ones(112)
+    found = solver_of(rows_in_memory(csr_of(values, 1.0), y), 30, loss)
+    found.advance(np.inf)
+    assert found.solved
+    assert found.primal < 1e-4
+    assert found.primal == pytest.approx(primal(values, y, ones, found.best, loss, 1.0), rel=1e-4)
+
+
+def test_steps_go_on_where_a_reading_finds_more_than_was_thought() -> None:
+    values, y, _ = table(300, 12, 4, 1.0)
+    found = solver_of(rows_in_memory(csr_of(values, 1.0), y), 12, SquaredHinge())
+    found.advance(np.inf)
+    optimum, found.primal = found.primal, 0.5 * (found.primal + found.dual)
+    found.confirmed(1.1 * optimum)
+    assert not found.solved
+    found.advance(np.inf)
+    assert found.solved
+    assert found.primal == pytest.approx(optimum, rel=1e-3)
+
+
 @each_loss
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_block_follows_the_rows_that_bend_and_is_about_right_where_rows_are_drawn(

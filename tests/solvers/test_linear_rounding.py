@@ -82,3 +82,23 @@ def test_what_scaling_in_float32_does_is_counted_or_computed_anew(tmp_path: Path
     m = y * (X.astype(np.longdouble) @ raw[:-1] + raw[-1])
     primal = w @ w / 2 + 1e3 * sum(run.problem.loss.value(value) for value in m)
     assert abs(primal - found.primal) <= found.rounding <= 0.5 * tolerance * found.primal
+
+
+@pytest.mark.parametrize("loss", ["hinge", "huber"])
+def test_rows_that_cost_nothing_whatever_rounding_does_are_not_counted(tmp_path: Path, loss: str) -> None:
+    """One row against many, columns of scale 1e6: P is 1e-8, less than what rounding could do if all rows were at the corner."""
+    rng = np.random.default_rng(2)
+    X = (np.exp(rng.normal(size=(300, 12))) * 10.0 ** rng.uniform(3, 7, 12)).astype(np.float32)
+    codes = (np.arange(300) == 17).astype(np.int32)
+    X[17] *= 3.0
+    writer = create(tmp_path / "s", sparse=False, chunk_bytes=4096)
+    writer.append(Dense(X), codes, None)
+    writer.commit(("a", "b"), 12, {"names": None})
+    result = fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), loss=loss, tolerance=1e-4))
+    found, w = result.training.runs[0].certificate, result.model.weights[0].astype(np.longdouble)
+    assert found is not None
+    assert result.training.status == Status.CONVERGED
+    assert found.primal < 1e-6
+    m = np.where(codes > 0, 1, -1) * (X.astype(np.longdouble) @ w[:-1] + w[-1])
+    primal = w @ w / 2 + sum(result.training.runs[0].problem.loss.value(value) for value in m)
+    assert abs(primal - found.primal) <= found.rounding

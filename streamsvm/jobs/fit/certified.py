@@ -36,13 +36,13 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.engine.block_visitor import labeled_part
-from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated
+from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated, weight_that_costs
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
-from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach
+from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64
@@ -56,6 +56,7 @@ from streamsvm.solvers.linear_rounding import (
     RowWeights,
     VectorSum,
     rounding_of_dual,
+    rounding_of_few,
     rounding_of_primal,
     steepness,
     two_sum_terms,
@@ -145,7 +146,7 @@ def _check(run: Run) -> None:
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them anew."""
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
-    weights, coarse = _row_weights(plan), []
+    weights, coarse, bounds = _row_weights(plan), [], []
     for run in training.runs:
         found, w = _certificate(run), np.abs(_weights(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
@@ -154,11 +155,32 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         apart = 2.0 * math.sqrt(max(found.primal - found.dual, 0.0))
         far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
         change = steepness(run.problem, abs(found.primal), weights) * far
-        dual = rounding_of_dual(run.problem, found, v, weights) + change
-        run.certificate = replace(found, rounding=found.rounding + max(value, dual))
+        bounds.append((value, rounding_of_dual(run.problem, found, v, weights) + change))
         coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
         _evaluate_scaled(plan, training, raw, plan.features)
+        return
+    few = _of_few_rows(plan, training, seen, [value for value, _ in bounds])
+    for run, (_, dual), value in zip(training.runs, bounds, few, strict=True):
+        found = _certificate(run)
+        run.certificate = replace(found, rounding=found.rounding + max(value, dual))
+
+
+def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float]) -> list[float]:
+    """What rounding can do to P, less than ``values`` where few rows cost something: counted in a reading, where that can matter."""
+    problems, features = [run.problem for run in training.runs], plan.features
+    large = [
+        value > SHARE * plan.tolerance * abs(_certificate(run).primal)
+        for run, value in zip(training.runs, values, strict=True)
+    ]
+    if not (isinstance(features, Raw) and problems[0].loss.box() and any(large)):
+        return values
+    weights, sizes = [_weights(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
+    off = [(len(w) + 2) * UNIT * float(sizes @ np.abs(w)) for w in weights]
+    costing = weight_that_costs(seen, features, problems, weights, off)
+    primal = [abs(_certificate(run).primal) for run in training.runs]
+    few = [rounding_of_few(*one) for one in zip(problems, primal, off, costing, strict=True)]
+    return [min(*one) for one in zip(values, few, strict=True)]
 
 
 def _updates(plan: Plan, training: Training) -> int:

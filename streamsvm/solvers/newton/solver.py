@@ -221,6 +221,7 @@ class Newton(WarmStart):
     def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
         """Judge the model that led here, make a better one, and go where it says; or solve the problem itself."""
         if state.all_rows is not None:
+            state.all_rows.confirmed(found.primal)
             self._solve_in_memory(state, state.all_rows)
             return
         if self._stalled(state):
@@ -270,6 +271,7 @@ class Newton(WarmStart):
         """Go where the problem with all its rows in memory is solved, or is nearer to it."""
         rows.advance(state.deadline)
         state.dual = max(state.dual, rows.dual)
+        state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
         state.point, state.mu = rows.best, 0.0
 
     def _stalled(self, state: NewtonState) -> bool:
@@ -362,6 +364,6 @@ class Newton(WarmStart):
 
 
 def _stuck(state: NewtonState) -> bool:
-    """Whether samples lead nowhere and all rows do not fit."""
-    gaps = state.gaps if state.steps is not None else []
+    """Whether samples lead nowhere and all rows do not fit, or steps with all rows in memory lead nowhere."""
+    gaps = state.gaps if state.steps is not None or state.all_rows is not None else []
     return len(gaps) > STUCK_PASSES and gaps[-1] > STALLED * gaps[-1 - STUCK_PASSES]

@@ -156,6 +156,10 @@ class AllRows:
         if dual.value > self.dual:
             self.dual, self.slopes = dual.value, None if slopes is None else dual.scale * slopes
 
+    def confirmed(self, primal: float) -> None:
+        """Take in what a reading has found P of ``best`` to be: where it is more, the problem is not as solved as it seemed."""
+        self.primal = max(self.primal, primal)
+
     def _look(self, rows: MemoryRows) -> None:
         """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
         none = np.zeros(rows.count)

@@ -131,7 +131,8 @@ class InteriorStep:
         longest = passes.step_pass(terms, at, aim, affine, self._theta, self._right, df, da)
         length = 1.0 if longest >= 1.0 else max(BOUNDARY, 1.0 - 0.1 * (1.0 - longest)) * longest
         passes.move_pass(terms, at, aim, affine, da, length)
-        return here.w + length * step, here.f + length * df
+        w = here.w + length * step
+        return w, self._rows.moved(here.f, length * df, w, wanted)
 
     def _direction(self, aim: Aim, affine: Float64, residual: float, start: Float64 | None) -> tuple[Float64, Float64]:
         """Step dw and X dw for an aim; theta and right are filled in, and with the first of two aims the preconditioner."""

@@ -15,6 +15,11 @@ import numpy as np
 TRIALS = 60
 ENOUGH = 0.05
 """The slope may remain at this share of itself."""
+BEFORE = 0.9
+"""Beyond the minimum it may where that is no nearer to 0 than this share of the length, as the curvature there has it: a first slope
+that is large says little of how far the function has risen since."""
+CLOSE = 0.999
+"""A bracket of which the lower end is this share of the upper one is narrow enough."""
 CUT = 1e-2
 """The next length tried where all that is known is that one is too long, as a share of it."""
 
@@ -27,10 +32,12 @@ def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
         return 0.0
     for _ in range(TRIALS):
         slope, curvature = slopes(t)
-        if abs(slope) <= ENOUGH * abs(first):
+        newton = t - slope / curvature if curvature > 0.0 else np.inf if slope <= 0.0 else -np.inf
+        if abs(slope) <= ENOUGH * abs(first) and newton >= BEFORE * t:
             return t
         low, high = (low, t) if slope > 0.0 else (t, high)
-        newton = t - slope / curvature if curvature > 0.0 else np.inf
+        if low >= CLOSE * high:
+            return low
         t = newton if low < newton < high else _between(low, high)
     return low
 

@@ -23,6 +23,9 @@ WORK = 1_000_000_000
 """Entries that may be visited between two readings: two to four seconds ..."""
 PRODUCTS = 50
 """... or so many products with all rows."""
+UNIT = 2.0**-53
+FELT = 1e-3
+"""Of the gap allowed: what rounding may do to losses before margins are computed anew."""
 
 
 class MemoryRows:
@@ -41,6 +44,8 @@ class MemoryRows:
         self.count = len(sample.y)
         self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
         self.products = 0
+        self._drift = 0.0
+        """How far the losses can be off since margins were last computed."""
         self._left = max(WORK, PRODUCTS * 2 * self.entries)
 
     @property
@@ -61,6 +66,20 @@ class MemoryRows:
         """X w (n,)."""
         self._left -= self.entries
         return operators.margins(self.X, w)
+
+    def moved(self, f: Float64, change: Float64, w: Float64, allowed: float) -> Float64:
+        """X w (n,) after a step that changed f by ``change``: their sum, or X w anew where rounding of such sums is felt.
+
+        Where margins were large once what is left of them is their rounding: of separable rows, whose P is small, it soon exceeds a
+        gap of ``allowed``.
+        """
+        found = f + change
+        largest = max(float(np.abs(f).max(initial=0.0)), float(np.abs(change).max(initial=0.0)))
+        self._drift += UNIT * largest * self.problem.C * float(self.terms.s.sum())
+        if self._drift <= FELT * allowed:
+            return found
+        self._drift = 0.0
+        return self.margins(w)
 
     def weighted_sum(self, a: Float64) -> Float64:
         """X' a (p,)."""

@@ -109,7 +109,7 @@ class NewtonSteps:
         """The margins X w after the exact step of the dense columns alone."""
         step = self._preconditioner.block_step(-here.gradient)
         self._known.w = self._known.w + step
-        return f + self._rows.margins(step)
+        return self._rows.moved(f, self._rows.margins(step), self._known.w, self._known.allowed)
 
     def _moved(self, f: Float64, here: Here, energy: float) -> Float64:
         """The margins X w after a step for all columns."""
@@ -119,7 +119,8 @@ class NewtonSteps:
         moved = self._settled(f, df, step, here.value)
         if moved is None:
             length = self._length(f, df, step)
-            moved = Moved(length, known.w + length * step, f + length * df)
+            w = known.w + length * step
+            moved = Moved(length, w, self._rows.moved(f, length * df, w, known.allowed))
         known.w = moved.w
         known.steps += 1
         if moved.length < SHORT_STEP:
