@@ -104,7 +104,7 @@ def weight_that_costs(
     return found
 
 
-class _Seen(NamedTuple):
+class _ProblemBlock(NamedTuple):
     """A block of a problem, and its dual variables (n,) where they are known."""
 
     problem: int
@@ -112,7 +112,9 @@ class _Seen(NamedTuple):
     alpha: Float64 | None
 
 
-def _blocks(store: Store, features: FeatureMap, problems: list[Problem], dual: RowsInOrder | None) -> Iterator[_Seen]:
+def _blocks(
+    store: Store, features: FeatureMap, problems: list[Problem], dual: RowsInOrder | None
+) -> Iterator[_ProblemBlock]:
     """All blocks of all problems but those of held-out chunks, in one reading; each is valid until the next."""
     starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
@@ -126,4 +128,4 @@ def _blocks(store: Store, features: FeatureMap, problems: list[Problem], dual: R
                     y, s = labeled_part(problem, loaded, part)
                     order, first = loaded.order[part.start : part.stop], starts[chunk] + part.start
                     block = Block(part.X, y, s, chunk, first, order, 0)
-                    yield _Seen(k, block, None if alpha is None else alpha[k, part.start : part.stop])
+                    yield _ProblemBlock(k, block, None if alpha is None else alpha[k, part.start : part.stop])
