@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.rows import CSR, Dense
@@ -152,7 +154,21 @@ def test_a_wide_table_of_text_keeps_to_the_least_memory_it_is_given(length: int,
     with open(tmp_path / "t.csv", "w", encoding="ascii") as file:
         file.write(",".join(f"{j:0{length}d}x" for j in range(columns)) + ",y\n")
         file.writelines(",".join(map(str, row)) + f",{k % 2}\n" for k, row in enumerate(values.tolist()))
-    command = ["ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "y", "--memory"]
+    keeps_to_the_least_memory(tmp_path / "t.csv", columns)
+
+
+def test_a_wide_table_in_row_groups_keeps_to_the_least_memory_it_is_given(tmp_path: Path) -> None:
+    """A reader for each column took six times of what was planned."""
+    columns, rows = 5000, 200
+    values = np.random.default_rng(0).normal(size=(columns, rows))
+    table = pa.table({f"x{j}": values[j] for j in range(columns)} | {"y": np.arange(rows) % 2})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=rows // 2)
+    keeps_to_the_least_memory(tmp_path / "t.parquet", columns)
+
+
+def keeps_to_the_least_memory(source: Path, columns: int) -> None:
+    """An ingest is refused with what would do, and that is enough."""
+    command = ["ingest", source, source.with_name("s.zarr"), "--label", "y", "--memory"]
     refused = watched(*command, 180 * MIB)
     assert refused.code == 78
     assert refused.peak < 180 * MIB
@@ -162,4 +178,4 @@ def test_a_wide_table_of_text_keeps_to_the_least_memory_it_is_given(length: int,
     done = watched(*command, memory)
     assert done.code == 0, done.complaint
     assert done.peak <= memory
-    assert open_store(tmp_path / "s.zarr").layout.columns == columns
+    assert open_store(source.with_name("s.zarr")).layout.columns == columns

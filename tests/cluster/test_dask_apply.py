@@ -131,7 +131,7 @@ def test_a_fit_that_is_a_task_uses_the_cluster_it_is_on(
     """Its thread is free for the tasks it waits for; the model is that of a fit from outside."""
     store = str(arrays[0].parent / "s.zarr")
     job = FitJob(store, str(tmp_path / "inner"), cluster="client:", groups=2, solver="dcd", tolerance=0.01)
-    inner = client.submit(_weights_of, job, pure=False).result(timeout=60)
+    inner = client.submit(_weights_of, job, pure=False).result(timeout=240)
     with using(client) as executor:
         outer = fit(FitJob(store, str(tmp_path / "outer"), groups=2, solver="dcd", tolerance=0.01), executor=executor)
     np.testing.assert_array_equal(inner, outer.model.weights)

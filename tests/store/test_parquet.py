@@ -18,6 +18,9 @@ from streamsvm.errors import BudgetError, StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
+from streamsvm.store.sources.parquet.row_groups import RowGroups, row_groups
+from streamsvm.store.sources.parquet.row_groups import read as read_rows
+from streamsvm.store.sources.table.samples import Samples
 
 
 def save(path: Path, **columns: Any) -> Path:
@@ -68,10 +71,62 @@ def test_a_row_group_larger_than_the_memory_is_read_in_pieces(tmp_path: Path) ->
 
 def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     path = save(tmp_path / "a.parquet", **{f"x{j}": [1.0, 2.0] for j in range(500)}, y=[0, 1])
-    assert read(path, memory_limit=4 << 20)[0].shape == (2, 500)
+    assert read(path, memory_limit=40 << 20)[0].shape == (2, 500)
     with pytest.raises(StreamSVMError, match=r"a\.parquet has 501 columns") as caught:
-        read(path, memory_limit=2 << 20)
+        read(path, memory_limit=20 << 20)
     assert caught.value.code == "E-BUDGET"
+
+
+WIDE = 1100
+
+
+def wide(path: Path, rows: int, group: int) -> pa.Table:
+    """A table of ``WIDE`` columns of numbers and some of text, in row groups of so many rows."""
+    values = np.random.default_rng(0).normal(size=(WIDE, rows)).astype(np.float32)
+    columns: dict[str, Any] = {f"x{j}": values[j] for j in range(WIDE)}
+    columns |= {f"t{j}": [f"{j} {k % 3}" for k in range(rows)] for j in range(3)}
+    table = pa.table(columns | {"y": np.arange(rows) % 2})
+    pq.write_table(table, path, row_group_size=group)
+    return table
+
+
+@pytest.mark.parametrize("group", [2, 5, 40])
+def test_a_wide_file_is_read_by_groups_of_columns(tmp_path: Path, group: int) -> None:
+    """Row groups as wholes, small ones together: the same rows, in less memory than a reader for each column takes."""
+    table = wide(tmp_path / "a.parquet", 40, group)
+    opened = pq.ParquetFile(tmp_path / "a.parquet")
+    groups = row_groups(opened.metadata)
+    assert groups.whole_bytes(table.num_columns) < groups.forward_bytes(table.num_columns)
+    found = pa.Table.from_batches(read_rows(opened, 7, table.column_names))
+    assert found.select(table.column_names).equals(table)
+    units = list(groups.units(table.num_columns))
+    assert [number for unit in units for number in unit] == list(range(len(groups.rows)))
+    assert len(units) == 1
+    few = ["x3", "t1"]  # of which a reader each is less than their rows
+    assert pa.Table.from_batches(read_rows(opened, 7, few)).equals(table.select(few))
+
+
+def test_first_values_of_wide_tables_are_read_once_some_columns_at_a_time() -> None:
+    asked: list[list[str]] = []
+
+    def near(names: list[str]) -> dict[str, int]:
+        asked.append(names)
+        return {name: int(name) for name in names}
+
+    samples = Samples([str(k) for k in range(10)], 4, near)
+    assert dict(samples) == {str(k): k for k in range(10)}
+    assert asked == [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8", "9"]]
+    assert samples.get("none") is None
+
+
+def test_what_row_groups_take_is_told_by_the_footer() -> None:
+    """Of a table of 20,000 columns 2,000 rows at once are too many for the memory that 200 at a time get along with."""
+    tall, short = (
+        RowGroups(20_000, (rows,) * (2000 // rows), (160_000 * rows,) * (2000 // rows)) for rows in (2000, 200)
+    )
+    assert tall.needed(20_000) > 600 << 20
+    assert short.needed(20_000) < 150 << 20
+    assert tall.needed(20) < 4 << 20
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
@@ -188,7 +243,7 @@ def test_a_footer_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
     """Of a file with very many row groups: it is read as a whole, whatever part of the file is wanted."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": np.arange(2000.0), "y": np.arange(2000) % 2}), path, row_group_size=2)
-    assert len(read(path, memory_limit=4 << 20)[0]) == 2000
+    assert len(read(path, memory_limit=40 << 20)[0]) == 2000
     with pytest.raises(BudgetError, match=r"the footer of .* has [0-9]+ bytes: about 2MiB") as caught:
         read(path, memory_limit=1 << 20)
     assert "larger row groups" in caught.value.hint

@@ -18,7 +18,7 @@ SOURCES = Registry(
     {
         "svmlight": "streamsvm.store.sources.svmlight.source:SvmlightSource",
         "csv": "streamsvm.store.sources.csv.source:CSVSource",
-        "parquet": "streamsvm.store.sources.parquet:ParquetSource",
+        "parquet": "streamsvm.store.sources.parquet.source:ParquetSource",
         "jsonl": "streamsvm.store.sources.json_lines:JSONLinesSource",
         "npy": "streamsvm.store.sources.array.npy:NpySource",
         "npz": "streamsvm.store.sources.array.npy:NpySource",

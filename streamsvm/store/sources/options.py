@@ -31,13 +31,19 @@ def bad_share(text: str) -> float:
     return share
 
 
-def check_width(name: str, columns: Collection[str], memory_limit: int | None) -> None:
-    """Raise BudgetError for a table with more columns, of these names, than there is memory to know them."""
-    needed = len(columns) * COLUMN_BYTES + NAME_COPIES * sum(map(len, columns))
+def check_width(
+    name: str, columns: Collection[str], memory_limit: int | None, reading: int = 0, where: str = ""
+) -> None:
+    """Raise BudgetError for a table with more columns, of these names, than there is memory to know them and to read them,
+    which takes so many bytes; ``where`` says what that is of.
+    """
+    needed = len(columns) * COLUMN_BYTES + NAME_COPIES * sum(map(len, columns)) + reading
     if memory_limit is not None and needed > memory_limit:
+        found = f"{name} has {len(columns)} columns{where}: about {needed >> 20}MiB are needed for them"
+        smaller = ", write it with smaller row groups" if where else ""
         raise BudgetError(
-            f"{name} has {len(columns)} columns: about {needed >> 20}MiB are needed for them, {memory_limit >> 20}MiB are left",
-            hint=f"give {(needed - memory_limit >> 20) + 1}MiB more with --memory, or store the table as npy, HDF5 or svmlight",
+            f"{found}, {memory_limit >> 20}MiB are left",
+            hint=f"give {(needed - memory_limit >> 20) + 1}MiB more with --memory{smaller}, or store the table as npy, HDF5 or svmlight",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.sieve import most_types
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import UTF16_MARKS
+from streamsvm.store.sources.table.samples import Samples
 
 HEAD = 1 << 20
 BLOCK = 1 << 20
@@ -70,7 +71,7 @@ class Head(NamedTuple):
 
     def samples(self) -> Samples:
         """Return the first values of each column, numbers and dates as pyarrow takes them for."""
-        return Samples(self)
+        return Samples(self.dialect.names, GROUP, self._first_values)
 
     def label_type(self, label: str, *, skip: bool) -> pa.DataType:
         """Return the type labels are read as: numbers as float64; whole numbers that float64 does not tell apart as
@@ -83,10 +84,9 @@ class Head(NamedTuple):
             return pa.float64() if largest < LARGEST_LABEL else TEXT
         return pa.float64() if pa.types.is_floating(inferred) else TEXT
 
-    def columns_near(self, place: int) -> dict[str, Any]:
-        """Return the first values of the columns that pyarrow converts with the one at a place, by name."""
-        start = place // GROUP * GROUP
-        (table,) = self._tables(self.dialect.names[start : start + GROUP], skip=True)
+    def _first_values(self, names: Sequence[str]) -> dict[str, Any]:
+        """The first values of at most ``GROUP`` columns, by name."""
+        (table,) = self._tables(names, skip=True)
         columns = zip(table.column_names, table.columns, strict=True)
         return {name: column.slice(0, SAMPLE_ROWS).combine_chunks() for name, column in columns}
 
@@ -99,30 +99,6 @@ class Head(NamedTuple):
             numbers = conversions(names, dict.fromkeys(names, pa.float64()))
         for telling, taking in zip_longest(conversions(names), numbers):
             yield _told(lines, options, telling, taking)
-
-
-class Samples(Mapping[str, Any]):
-    """The first values of each column of a table, by name; of a wide table only those asked for last are in memory."""
-
-    def __init__(self, head: Head) -> None:
-        self._head = head
-        self._places = {name: place for place, name in enumerate(head.dialect.names)}
-        self._near: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the values of a column as an Arrow array. Raises KeyError, pyarrow's ArrowInvalid."""
-        if name not in self._near:
-            self._near = {}  # before the next ones are made
-            self._near = self._head.columns_near(self._places[name])
-        return self._near[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
-        return iter(self._head.dialect.names)
-
-    def __len__(self) -> int:
-        """Return the number of columns."""
-        return len(self._head.dialect.names)
 
 
 def _told(

@@ -2,7 +2,7 @@
 
 An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals, ADBC) may
 give them once only, and what becomes of text columns wants all rows before the first is stored. So they are written to one
-Parquet file, and read from it by the rules of files: the store is that of the same table in a file.
+file, and read from it by the rules of files: the store is that of the same table in a file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
-from streamsvm.store.format.row_ids import GrowingFile
 from streamsvm.store.sources.array.stream import KINDS
-from streamsvm.store.sources.parts.writing import ARROW_ERRORS, ROW_GROUP, BlocksPart
+from streamsvm.store.sources.parts.record_batches import batch_rows, written
+from streamsvm.store.sources.parts.writing import ARROW_ERRORS, BlocksPart
 
 DUCKDB = ("to_arrow_reader", "fetch_arrow_reader")
 """What a relation of DuckDB calls its record batches, now and formerly: its stream is of a result that is all there."""
@@ -34,15 +34,16 @@ def gives_batches(X: Any) -> bool:
 
 
 def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
-    """Write all rows of a table to a Parquet file in ``directory``, with columns (n,) more of what lies ``beside`` it.
+    """Write all rows of a table to a file in ``directory``, with columns (n,) more of what lies ``beside`` it.
 
     Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
     """
-    path = directory / "000000.parquet"
+    path = directory / "000000.arrow"
     if _lazy(X):
         X.sink_parquet(directory / "lazy.parquet")
         X = pq.ParquetFile(directory / "lazy.parquet")
-        reader = pa.RecordBatchReader.from_batches(X.schema_arrow, X.iter_batches(ROW_GROUP, use_threads=False))
+        batches = X.iter_batches(batch_rows(len(X.schema_arrow)), use_threads=False)
+        reader = pa.RecordBatchReader.from_batches(X.schema_arrow, batches)
     else:
         reader = reader_of(X)
     try:
@@ -66,16 +67,16 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
     if isinstance(X, pa.RecordBatchReader):
         return X
     if isinstance(X, pd.Dataset):
-        X = X.scanner(batch_size=ROW_GROUP, batch_readahead=1, fragment_readahead=1, use_threads=False)
+        X = X.scanner(batch_size=batch_rows(len(X.schema)), batch_readahead=1, fragment_readahead=1, use_threads=False)
     if isinstance(X, pd.Scanner):
         return X.to_reader()
     if isinstance(X, pa.Table):
-        return X.to_reader(ROW_GROUP)
+        return X.to_reader(batch_rows(X.num_columns))
     if type(X).__module__.partition(".")[0] == "pandas":
         return _of_pandas(X)
     for name in DUCKDB:
         if hasattr(X, name):
-            return getattr(X, name)(ROW_GROUP)
+            return getattr(X, name)(batch_rows(len(X.columns)))
     return pa.RecordBatchReader.from_stream(X)
 
 
@@ -96,10 +97,10 @@ def _of_pandas(frame: Any) -> pa.RecordBatchReader:
     """A data frame of pandas, some rows at a time, without its index."""
     frame = frame.rename(columns=str)
     schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
-    starts = range(0, len(frame), ROW_GROUP)
+    rows = batch_rows(len(schema))
     batches = (
-        pa.RecordBatch.from_pandas(frame.iloc[start : start + ROW_GROUP], schema, preserve_index=False)
-        for start in starts
+        pa.RecordBatch.from_pandas(frame.iloc[start : start + rows], schema, preserve_index=False)
+        for start in range(0, len(frame), rows)
     )
     return pa.RecordBatchReader.from_batches(schema, (batch.replace_schema_metadata(None) for batch in batches))
 
@@ -113,13 +114,8 @@ class _Rows:
 
     def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
         """The bytes of the file."""
-        sink = GrowingFile()
         schema = self._schema(reader.schema)
-        with pq.ParquetWriter(sink, schema, write_page_checksum=True) as writer:
-            for batch in reader:
-                writer.write_table(self._table(batch, schema), row_group_size=ROW_GROUP)
-                yield sink.taken()
-        yield sink.taken()
+        yield from written(schema, (self._stored(batch, schema) for batch in reader))
 
     def check(self) -> None:
         """Raise DataError unless there is one value beside for every row, and any row."""
@@ -134,13 +130,13 @@ class _Rows:
         fields = [pa.field(str(field.name), _stored(field.type)) for field in given]
         return pa.schema(fields + [pa.field(name, values.type) for name, values in self._beside.items()])
 
-    def _table(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    def _stored(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         beside = [values.slice(self.count, batch.num_rows) for values in self._beside.values()]
         self.count += batch.num_rows
         short = [batch.num_rows - len(column) for column in beside]  # told of when all rows are counted
         columns = [*batch.columns, *(_filled(column, by) for column, by in zip(beside, short, strict=True))]
         stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-        return pa.table(stored, schema)
+        return pa.record_batch(stored, schema)
 
 
 def _filled(values: pa.Array, by: int) -> pa.Array:
@@ -149,7 +145,7 @@ def _filled(values: pa.Array, by: int) -> pa.Array:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type a column has in the file: views are what Parquet has no form for, columns of nothing are of text."""
+    """The type a column has in the file: views are what no encoder of ours reads, columns of nothing are of text."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_string_view(kind):

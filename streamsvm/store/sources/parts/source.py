@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,10 +12,11 @@ import numpy as np
 from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows
-from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source
+from streamsvm.store.sources import Source, SourceFile, SourceOptions
 from streamsvm.store.sources.array.stream import SLICE_BYTES
 from streamsvm.store.sources.centering import at_same_offsets, centered
 from streamsvm.store.sources.missing import filled
+from streamsvm.store.sources.parts.record_batches import RecordBatchSource
 from streamsvm.store.sources.parts.writing import COLUMNS, ENTRIES, LABELS, ROWS, STARTS, WEIGHTS, BlocksPart
 from streamsvm.types import Batch
 
@@ -136,12 +136,14 @@ def _blocks(part: BlocksPart, noun: str) -> str:
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
     """The rows of a data frame. Raises what ``open_source`` raises."""
-    by_path = {str(part.path): part for part in parts}
+    by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
     try:
-        found = open_source([part.path for part in parts], replace(options, format="parquet"))
+        source = centered(RecordBatchSource(paths, options), options)
+        if options.missing != "error":
+            source = filled(source, lambda: at_same_offsets(source, RecordBatchSource(paths, options)), options)
     except StreamSVMError as error:
         raise told_by_block(error, by_path, FRAME) from error
-    return ToldByBlock(found, parts, FRAME)
+    return ToldByBlock(source, parts, FRAME)
 
 
 def array_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:

@@ -1,6 +1,6 @@
 """Blocks of rows that a program has in memory, written to files by one process and read from them by another.
 
-Data frames become Parquet, so that they are read by the rules files are read by; arrays become .npy.
+Tables become record batches of Arrow, which are read by the rules of files; arrays become .npy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import scipy.sparse
 
 from streamsvm import durable
@@ -21,13 +20,12 @@ from streamsvm.rows import CSR, Dense, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.stream import KINDS, as_numbers
+from streamsvm.store.sources.parts.record_batches import written
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
 """Names of the arrays of a part."""
 HINT_WEIGHT = "weights are 0 or more"
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
-ROW_GROUP = 65_536
-"""Rows of a row group of a part."""
 
 
 Block: TypeAlias = Any
@@ -38,7 +36,7 @@ class BlocksPart(NamedTuple):
     """What a worker made of a group of blocks."""
 
     path: Path
-    """Where it is: a Parquet file, or a folder of arrays."""
+    """Where it is: a file of record batches, or a folder of arrays."""
     first: int
     """The number of the first block."""
     rows: tuple[int, ...]
@@ -56,7 +54,7 @@ class BlocksPart(NamedTuple):
 
 
 def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]]) -> BlocksPart:
-    """Write the data frames of a group to one Parquet file. Raises DataError naming partition and column."""
+    """Write the data frames of a group to one file. Raises DataError naming partition and column."""
     import pandas as pd
 
     frames = [frame for (frame,) in blocks]
@@ -65,11 +63,8 @@ def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tupl
         table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
     except ARROW_ERRORS as error:
         raise _told(frames, first) from error
-    path, sink = directory / f"{number:06d}.parquet", pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema) as writer:
-        for start in range(0, table.num_rows, ROW_GROUP):
-            writer.write(table.slice(start, ROW_GROUP))
-    durable.write_stream(path, [sink.getvalue()])
+    path = directory / f"{number:06d}.arrow"
+    durable.write_stream(path, written(table.schema, table.to_batches()))
     return BlocksPart(path, first, tuple(map(len, frames)))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,12 +21,15 @@ from streamsvm.store.sources.table.crosses import with_crosses
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
 from streamsvm.store.sources.table.planning import plan_schema, same_columns
 from streamsvm.store.sources.table.proposals import proposals
+from streamsvm.store.sources.table.samples import Samples
 from streamsvm.store.sources.table.schema import Schema, schema_from
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536
 SAMPLE_ROWS = 5000
 """Rows by which it is told what a column holds."""
+GROUP = 4096
+"""Columns of a wide table whose first values are in memory together."""
 
 
 class TableSource(ABC):
@@ -44,17 +48,18 @@ class TableSource(ABC):
         self.proposals: list[str] = []
         self._paths, self._options = paths, options
         types = self._types(paths[0])
-        check_width(str(paths[0]), types, options.memory_limit)
+        self._check_memory(types)
         for other in paths[1:]:
             same_columns(types, self._types(other), (str(paths[0]), str(other)))
+        self._check_memory(types)  # now of all files
         if options.encoding is not None:
             self._recorded = schema_from(options.encoding["schema"])
             self.schema = self._recorded.found_in(list(types), options, str(paths[0]))
             self._recorded.note_extra(list(types), options.label, self.notices)
         else:
             self.schema = self._recorded = self._planned(types)
-        self.columns = self.schema.width
-        self.names = self.schema.names
+        self.columns: int | None = self.schema.width
+        self.names: tuple[str, ...] | None = self.schema.names
         self.id_column = self.schema.id_column
         self.sparse = self.schema.sparse
 
@@ -64,9 +69,9 @@ class TableSource(ABC):
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
-            for table in self._read(path, batch_rows(self.schema), self.schema.needed, file):
-                made = encoded(encoder, with_crosses(table, self.schema.crosses), str(path), file.position)
-                if file.take(made, table.num_rows, self.notices):
+            tables = self._read(path, batch_rows(self.schema), self.schema.needed, file)
+            for made, rows in map(partial(self._encoded, encoder, file), tables):  # which keeps no table meanwhile
+                if file.take(made, rows, self.notices):
                     yield made
             file.sha256 = file.sha256 or digest_of(path)
             if file.rows == 0:
@@ -81,24 +86,45 @@ class TableSource(ABC):
         for path in self._paths:
             yield from self._read(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
 
+    def _encoded(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
+        """The rows of a table, and how many rows it has, those without a label included."""
+        made = encoded(encoder, with_crosses(table, self.schema.crosses), file.name, file.position)
+        return made, table.num_rows
+
     def _planned(self, types: dict[str, pa.DataType]) -> Schema:
         """The schema of files of which nothing is recorded, after all rows were counted where that is needed."""
         path, options = self._paths[0], self._options
-        samples = self._samples(path) if options.recognize else {}
+        samples = self._samples(path, types) if options.recognize else {}
         planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
         census = census_of(planned, options.memory_limit)
         for path in self._paths if census.names else ():
             read = self._read(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))
-            census.take((with_crosses(table, planned.crosses) for table in read), str(path))
+            census.take(map(partial(with_crosses, crosses=planned.crosses), read), str(path))
         census.close()
         schema = planned.completed(census, options)
         self.proposals = proposals(schema, planned, census, samples)
         return schema
 
-    def _samples(self, path: Path) -> dict[str, Any]:
+    def _samples(self, path: Path, names: Iterable[str]) -> Samples:
         """The values of each column in the first rows of a file."""
-        first = next(self._read(path, SAMPLE_ROWS, list(self._types(path)), SourceFile(str(path))), None)
-        return {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
+        return Samples(list(names), self._together(path), partial(self._first_values, path))
+
+    def _first_values(self, path: Path, names: list[str]) -> dict[str, Any]:
+        """The values of some columns in the first rows of a file."""
+        first = next(self._read(path, SAMPLE_ROWS, names, SourceFile(str(path))), None)
+        return (
+            dict.fromkeys(names, pa.nulls(0))
+            if first is None
+            else dict(zip(first.schema.names, first.columns, strict=True))
+        )
+
+    def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
+        """Raise BudgetError where knowing and reading so many columns takes more memory than there is."""
+        check_width(str(self._paths[0]), types, self._options.memory_limit)
+
+    def _together(self, _path: Path) -> int:
+        """Columns whose first values are read together."""
+        return GROUP
 
     @abstractmethod
     def _types(self, path: Path) -> dict[str, pa.DataType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,15 @@ import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.regular import open_regular
+from streamsvm.store.sources.options import SourceOptions, check_width
+from streamsvm.store.sources.parquet.row_groups import BUFFER, GROUP, RowGroups, read, row_groups
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table.source import TableSource
 
-BUFFERS, LARGEST_BUFFER, LEAST_BUFFER = 16 << 20, 1 << 20, 16 << 10
-"""Pages are read through a buffer a column instead of a whole column chunk at a time: of all columns, of one."""
+SAMPLE_BYTES = 16 << 20
+"""Bytes that reading the first values of some columns together takes at most."""
+ENCODING_BYTES = 24 << 20
+"""Bytes of rows on their way from a table to the batches of a store, a few batches of them."""
 FOOTER_FACTOR = 13
 """Bytes that pyarrow makes of a byte of a footer (measured: 12)."""
 
@@ -27,25 +31,60 @@ class ParquetSource(TableSource):
 
     form = "parquet"
 
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self._footer: tuple[Path, Any] | None = None
+        self._largest: tuple[Path, int, RowGroups] | None = None
+        super().__init__(paths, options)
+
     def _types(self, path: Path) -> dict[str, pa.DataType]:
-        _check_footer(path, self._options.memory_limit)
+        metadata = self._metadata(path)
+        groups, nbytes = row_groups(metadata), FOOTER_FACTOR * metadata.serialized_size
+        needed = nbytes + groups.needed(groups.columns)
+        if self._largest is None or needed > self._largest[1] + self._largest[2].needed(groups.columns):
+            self._largest = path, nbytes, groups
         with _explained(path):
-            return {field.name: field.type for field in pq.read_schema(path)}
+            return {field.name: field.type for field in metadata.schema.to_arrow_schema()}
+
+    def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
+        assert self._largest is not None
+        path, footer, groups = self._largest
+        reading = footer + groups.needed(len(types)) + ENCODING_BYTES
+        where = f" in row groups of up to {max(groups.rows, default=0)} rows"
+        check_width(str(path), types, self._options.memory_limit, reading, where)
+
+    def _together(self, path: Path) -> int:
+        groups, columns = row_groups(self._metadata(path)), GROUP
+        while columns > 1 and groups.needed(columns) > SAMPLE_BYTES:
+            columns //= 2
+        return columns
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
-        total = _rows(path)
-        with _explained(path), _open(path) as opened:
-            for batch in opened.iter_batches(rows, columns=columns, use_threads=False):
+        metadata = self._metadata(path)
+        with _explained(path), _open(path, metadata) as opened:
+            for batch in read(opened, rows, columns):
                 yield batch
-                file.read = int(file.size * file.position / total)
+                file.read = int(file.size * file.position / metadata.num_rows)
+
+    def _metadata(self, path: Path) -> Any:
+        """The footer of a file; that of one file is kept, because it is large where there are many columns."""
+        if self._footer is None or self._footer[0] != path:
+            self._footer = None  # before the next is made
+            _check_footer(path, self._options.memory_limit)
+            with _explained(path):
+                self._footer = path, pq.read_metadata(path)
+        return self._footer[1]
 
 
-def _open(path: Path) -> Any:
-    types = pq.read_schema(path)
+def _open(path: Path, metadata: Any) -> Any:
+    types = metadata.schema.to_arrow_schema()
     text = [f.name for f in types if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    size = max(LEAST_BUFFER, min(LARGEST_BUFFER, BUFFERS // max(1, len(types))))
     return pq.ParquetFile(
-        path, read_dictionary=text, buffer_size=size, pre_buffer=False, page_checksum_verification=True
+        path,
+        metadata=metadata,
+        read_dictionary=text,
+        buffer_size=BUFFER,
+        pre_buffer=False,
+        page_checksum_verification=True,
     )
 
 
@@ -59,11 +98,6 @@ def _check_footer(path: Path, memory_limit: int | None) -> None:
         found = f"the footer of {path} has {size} bytes: about {needed >> 20}MiB are needed to know its columns and row groups"
         hint = f"write it with larger row groups, or give {(needed - memory_limit >> 20) + 1}MiB more with --memory"
         raise BudgetError(f"{found}, {memory_limit >> 20}MiB are left", hint=hint)
-
-
-def _rows(path: Path) -> int:
-    with _explained(path):
-        return int(pq.read_metadata(path).num_rows)
 
 
 @contextmanager
