@@ -161,6 +161,8 @@ def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
         yield f"average precision  {e.average_precision:.5f}"
     if e.hinge is not None:
         yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
+    if e.log_loss is not None:
+        yield f"probabilities      log loss {e.log_loss:.5f}, Brier score {e.Brier:.5f}, calibration error {e.ECE:.5f}"
     for name, found in (("threshold", result.stated), ("best threshold", result.best)):
         if found is not None:
             shown = (f"{field} {value:.5g}" for field, value in found._asdict().items() if field != "threshold")
@@ -265,6 +267,13 @@ def column_lines(statistics: Sequence[JsonObject]) -> Iterator[str]:
     yield from table([head, *([c["name"], *(f"{c[key]:.5g}" for key in head[1:])] for c in statistics)])
 
 
+def calibration_text(found: JsonObject) -> str:
+    """Where the probabilities of a model come from, in words."""
+    if found["scores"] == "logistic loss":
+        return "of the logistic loss itself"
+    return f"{found['method']} calibration, from {found['scores']} scores of {found['rows']} rows"
+
+
 def model_lines(facts: JsonObject) -> Iterator[str]:
     """What ``info`` says of a model."""
     yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
@@ -275,6 +284,8 @@ def model_lines(facts: JsonObject) -> Iterator[str]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
         shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
         yield f"kernel   {kernel} ({shown}) on {facts['expansion']['points']} points"
+    if facts["calibration"]:
+        yield f"probabilities  {calibration_text(facts['calibration'])}"
     for found in facts["certificates"][:10]:
         numbers = f"(primal {found['primal']:.6g}, dual {found['dual']:.6g})"
         yield f"gap      {percent(found['gap'])} {numbers}, C = {found['C']:.4g}"

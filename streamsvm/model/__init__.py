@@ -16,6 +16,8 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.calibration import stored
+from streamsvm.calibration.stored import Calibration
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.container import opened, pieces
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError, quote
@@ -52,6 +54,8 @@ class Model:
     """How the model was made, as plain JSON: settings, certificates, the store, how its files were read."""
     expansion: Expansion | None = None
     """The points and kernel of phi; None for a linear function."""
+    calibration: Calibration | None = None
+    """How decision values become probabilities; None for a model that has none."""
 
     @property
     def kind(self) -> str:
@@ -131,6 +135,14 @@ class Model:
         decision = self.decision_function(X).reshape(-1, len(self.weights))
         return np.array(self.classes)[self.codes(decision)]
 
+    def predict_proba(self, X: Any) -> Float64:
+        """Return the probability of each class, float64 (n, classes) in the order of ``classes``; ``X`` as for ``decision_function``.
+
+        Raises UsageError for a model without probabilities.
+        """
+        self.check_probabilities()
+        return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
+
     def explain(self, X: Any = None) -> Explanation:
         """Return the weights by column name, in the units of the columns; of rows, the part each column has in f.
 
@@ -143,7 +155,8 @@ class Model:
     def to_sklearn(self) -> Any:
         """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
 
-        A ``LinearSVC``, for a kernel model a ``Pipeline`` that ends with one; it needs nothing of streamsvm. Raises ImportError
+        A ``LinearSVC``, for a kernel model a ``Pipeline`` that ends with one; it needs nothing of streamsvm, and has no probabilities: of
+        a calibrated model it warns (StreamSVMWarning) that they stay behind. Raises ImportError
         without scikit-learn, UsageError for a model of a table whose columns are not numbers.
         """
         return load_name(TO_SKLEARN)(self)
@@ -161,6 +174,19 @@ class Model:
         else:
             self.expansion.decision(X, self.weights, values)
         return values
+
+    def probabilities(self, decision: Float64) -> Float64:
+        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError where there is none."""
+        return self.check_probabilities().calibrator.probabilities(decision)
+
+    def check_probabilities(self) -> Calibration:
+        """Return where its probabilities come from. Raises UsageError where it has none."""
+        if self.calibration is None:
+            raise UsageError(
+                "this model has no probabilities, only decision values",
+                hint="fit with --calibrate sigmoid (or isotonic, temperature), or with the logistic loss",
+            )
+        return self.calibration
 
     def codes(self, decision: Float64) -> Int32:
         """Return the index into ``classes`` (n,) for decision values (n, k)."""
@@ -185,6 +211,9 @@ class Model:
         if self.expansion is not None:
             header["expansion"] = self.expansion.header()
             tensors |= self.expansion.tensors()
+        if self.calibration is not None:
+            header["calibration"] = self.calibration.header()
+            tensors |= self.calibration.tensors()
         return json.dumps(header, sort_keys=True), tensors
 
 
@@ -261,7 +290,18 @@ def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
     if not good or weights is None or not isinstance(classes, list):
         raise _unusable(path)
     expansion = None if kind == LINEAR else _expansion(path, header, tensors, weights.shape[1] - 1)
-    return Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion)
+    calibration = _calibration(path, header, tensors, len(weights))
+    return Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration)
+
+
+def _calibration(path: Path, header: JsonObject, tensors: dict[str, Array], problems: int) -> Calibration | None:
+    """That of a file; None where it has none, as files of before there were any."""
+    if header.get("calibration") is None:
+        return None
+    try:
+        return stored.read(header["calibration"], tensors, problems)
+    except DataError as error:
+        raise _unusable(path) from error
 
 
 def _expansion(path: Path, header: JsonObject, tensors: dict[str, Array], points: int) -> Expansion:

@@ -5,6 +5,7 @@ The parts are made as a fit would leave them: their public attributes are set, a
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
+from streamsvm.errors import StreamSVMWarning
 from streamsvm.features.expansion import Expansion
 from streamsvm.model import Model
 from streamsvm.model.text import check_columns
@@ -27,6 +29,12 @@ ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "c
 def converted(model: Model) -> LinearSVC | Pipeline:
     """Return a fitted estimator with the decision function of a model; see ``Model.to_sklearn``."""
     check_columns(model)
+    if model.calibration is not None:
+        warnings.warn(
+            "the estimator has the decision function alone, not the model's probabilities",
+            StreamSVMWarning,
+            stacklevel=3,
+        )
     if model.expansion is None:
         return _linear(model, model.coef)
     expansion = model.expansion

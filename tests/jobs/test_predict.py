@@ -12,8 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn import metrics
 
+import streamsvm as sv
 from streamsvm import model as models
+from streamsvm.calibration.sigmoid import PlattSigmoid
+from streamsvm.calibration.stored import Calibration
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
@@ -22,6 +26,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
+from streamsvm.model import Model
 from streamsvm.rows import Dense
 from streamsvm.store import open_store
 
@@ -329,3 +334,29 @@ def test_the_classes_of_a_model_are_in_sorted_order(place: Path) -> None:
     assert model.classes == ("hi", "low", "mid")
     assert open_store(place / "three.zarr").layout.classes != model.classes
     assert evaluate(EvaluateJob(str(place / "three.ssvm"), (str(place / "three.zarr"),))).evaluation.accuracy > 0.6
+
+
+def test_probabilities_are_written_and_evaluated(tmp_path: Path) -> None:
+    """Of a model with a calibration: the columns of a file, an array, and the figures; without one it is refused."""
+    X, y = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 2
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    plain = Model(np.array([[1.0, 0.5, 0.1]]), ("0", "1"))
+    plain.save(tmp_path / "plain")
+    calibration = Calibration(PlattSigmoid(np.array([2.0]), np.array([-0.3])), "5 folds", 300)
+    model = replace(plain, calibration=calibration)
+    model.save(tmp_path / "m")
+    expected = 1 / (1 + np.exp(-(2.0 * (X @ [1.0, 0.5] + 0.1) - 0.3)))
+    sv.predict(tmp_path / "m", str(tmp_path / "s.zarr"), tmp_path / "p.csv", output=("label", "probability"))
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert lines[0] == "row,predicted_label,probability_0,probability_1"
+    assert float(lines[5].split(",")[3]) == pytest.approx(expected[4], rel=1e-5)
+    sv.predict(tmp_path / "m", str(tmp_path / "s.zarr"), tmp_path / "p.npy", output="probability")
+    assert np.allclose(np.load(tmp_path / "p.npy"), np.column_stack([1 - expected, expected]), atol=1e-6)
+    assert np.allclose(model.predict_proba(X), np.column_stack([1 - expected, expected]))
+    found = sv.evaluate(tmp_path / "m", str(tmp_path / "s.zarr")).evaluation
+    assert found.log_loss == pytest.approx(metrics.log_loss(y, expected), rel=1e-5)
+    assert found.ECE is not None
+    assert sv.evaluate(tmp_path / "plain", str(tmp_path / "s.zarr")).evaluation.log_loss is None
+    with pytest.raises(UsageError, match="no probabilities"):
+        sv.predict(tmp_path / "plain", str(tmp_path / "s.zarr"), tmp_path / "q.csv", output="probability")
+    assert not (tmp_path / "q.csv").exists()

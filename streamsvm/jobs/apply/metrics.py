@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.row_batches import RowBatches
@@ -104,6 +105,10 @@ class MetricAccumulator:
         self.ranking: Ranking | None = None
         self.threshold = threshold
         self._above = np.zeros(2, np.int64)
+        self.probabilities = ProbabilityCounts()
+        """Of the model's probabilities; of no rows where it has none."""
+        self.uncalibrated = ProbabilityCounts()
+        """Of its decision values, taken for log odds."""
 
     def add(self, truth: Int32, predicted: Int32, decision: Float64) -> None:
         """Count rows: indices into ``truths`` and ``classes`` (n,), decision values (n, k)."""
@@ -114,6 +119,11 @@ class MetricAccumulator:
         self.confusion += np.bincount(cells, minlength=rows * columns).reshape(rows, columns)
         if decision.shape[1] == 1:
             self._add_binary(truth == 1, truth < columns, decision[:, 0])
+
+    def add_probabilities(self, truth: Int32, decision: Float64, probabilities: Float64) -> None:
+        """Count the probabilities (n, classes) of rows, beside ``add``."""
+        self.probabilities.add(probabilities, truth)
+        self.uncalibrated.add(uncalibrated(decision), truth)
 
     def _add_binary(self, positive: NDArray[np.bool_], known: NDArray[np.bool_], f: Float64) -> None:
         slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
@@ -140,6 +150,8 @@ class MetricAccumulator:
         self._hinge += other._hinge
         self._squared += other._squared
         self._above += other._above
+        self.probabilities.count_in(other.probabilities)
+        self.uncalibrated.count_in(other.uncalibrated)
         if other.ranking is not None:
             self.ranking = self.ranking or Ranking()
             self.ranking.counts += other.ranking.counts
@@ -171,6 +183,7 @@ class MetricAccumulator:
         F1 = 2 * hits / np.maximum(actual + predicted, 1)
         binary = self.ranking is not None
         auc = self.ranking.auc() if self.ranking else None
+        said = self.probabilities.figures()
         return ModelEvaluation(
             rows=rows,
             accuracy=float(hits.sum()) / rows,
@@ -188,6 +201,7 @@ class MetricAccumulator:
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),
+            **({} if said is None else said._asdict()),
         )
 
 
@@ -229,6 +243,12 @@ class ModelEvaluation(NamedTuple):
     """For each of ``truths``, the share of its rows it was predicted for; 0 where there are none."""
     F1_by_class: tuple[float, ...]
     """For each of ``truths``, the harmonic mean of both."""
+    log_loss: float | None = None
+    """The mean of - log p of the true class; None for a model without probabilities. Rows of classes it does not know are left out."""
+    Brier: float | None = None
+    """The mean squared error of the probability of ``classes[1]``; of more than two classes the mean of the sum over all."""
+    ECE: float | None = None
+    """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
 
 
 def accumulate(
@@ -244,6 +264,8 @@ def accumulate(
             raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
         decision = model.decision(batch.X)
         accumulator.add(batch.truth, model.codes(decision), decision)
+        if model.calibration is not None:
+            accumulator.add_probabilities(batch.truth, decision, model.probabilities(decision))
         done += len(decision)
         if stopwatch.due():
             on_progress(done)

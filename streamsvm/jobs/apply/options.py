@@ -14,7 +14,8 @@ from streamsvm.store.sources.options import NewRowOptions
 STDOUT = "-"
 MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
 """What the best threshold can be the best by."""
-OUTPUTS = ("label", "decision")
+PROBABILITY = "probability"
+OUTPUTS = ("label", "decision", PROBABILITY)
 NAMED = (".csv", ".parquet")
 """Endings of files whose rows can begin with their ids."""
 SUFFIXES = (*NAMED, ".npy", ".txt")
@@ -39,8 +40,8 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     output: Annotated[
         str | tuple[str, ...],
         Option(
-            "Write the label of a row, the decision value of every problem (f > 0 for the positive class), or both: "
-            "label,decision. In CSV and Parquet a row begins with its id, or with its number, from 0, where rows have "
+            "Write the label of a row, the decision value of every problem (f > 0 for the positive class), the probability "
+            "of every class, or several: label,probability. In CSV and Parquet a row begins with its id, or with its number, from 0, where rows have "
             "none and no lines may be left out.",
             "output",
             choices=OUTPUTS,
@@ -52,7 +53,8 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         super().__post_init__()
         if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
             raise UsageError(
-                "an array holds labels or decision values, not both", hint="write NAME.csv or NAME.parquet"
+                "an array holds labels, decision values or probabilities, one of them",
+                hint="write NAME.csv or NAME.parquet",
             )
         if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
             raise UsageError(f"{self.out} has none of the endings {', '.join(SUFFIXES)}", hint="or - for CSV on stdout")

@@ -53,9 +53,12 @@ class PredictionTable:
         """The names of the columns: that of the ids, or of the row numbers, is the first."""
         first = self.id_column or (ROW if self.numbered else None)
         names = [first] if first is not None and self.job.named else []
-        for output in self.job.outputs:
-            names += [PREDICTED] if output == "label" else [f"decision_{name}" for name in _classes(self.model)]
-        return names
+        beside = {
+            "label": [PREDICTED],
+            "decision": [f"decision_{name}" for name in _classes(self.model)],
+            "probability": [f"probability_{name}" for name in self.model.classes],
+        }
+        return names + [name for output in self.job.outputs for name in beside[output]]
 
     def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
         """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
@@ -66,7 +69,7 @@ class PredictionTable:
             if output == "label":
                 columns.append(np.array(self.model.classes, dtype=object)[self.model.codes(decision)])
             else:
-                columns += list(decision.T)
+                columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
         return dict(zip(self.names, columns, strict=True))
 
     def renumbered(self, table: Table, start: int) -> Table:
@@ -89,12 +92,12 @@ class PredictionTable:
 
     def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
         """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
-        decisions = self.job.outputs == ("decision",)
-        dtype = np.dtype("<f8") if decisions else np.array(self.model.classes).dtype
+        labels = self.job.outputs == ("label",)
+        dtype = np.array(self.model.classes).dtype if labels else np.dtype("<f8")
         with scratch_beside(out) as scratch:
             spool = scratch / "numbers"
             durable.write_stream(spool, (_rows(table, dtype) for table in tables))
-            wide = len(self.model.weights) if decisions else 1
+            wide = len(self.names)
             rows = spool.stat().st_size // (dtype.itemsize * wide)
             header = durable.npy_header(dtype, (rows, wide) if wide > 1 else (rows,))
             durable.write_stream(out, chain([header], file_pieces(spool)))

@@ -15,7 +15,7 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
-from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
 from streamsvm.jobs.apply.row_batches import RowBatches, located, request_of, row_batches
 from streamsvm.locks import locked
@@ -72,7 +72,10 @@ def _outputs(job: PredictJob) -> list[Output]:
 def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
     model = models.load(Path(job.model))
     memory = job.memory if executor is None else task_limit(executor, job.memory)
-    per_row = BYTES_A_ROW * (len(model.weights) if "decision" in job.outputs else 1)
+    if PROBABILITY in job.outputs:
+        model.check_probabilities()
+    widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}
+    per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
     request = request_of(job, memory, per_row, unlabeled=True)
     rows = row_batches(model, job.data, request)
     needs = rows.check_memory(memory, per_row)

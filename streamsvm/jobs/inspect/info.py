@@ -93,6 +93,7 @@ def model_facts(path: Path) -> JsonObject:
         "expansion": None
         if model.expansion is None
         else {**model.expansion.header(), "points": model.weights.shape[1] - 1},
+        "calibration": None if model.calibration is None else model.calibration.header(),
         "bytes": path.stat().st_size,
         "certificates": known.get("certificates", []),
         "settings": known.get("settings", {}),

@@ -57,6 +57,8 @@ def notices_of(model: Model) -> tuple[str, ...]:
         found.append("the files of the model count columns from 0, the text from 1: add 1 to their indices")
     if encoding.get("schema"):
         found.append(f"the columns of the table are {', '.join(model.names or ())} in this order, from index 1 on")
+    if model.calibration is not None:
+        found.append("the text has the decision function alone: the probabilities of the model are not in it")
     return tuple(found)
 
 

@@ -1,0 +1,100 @@
+"""How far probabilities are to be trusted: log loss, Brier score, and how often what was given p came true, by p.
+
+Rows are counted in bins of equal width of the probability: of the second class where there are two, else of the class
+that is said (DeGroot and Fienberg, The Statistician 32, 1983; Guo et al., ICML 2017). The expected calibration error is
+
+    ECE = sum over bins of  weight / all weight  times  | mean probability - share that came true |.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+
+from streamsvm.calibration.protocol import normalized
+from streamsvm.rows import Float64, Int32
+
+BINS = 15
+"""Of the probability, from 0 to 1."""
+LEAST = float(np.finfo(np.float64).eps)
+"""A probability is taken for no less: a single row that had none would make the log loss infinite."""
+
+
+class Reliability(NamedTuple):
+    """What a reliability diagram shows: for each bin what was said and what came true; bins without rows are left out."""
+
+    said: tuple[float, ...]
+    """The mean probability."""
+    came_true: tuple[float, ...]
+    """The share of rows of which it was right."""
+    weight: tuple[float, ...]
+    """The weight of the rows: how many, where each counts once."""
+
+
+class ProbabilityFigures(NamedTuple):
+    """How good probabilities are on some rows."""
+
+    log_loss: float
+    """The mean of - log p of the true class (natural logarithm)."""
+    Brier: float
+    """The mean of (p - t)^2 of the second of two classes; of more classes the mean of the sum over all."""
+    ECE: float
+    """The expected calibration error."""
+
+
+class ProbabilityCounts:
+    """Sums over rows and their probabilities; memory does not depend on their number."""
+
+    def __init__(self) -> None:
+        self.sums = np.zeros(3)
+        self.bins = np.zeros((3, BINS))
+
+    def add(self, probabilities: Float64, truth: Int32, weights: Float64 | None = None) -> None:
+        """Count rows: probabilities (n, classes), numbers of classes (n,), weights (n,), 1 each if None.
+
+        Rows of a class that has no probability, a number beyond the last, are left out.
+        """
+        known = np.flatnonzero(truth < probabilities.shape[1])
+        p, truth = probabilities[known], truth[known]
+        s = np.ones(len(known)) if weights is None else weights[known]
+        of_truth = p[np.arange(len(p)), truth]
+        losses = -np.log(np.maximum(of_truth, LEAST))
+        if p.shape[1] == 2:
+            said, right = p[:, 1], truth == 1
+            squares = (said - right) ** 2
+        else:
+            best = p.argmax(axis=1)
+            said, right = p[np.arange(len(p)), best], best == truth
+            squares = (p * p).sum(axis=1) - 2.0 * of_truth + 1.0
+        self.sums += [s.sum(), s @ losses, s @ squares]
+        places = np.minimum((said * BINS).astype(np.int64), BINS - 1)
+        self.bins += [np.bincount(places, part, BINS) for part in (s, s * said, s * right)]
+
+    def count_in(self, other: ProbabilityCounts) -> None:
+        """Count the rows of another one."""
+        self.sums += other.sums
+        self.bins += other.bins
+
+    def figures(self) -> ProbabilityFigures | None:
+        """Return the figures; None where no rows were counted."""
+        total, losses, squares = self.sums.tolist()
+        if not total:
+            return None
+        return ProbabilityFigures(
+            losses / total, squares / total, float(np.abs(self.bins[1] - self.bins[2]).sum()) / total
+        )
+
+    def diagram(self) -> Reliability:
+        """Return what a reliability diagram shows."""
+        weight, said, true = self.bins[:, self.bins[0] > 0]
+        return Reliability(*(tuple(part.tolist()) for part in (said / weight, true / weight, weight)))
+
+
+def uncalibrated(decision: Float64) -> Float64:
+    """Return what decision values (n, k) would say were they log odds: sigma(f) for two classes, else softmax(f), (n, classes)."""
+    if decision.shape[1] == 1:
+        return normalized(scipy.special.expit(decision))
+    found: Float64 = scipy.special.softmax(decision, axis=1)
+    return found

@@ -1,0 +1,146 @@
+"""What a calibrator is made of: decision values of rows and which class each row is of, in memory that no number of rows adds to.
+
+**Bins.** Of each decision value f_k the rows are counted in bins, those of class k and the others, by weight, with the sum of their
+values: f is known to be the mean of its bin. A bin reaches over 1/256 of a power of two from 2^-20 to 2^12 (values nearer to 0
+share one bin, values beyond it the last ones), so that a value is less than |f| / 256 from the mean of its bin, and a variance within
+a bin is at most (f / 512)^2. The log loss of p = sigma(A f) differs by half of that times A^2 p (1 - p): less than 1e-6 a row. An
+isotonic function moves its steps by less than a bin.
+
+**Vectors.** A temperature belongs to the whole vector of decision values. Of those a sample of at most ``MOST_ROWS`` rows is kept, each
+row as likely as any other, drawn by the seed: the rows with the lowest of random numbers that each chunk draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.rows import Float64, Int32, Int64
+
+OCTAVES = (-20, 12)
+"""Powers of two between which bins are a part of a power of two wide."""
+PARTS = 256
+"""Bins of a power of two."""
+SIDE = (OCTAVES[1] - OCTAVES[0]) * PARTS
+"""Bins on either side of 0."""
+BINS = 2 * SIDE + 1
+MOST_ROWS = 1 << 17
+"""Rows of a sample of vectors: enough for an error of one in 300 of a temperature ..."""
+MOST_BYTES = 16 << 20
+"""... and bytes of it."""
+
+
+class ScoreCounts(NamedTuple):
+    """Rows of two classes by one score: what sigmoid and isotonic calibration are made of."""
+
+    scores: Float64
+    """The different scores (m,), rising."""
+    positive: Float64
+    """The weight of the rows of the class the score speaks for, (m,)."""
+    negative: Float64
+    """The weight of the others, (m,)."""
+
+    @property
+    def total(self) -> Float64:
+        """The weight of all rows at each score, (m,)."""
+        return self.positive + self.negative
+
+
+class Vectors(NamedTuple):
+    """Rows with all their scores: what a temperature is made of."""
+
+    scores: Float64
+    """The decision values, (n, k)."""
+    truth: Int32
+    """The number of the class of each row, (n,)."""
+    weights: Float64
+    """How often each row counts, (n,)."""
+
+
+def counted(scores: Float64, positive: Float64, negative: Float64) -> ScoreCounts:
+    """Return the counts of scores (n,) in any order, weights of both classes (n,); equal scores become one."""
+    values, places = np.unique(scores, return_inverse=True)
+    sums = (np.bincount(places, side, len(values)).astype(np.float64) for side in (positive, negative))
+    return ScoreCounts(values, *sums)
+
+
+def bins_of(scores: Float64) -> Int64:
+    """Return the bin of each score (n,), from 0 to ``BINS`` - 1 in the order of the scores."""
+    fractions, exponents = np.frexp(np.abs(scores))  # |f| = fraction 2^exponent, 1/2 <= fraction < 1
+    place = (exponents - 1 - OCTAVES[0]) * PARTS + (2 * PARTS * fractions).astype(np.int64) - PARTS
+    place = np.clip(np.where(scores == 0.0, -1, place), -1, SIDE - 1) + 1
+    return SIDE + np.where(scores < 0, -place, place)
+
+
+@dataclass(slots=True, eq=False)
+class ScoreTable:
+    """The scores of all rows met so far: bins of each decision value, and a sample of whole vectors."""
+
+    sums: Float64
+    """(k, 3, BINS): weight of the rows of the class, weight of the others, sum of weight times score."""
+    vectors: Vectors
+    """The sample."""
+    draws: Float64
+    """The random number each row of the sample was drawn by, (n,)."""
+
+    @property
+    def classes(self) -> int:
+        """The number of classes: 2 for one decision value."""
+        return max(2, len(self.sums))
+
+    @property
+    def rows_kept(self) -> int:
+        """How many rows a sample may have."""
+        return sample_rows(len(self.sums))
+
+    def counts(self, k: int) -> ScoreCounts:
+        """Return what is known of decision value k; scores are the means of their bins."""
+        positive, negative, total = self.sums[k]
+        used = np.flatnonzero(positive + negative)
+        weight = positive[used] + negative[used]
+        return ScoreCounts(total[used] / weight, positive[used], negative[used])
+
+    def joined(self, other: ScoreTable) -> ScoreTable:
+        """Return the table of the rows of both; neither changes."""
+        one, more = self.vectors, other.vectors
+        vectors = Vectors(
+            np.concatenate([one.scores, more.scores]),
+            np.concatenate([one.truth, more.truth]),
+            np.concatenate([one.weights, more.weights]),
+        )
+        both = ScoreTable(self.sums + other.sums, vectors, np.concatenate([self.draws, other.draws]))
+        return both.thinned()
+
+    def _chosen(self, rows: Int64) -> ScoreTable:
+        scores, truth, weights = self.vectors
+        return replace(self, vectors=Vectors(scores[rows], truth[rows], weights[rows]), draws=self.draws[rows])
+
+    def thinned(self) -> ScoreTable:
+        """Return it with the sample cut to the rows of the lowest draws."""
+        if len(self.draws) <= self.rows_kept:
+            return self
+        lowest = np.sort(np.argpartition(self.draws, self.rows_kept - 1)[: self.rows_kept])
+        return self._chosen(lowest)
+
+
+def sample_rows(problems: int) -> int:
+    """Return how many rows a sample of vectors of so many decision values may have."""
+    return max(1, min(MOST_ROWS, MOST_BYTES // (8 * (problems + 3))))
+
+
+def table_of(scores: Float64, truth: Int32, weights: Float64, draws: Float64) -> ScoreTable:
+    """Return the table of rows with scores (n, k), classes (n,), weights (n,) and random numbers from 0 to 1 (n,).
+
+    Rows of weight 0 are none. ``truth`` are numbers of classes: with one score 1 is the class it speaks for.
+    """
+    shown = np.flatnonzero(weights)
+    scores, truth, weights, draws = scores[shown], truth[shown], weights[shown], draws[shown]
+    k = scores.shape[1]
+    sums = np.empty((k, 3, BINS))
+    for j in range(k):
+        places, mine = bins_of(scores[:, j]), truth == (1 if k == 1 else j)
+        sides = (np.where(mine, weights, 0.0), np.where(mine, 0.0, weights), weights * scores[:, j])
+        sums[j] = [np.bincount(places, side, BINS) for side in sides]
+    return ScoreTable(sums, Vectors(scores, truth.astype(np.int32), weights), draws).thinned()
