@@ -32,6 +32,7 @@ ALLOWED = {
     "gid": "read by tarfile, as the other three facts of an entry",
     "gname": "read by tarfile",
     "get_command": "called by click",
+    "get_n_splits": "called by scikit-learn",
     "list_commands": "called by click",
     "handle_data": "called by html.parser, as the three others",
     "handle_endtag": "called by html.parser",

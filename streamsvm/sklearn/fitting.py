@@ -19,6 +19,7 @@ from streamsvm.api.running import reported
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.checkpoint.signals import interruptible
+from streamsvm.jobs.apply.row_batches import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
@@ -26,30 +27,34 @@ from streamsvm.model import LINEAR, Model
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn.rows import as_value_errors, balanced, row_weights, seed_of, store_of
 from streamsvm.sklearn.stores import classes_of, located
+from streamsvm.sklearn.stream_rows import StreamRows
 from streamsvm.store.format.labels import label_text
 from streamsvm.types import Report
 
-OURS = ("random_state", "warm_start", "class_weight", "verbose", "on_pass")
+OURS = ("random_state", "warm_start", "class_weight", "verbose", "on_pass", "Cs", "cv")
 """Parameters that have scikit-learn's meaning; all others are options of ``streamsvm fit``, by their names."""
 
 
-def fit_arrays(estimator: Any, X: Any, y: Array, sample_weight: Any) -> None:
-    """Fit to rows in memory that scikit-learn has looked at: X (n, d), y (n,). Raises ValueError, BudgetError."""
+def fit_arrays(estimator: Any, X: Any, y: Array, sample_weight: Any, **chosen: Any) -> None:
+    """Fit to rows in memory that scikit-learn has looked at: X (n, d), y (n,). Raises ValueError, BudgetError.
+
+    ``chosen``: options that are not the estimator's parameters.
+    """
     classes, codes = coded(y)
     weights = row_weights(sample_weight, len(codes))
     with as_value_errors():
         store = store_of(X, codes, weights, len(classes))
-        job = job_of(estimator, class_weights(estimator, classes, codes, weights))
+        job = job_of(estimator, class_weights(estimator, classes, codes, weights), **chosen)
         with watched(estimator) as report:
             result = fit_in_memory(job, store, report, start_of(estimator, classes))
-    take(estimator, result, classes)
+    take(estimator, result, classes, named(estimator, result.model, classes))
 
 
-def fit_elsewhere(estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
+def fit_elsewhere(estimator: Any, X: Any, y: Any, sample_weight: Any, **chosen: Any) -> None:
     """As the command line does, in a folder that is removed at the end."""
     with (
         as_value_errors(),
-        located(job_of(estimator, estimator.class_weight), X, y, sample_weight) as job,
+        located(job_of(estimator, estimator.class_weight, **chosen), X, y, sample_weight) as job,
         watched(estimator) as report,
         interruptible(),
     ):
@@ -58,6 +63,34 @@ def fit_elsewhere(estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
     if result.model.names is not None:
         estimator.feature_names_in_ = np.array(result.model.names, dtype=object)
     take(estimator, result, classes_of(result.model.classes))
+
+
+def fit_store(estimator: Any, X: StreamRows, y: Any, sample_weight: Any, **chosen: Any) -> None:
+    """Fit to rows of a store where they lie; ``y`` may only be their labels. Raises ValueError, BudgetError."""
+    check_own(X, y, sample_weight)
+    with as_value_errors():
+        job = job_of(estimator, estimator.class_weight, **chosen)
+        with watched(estimator) as report, interruptible():
+            result = fit_in_memory(job, X.store(), report)
+    estimator.n_features_in_ = result.model.columns
+    take(estimator, result, X.known(result.model.classes))
+
+
+def check_own(X: StreamRows, y: Any, sample_weight: Any) -> None:
+    """Raise ValueError unless labels are those that the rows have themselves, and there are no weights beside them."""
+    if sample_weight is not None:
+        raise ValueError("rows of a store have their weights in it: ingest them with weight=")
+    if y is not None and not np.array_equal(np.asarray(y), X.labels):
+        raise ValueError("y are not the labels of these rows: pass rows.labels, cut as the rows are")
+
+
+def decisions(model: Model, X: StreamRows) -> Float64:
+    """Return what a model says of rows of a store, in their order: (n,) for two classes, else (n, classes)."""
+    values = np.empty((len(X), len(model.weights)))
+    moved = moved_from(model, X.store().facts)
+    for rows, places in X.blocks():
+        values[places] = model.decision(moved.applied(rows))
+    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def coded(y: Array) -> tuple[Array, Int32]:
@@ -84,12 +117,12 @@ def watched(estimator: Any) -> Iterator[Report]:
     estimator.passes_ = passes
 
 
-def job_of(estimator: Any, class_weight: Mapping[Any, float] | str | None) -> FitJob:
-    """Return what an estimator asks for. Raises UsageError, ConfigError."""
+def job_of(estimator: Any, class_weight: Mapping[Any, float] | str | None, **chosen: Any) -> FitJob:
+    """Return what an estimator asks for, with options ``chosen`` for it. Raises UsageError, ConfigError."""
     name = type(estimator).__name__
     asked = {key: value for key, value in estimator.get_params(deep=False).items() if key not in OURS}
     given = {"store": "", "model": "", "class_weight": class_weight, "seed": seed_of(estimator.random_state)}
-    job: FitJob = make_job("fit", by_field("fit", asked | given, name), name)
+    job: FitJob = make_job("fit", by_field("fit", asked | given | chosen, name), name)
     return job
 
 
@@ -115,10 +148,9 @@ def start_of(estimator: Any, classes: Array) -> Model | None:
     return replace(last, classes=codes, provenance={"encoding": last.provenance.get("encoding")})
 
 
-def take(estimator: Any, result: MemoryFitResult | FitResult, classes: Array) -> None:
-    """Keep what a fit has found as attributes. Warns (ConvergenceWarning) of what it warns of."""
-    in_memory = isinstance(result, MemoryFitResult)
-    model = named(estimator, result.model, classes) if in_memory else result.model
+def take(estimator: Any, result: MemoryFitResult | FitResult, classes: Array, model: Model | None = None) -> None:
+    """Keep what a fit has found as attributes, the model under other names if one is given. Warns (ConvergenceWarning)."""
+    model = result.model if model is None else model
     estimator.classes_, estimator.model_ = classes, model
     found = model.certificate
     estimator.gap_, estimator.primal_, estimator.dual_ = found.gap, found.primal, found.dual

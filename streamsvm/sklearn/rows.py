@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_random_state
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
-from streamsvm.rows import Float64, Int32, Rows
+from streamsvm.rows import Float64, Int32, Rows, row_slice
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.centering import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
@@ -58,9 +59,10 @@ def row_weights(sample_weight: Any, rows: int) -> Float64 | None:
     return weights
 
 
-def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int) -> MemoryStore:
+def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int, ends: Sequence[int] = ()) -> MemoryStore:
     """Return rows with their class codes (n,) and weights (n,) as a store; rows of weight 0 are left out, as if not there.
 
+    ``ends``: rows after which a chunk ends in any case; no weight is 0 then.
     Raises ValueError where rows of fewer than two classes are left, DataError for numbers that float32 cannot hold.
     """
     kept = None
@@ -76,7 +78,9 @@ def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int) -> Mem
         )
     rows, offsets = _centered(X)
     store = MemoryStore(name="X", facts=offsets)
-    store.append(rows, codes, kept)
+    for start, stop in pairwise((0, *ends, len(codes))):
+        store.append(row_slice(rows, start, stop), codes[start:stop], None if kept is None else kept[start:stop])
+        store.end_chunk()
     return store.commit(tuple(map(str, range(classes))), X.shape[1])
 
 

@@ -10,10 +10,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.aliases import Array
 from streamsvm.rows import Float64
-from streamsvm.sklearn.fitting import fit_arrays, fit_elsewhere
+from streamsvm.sklearn.fitting import decisions, fit_arrays, fit_elsewhere, fit_store
 from streamsvm.sklearn.history import shown
 from streamsvm.sklearn.rows import NUMBERS, as_value_errors
 from streamsvm.sklearn.stores import is_elsewhere
+from streamsvm.sklearn.stream_rows import StreamRows
 
 
 class StreamSVC(ClassifierMixin, BaseEstimator):
@@ -137,13 +138,16 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         """Fit to rows X (n_samples, n_features), dense or sparse, and labels y (n_samples,).
 
         X may also be the path of a store, which has its labels, or of a file; a data frame with words, categories, dates; a
-        lazy frame, a data set or reader of Arrow, a relation of DuckDB; an array of h5py, Zarr or dask; an AnnData. None of
+        lazy frame, a data set or reader of Arrow, a relation of DuckDB; an array of h5py, Zarr or dask; an AnnData; or some
+        rows of a store (``StreamRows``), whose labels y may then be. None of
         these is pulled into memory; y is then one label a row or the name of the column that has them, and the model is that
         of the command line. ``sample_weight`` (n_samples,): how often each row counts. Raises ValueError for data and parameters that cannot be
         used, BudgetError (a StreamSVMError) for what does not fit the memory. Warns (ConvergenceWarning) where the
         tolerance was not reached.
         """
-        if is_elsewhere(X):
+        if isinstance(X, StreamRows):
+            fit_store(self, X, y, sample_weight)
+        elif is_elsewhere(X):
             fit_elsewhere(self, X, y, sample_weight)
         else:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True)
@@ -159,6 +163,8 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes)."""
         check_is_fitted(self)
+        if isinstance(X, StreamRows):
+            return decisions(self.model_, X)
         encoded = "schema" in (self.model_.provenance.get("encoding") or {})
         if not is_elsewhere(X) and not (encoded and hasattr(X, "columns")):
             X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)

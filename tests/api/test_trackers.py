@@ -38,7 +38,7 @@ def test_mlflow_gets_numbers_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_mlflow_takes_the_records_of_a_fit(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/runs.db")
+    mlflow.set_tracking_uri(tmp_path.as_uri())
     with mlflow.start_run() as run:
         sv.MlflowTracker()(RECORD)
     (found,) = mlflow.MlflowClient().get_metric_history(run.info.run_id, "gap")

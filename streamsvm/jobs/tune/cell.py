@@ -30,6 +30,7 @@ from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
+from streamsvm.rows import Int32
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Report, Stop, Store, Term
 
@@ -83,11 +84,17 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
     return replace(memory, terms=tuple(terms))
 
 
-def scored(job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report) -> list[Score]:
-    """Train a cell and return its errors for every C. Raises what training raises."""
+def scored(
+    job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report, fold: Int32 | None = None
+) -> list[Score]:
+    """Train a cell and return its errors for every C. Raises what training raises.
+
+    ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
+    """
     store, seen = stores
     _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
-    fold = folding.round_robin(seen.layout, job.folds, job.seed)
+    if fold is None:
+        fold = folding.round_robin(seen.layout, job.folds, job.seed)
     trials = [folding.trial(plan.problems, C, seen.layout, fold, k) for C in job.C for k in range(job.folds)]
     ends: list[_Ended] = []
     for start in range(0, len(trials), cell.together):

@@ -44,17 +44,14 @@ def cut_terms(layout: Layout, folds: int) -> list[Term]:
     ]
 
 
-def cut_finer(store: Store, folds: int, depth: int) -> Store:
-    """Return the store, or its rows in memory in chunks enough. Raises UsageError when there are not enough rows."""
+def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD) -> Store:
+    """Return the store, or its rows in memory in chunks enough. Raises UsageError when there are not ``least`` rows a fold."""
     layout = store.layout
     if not needs_cutting(layout, folds):
         return store
-    if layout.rows < CHUNKS_PER_FOLD * folds:
-        raise UsageError(
-            f"{layout.rows} rows are too few for {folds} folds", hint=f"at least {CHUNKS_PER_FOLD} rows a fold"
-        )
-    nbytes = 4 * layout.rows * layout.columns if layout.nonzeros is None else 8 * sum(layout.nonzeros)
-    finer = MemoryStore(max(1, nbytes // (CHUNKS_PER_FOLD * folds)), name=store.name)
+    if layout.rows < least * folds:
+        raise UsageError(f"{layout.rows} rows are too few for {folds} folds", hint=f"at least {least} rows a fold")
+    finer = MemoryStore(piece_bytes(layout, folds), name=store.name)
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False), depth=depth) as stream:
         for loaded in stream:
             X, codes, weight = loaded.chunk
@@ -63,9 +60,27 @@ def cut_finer(store: Store, folds: int, depth: int) -> Store:
     return finer.commit(layout.classes, layout.columns)
 
 
+def piece_bytes(layout: Layout, folds: int) -> int:
+    """Return the size of the chunks that a store is cut into where it has too few."""
+    nbytes = 4 * layout.rows * layout.columns if layout.nonzeros is None else 8 * sum(layout.nonzeros)
+    return max(1, nbytes // (CHUNKS_PER_FOLD * folds))
+
+
+def pieces_of(store: Store, folds: int) -> tuple[int, ...]:
+    """Return the rows of each chunk of the store as it is dealt to folds: cut finer, where that is needed.
+
+    Raises UsageError when there are not enough rows.
+    """
+    return cut_finer(store, folds, 1).layout.chunks
+
+
 def round_robin(layout: Layout, folds: int, seed: int) -> Int32:
     """Return the fold of each chunk (chunks,) int32, with as many chunks in each but for one. Raises UsageError."""
-    chunks = len(layout.chunks)
+    return dealt(len(layout.chunks), folds, seed)
+
+
+def dealt(chunks: int, folds: int, seed: int) -> Int32:
+    """Return the fold of each of so many chunks; see ``round_robin``."""
     if not 2 <= folds <= chunks:
         raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")
     return np.random.default_rng((seed, folds)).permutation(np.arange(chunks, dtype=np.int32) % folds)

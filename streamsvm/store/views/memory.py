@@ -51,6 +51,11 @@ class MemoryStore:
             self._chunker = Chunker(max(1, size), nonzeros=size if sparse else None)
         self._chunks += self._chunker.push(Piece(X, codes, weight))
 
+    def end_chunk(self) -> None:
+        """Begin a new chunk with the next row."""
+        if self._chunker is not None:
+            self._chunks += self._chunker.rest()
+
     def commit(self, classes: tuple[str, ...], columns: int) -> MemoryStore:
         """Make the store readable and return it. Raises DataError E-EMPTY when nothing was appended."""
         if self._chunker is None:
