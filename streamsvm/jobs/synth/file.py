@@ -14,6 +14,7 @@ from streamsvm.outputs import Output, claim
 from streamsvm.outputs.kinds import begins
 from streamsvm.store.generators import FILE_GENERATORS
 from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
+from streamsvm.store.write.building import all_locked
 from streamsvm.types import Report
 
 
@@ -28,7 +29,6 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
         FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
     )
     header = (",".join(generator.header) + "\n").encode()
-    claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
     start, stopwatch = 0, Stopwatch()
 
     def pieces(begin: int, end: int) -> Iterator[bytes]:
@@ -44,6 +44,8 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
             if at >= end:
                 break
 
-    for path, end in ends.items():
-        durable.write_stream(path, pieces(start, end))
-        start = end
+    with all_locked(list(ends)):
+        claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
+        for path, end in ends.items():
+            durable.write_stream(path, pieces(start, end))
+            start = end
