@@ -151,14 +151,3 @@ def test_the_reference_of_python_is_what_is_there() -> None:
 def test_the_chart_of_the_readme_is_what_was_measured() -> None:
     for path, chart in front_chart.charts().items():
         assert path.read_text(encoding="utf-8") == chart, "run: python -m tools.pages.front_chart"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_there_for_every_shell(shell: str) -> None:
-    script = CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env={"_STREAMSVM_COMPLETE": f"{shell}_source"})
-    assert "_STREAMSVM_COMPLETE" in script.output
-    asked = {"_STREAMSVM_COMPLETE": f"{shell}_complete", "COMP_WORDS": "streamsvm fit --sol", "COMP_CWORD": "2"}
-    if shell == "fish":
-        asked["COMP_CWORD"] = "--sol"
-    found = CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env=asked)
-    assert "--solver" in found.output
