@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from streamsvm.config.checks import Checked
 from streamsvm.config.fields import Field, OptionValue, Quantity, field_values
 from streamsvm.config.job_file import STEPS
+from streamsvm.config.units import exact_size_text
 
 
 def command_of(name: str, job: Checked, **changed: OptionValue) -> str:
@@ -51,5 +52,7 @@ def _several(value: OptionValue) -> tuple[OptionValue, ...]:
 
 def _text(field: Field, value: OptionValue) -> str:
     """A single value as it is written on a command line: bytes and seconds to the last digit."""
-    text = repr(value) if isinstance(value, float) else str(value)
+    if field.option.unit is Quantity.BYTES and isinstance(value, int):
+        return exact_size_text(value)
+    text = repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
     return text + "s" if field.option.unit is Quantity.SECONDS else text

@@ -101,6 +101,11 @@ def number_text(number: float) -> str:
     return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), written)
 
 
+def memory_text(nbytes: int) -> str:
+    """Memory in whole mebibytes, from ten gibibytes on in those: '512 MiB', '13.4 GiB'."""
+    return f"{nbytes / BINARY['GiB']:.1f} GiB" if nbytes >= 10 * BINARY["GiB"] else f"{nbytes / BINARY['MiB']:.0f} MiB"
+
+
 def mib(nbytes: int, *, up: bool = False) -> str:
     """Bytes as whole mebibytes, the way ``--memory`` takes them."""
     return f"{-(-nbytes // BINARY['MiB']) if up else round(nbytes / BINARY['MiB'])}MiB"

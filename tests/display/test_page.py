@@ -17,6 +17,8 @@ from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.report.options import ReportJob
 from streamsvm.jobs.report.run import report
 from streamsvm.jobs.report.run_log import Thinning
@@ -24,6 +26,8 @@ from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
+from streamsvm.store import open_store
+from streamsvm.store.sources.table.schema import schema_from
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202egnp\x00'\" & \udcff"
 LARGEST = 400_000
@@ -205,6 +209,42 @@ def test_a_run_that_was_cut_short_has_a_page(place: Path, tmp_path: Path) -> Non
     text = seen_text(report_on(tmp_path / "k.ssvm", tmp_path / "k2.html"))
     assert "Not finished. no room" in text
     assert "free space" in text
+    stopped = {
+        "event": "stopped",
+        "code": "E-INTERRUPTED",
+        "message": "SIGTERM: saved (0.1 s). Resume: streamsvm fit s m",
+    }
+    (folder / "events.jsonl").write_text("".join(kept) + json.dumps(stopped) + "\n")
+    page = report_on(tmp_path / "k.ssvm", tmp_path / "k3.html").read_text()
+    assert "SIGTERM: saved (0.1 s). After" in page
+    assert "<code>streamsvm fit s m</code>" in page
+
+
+def test_columns_that_are_hashed_have_the_name_of_what_they_are_made_of(tmp_path: Path) -> None:
+    synth(SynthJob("table", str(tmp_path / "t.csv"), rows=300))
+    asked = ("product=hash", "remark=words", "region=category")
+    names = {"label": "fate", "missing": "mean", "columns_as": asked, "hash_bits": 8, "text_bits": 8}
+    ingest(IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "t.zarr", **names))
+    fit(FitJob(str(tmp_path / "t.zarr"), str(tmp_path / "t.ssvm"), report=str(tmp_path / "t.html"), max_passes=3))
+    record = json.loads((tmp_path / "t.ssvm.run" / "record.json").read_text())
+    found = {name for name, _, _ in record["coefficients"][0]["rows"]}
+    assert any(name.startswith("day.month=") for name in found), found
+    assert not any(name.startswith("column ") for name in found)
+    store = open_store(str(tmp_path / "t.zarr"))
+    schema = schema_from(store.facts["encoding"]["schema"])
+    assert schema.names is None
+    known = [schema.feature_name(j) for j in range(store.layout.columns)]
+    assert len(set(known)) == len(known) > 512
+    assert {"region=North", "remark, hash 0", "remark, hash 255"} <= set(known)
+    assert known[-1] == "order or product, hash 255"
+
+
+def test_a_gap_far_beyond_the_tolerance_is_said_to_be_cut(place: Path, tmp_path: Path) -> None:
+    job = FitJob(
+        str(place / "s.zarr"), str(tmp_path / "w.ssvm"), solver="dcd", max_passes=1, report=str(tmp_path / "w.html")
+    )
+    fit(job)
+    assert "times as wide, does not fit the drawing" in seen_text(tmp_path / "w.html")
 
 
 def report_on(run: Path, out: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.config.units import memory_text, percent, seconds_text, size_text
 from streamsvm.display.page.drawing.axis import grouped
 from streamsvm.display.page.drawing.document import folded
 from streamsvm.display.page.drawing.markup import Markup, element, joined
@@ -19,7 +19,8 @@ ENDS = {
     "stalled": "The solver stalled. ",
     "support limit": "The model may not have more support rows. ",
 }
-MIB = 1 << 20
+WIDEST = 4.0
+"""Times the tolerance that a gap is drawn."""
 
 
 def opening(run: RunRecord) -> Markup:
@@ -64,7 +65,7 @@ def _interval(end: End) -> Markup:
     """The interval [D, P] on a scale of what was asked for: the gap as a part of the tolerance."""
     width, left, right = 900, 8, 892
     share = end.gap / end.tolerance if end.tolerance > 0 else math.inf
-    scale = max(1.0, min(share, 4.0)) * 1.04
+    scale = max(1.0, min(share, WIDEST)) * 1.04
 
     def place(x: float) -> float:
         return left + (right - left) * min(x / scale, 1.0)
@@ -77,7 +78,9 @@ def _interval(end: End) -> Markup:
         element("line", class_="level", x1=place(1.0), x2=place(1.0), y1=11, y2=33),
     ]
     svg = element("svg", *marks, viewBox=f"0 8 {width} 28", class_="wide", role="img", aria_label=says)
-    text = f"The optimum lies in the filled part, {percent(end.gap)} of P wide; the bar is the tolerance, {percent(end.tolerance)}."
+    text = f"The optimum lies in the filled part, {percent(end.gap)} of P wide; the dashed line is the tolerance, {percent(end.tolerance)}."
+    if share > WIDEST:
+        text += f" The gap, {share:.2g} times as wide, does not fit the drawing."
     return element("figure", svg, element("p", text, class_="lead"))
 
 
@@ -86,7 +89,7 @@ def _tiles(run: RunRecord, end: End) -> Markup:
         ("gap", percent(end.gap), f"of {percent(end.tolerance)} asked for"),
         ("readings", str(end.passes), f"{size_text(end.bytes_read)} read"),
         ("time", seconds_text(end.seconds), f"{round(100 * end.compute_share)} % computing"),
-        ("peak memory", f"{end.peak / MIB:.0f} MiB", f"of {end.limit / MIB:.0f} MiB"),
+        ("peak memory", memory_text(end.peak), f"of {memory_text(end.limit)}"),
     ]
     if run.plan is not None:
         found.append(("solver", run.plan.solver, str(run.settings.get("loss", "")).replace("_", " ")))
@@ -132,8 +135,10 @@ def _cut_short(run: RunRecord) -> Markup:
     """What is known of a run that has left no certificate."""
     known = max(run.passes, key=lambda one: one.number, default=None)
     found: list[str | Markup] = [element("strong", "Not finished. ")]
+    again = ""
     if run.stopped is not None:
-        found.append(f"{run.stopped.message}. ")
+        what, _, again = run.stopped.message.partition(" Resume: ")
+        found.append(f"{what.rstrip('.')}. ")
     else:
         found.append("The log has no end: the run is under way, or was killed. ")
     if known is not None:
@@ -141,6 +146,9 @@ def _cut_short(run: RunRecord) -> Markup:
             f"After {_count(known.number, 'reading')}, at {seconds_text(known.seconds)}, the gap was {percent(known.gap)}."
         )
     parts = [element("p", *found, class_="verdict open")]
+    if again:
+        parts.append(element("p", element("strong", "Next: "), "go on from the checkpoint.", class_="warn"))
+        parts.append(element("pre", element("code", again)))
     if run.stopped is not None and run.stopped.hint:
         parts.append(element("p", element("strong", "Next: "), run.stopped.hint, class_="warn"))
     return joined(parts)

@@ -19,17 +19,21 @@ WIDEST_TABLE = 30
 
 def margins(run: RunRecord) -> PagePart | None:
     """Return the part on margins: of the rows it was evaluated on, else of a sample of those it was trained on."""
-    figures = []
-    if run.evaluation is not None and run.evaluation.margins is not None:
-        figures.append(_margins(run.evaluation.margins, "Margins of the evaluated rows", run))
-    if run.facts is not None and run.facts.margins is not None:
-        figures.append(_margins(run.facts.margins, "Margins of a sample of the training rows", run))
-    if not figures:
+    evaluated = None if run.evaluation is None else run.evaluation.margins
+    trained = None if run.facts is None else run.facts.margins
+    titles = ("Margins of the evaluated rows", "Margins of a sample of the training rows")
+    known = [(found, title) for found, title in zip((evaluated, trained), titles, strict=True) if found is not None]
+    if not known:
         return None
-    binary = run.plan is None or run.plan.problems <= len(run.plan.C)
+    binary = run.plan is None or run.plan.problems <= len(set(run.plan.C))
     what = "y f(x)" if binary else "how far the value of the true class is above the largest of the others"
-    lead = f"A margin is {what}: below 0 the answer is wrong, and rows whose loss is not 0 decide the model."
-    return PagePart("margins", "Margins", lead, row(*figures))
+    lead = (
+        f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
+    )
+    classes = max(len(found.counts) for found, _ in known)
+    if classes > SERIES:
+        lead += f" The {SERIES} largest of {classes} classes are drawn."
+    return PagePart("margins", "Margins", lead, row(*(_margins(found, title, run) for found, title in known)))
 
 
 def _margins(found: Margins, title: str, run: RunRecord) -> Markup:
@@ -70,8 +74,8 @@ def evaluation(run: RunRecord) -> PagePart | None:
     e = run.evaluation
     if e is None:
         return None
-    when = f", {e.at} UTC" if e.at else ""
-    lead = f"{e.rows:,} rows of {', '.join(shortened(d) for d in e.data[:3])}{when}.".replace(",", " ", -1)
+    when = f", evaluated on {e.at} UTC" if e.at else ""
+    lead = f"{grouped(e.rows)} rows of {', '.join(shortened(d) for d in e.data[:3])}{when}."
     curves = [_curve(e.roc, "ROC", ("false positives, %", "true positives, %"), _auc(e), chance=True)]
     curves.append(
         _curve(e.precision_recall, "Precision and recall", ("recall, %", "precision, %"), _precision(e), chance=False)
@@ -121,5 +125,7 @@ def _confusion(e: Evaluated) -> Markup:
         total = max(sum(counts), 1)
         cells = [element("td", grouped(n), class_=f"q{min(9, int(10 * n / total))}") for n in counts]
         rows.append([element("th", shortened(name, 20), scope="row"), *cells])
-    head = ["truth / said", *(shortened(name, 12) for name in e.classes)]
-    return table(head, rows, kind="heat", caption="Rows of each class by what they were taken for")
+    head = ["true / predicted", *(shortened(name, 12) for name in e.classes)]
+    return table(
+        head, rows, kind="heat", caption="Confusion: rows by true class (down) and by predicted class (across)"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from streamsvm.config.units import seconds_text, size_text
+from streamsvm.config.units import memory_text, seconds_text, size_text
 from streamsvm.display.page.drawing.axis import durations, linear, sizes
 from streamsvm.display.page.drawing.chart import ACROSS, UPWARDS, Chart, row
 from streamsvm.display.page.drawing.document import PagePart, folded, table
@@ -29,7 +29,7 @@ def resources(run: RunRecord) -> PagePart | None:
     figures = [figure for figure in (_memory(run), _waiting(run), _rate(run)) if figure is not None]
     if not figures:
         return None
-    lead = "What was planned before the first row was read, what was measured, and what the time went to."
+    lead = "The memory that was planned before the first row was read and that was measured, and where the time went."
     below = [] if run.plan is None else [_plan_table(run.plan)]
     return PagePart("resources", "Memory and time", lead, element("div", row(*figures), *below))
 
@@ -52,9 +52,9 @@ def _memory(run: RunRecord) -> Markup | None:
         chart.band(ends, [(a, floor) for a, _ in ends], series % 6, f"{term.term} {term.bytes / MIB:.0f}", kind="stack")
     chart.line([(m.seconds, float(m.memory)) for m in moments], INK, f"measured, at most {peak / MIB:.0f} MiB")
     if near:
-        chart.level(float(plan.limit), f"budget {plan.limit / MIB:.0f} MiB")
+        chart.level(float(plan.limit), f"budget {memory_text(plan.limit)}")
         return chart.drawn()
-    return chart.drawn(element("p", f"The budget, {plan.limit / MIB:.0f} MiB, is above the drawing.", class_="lead"))
+    return chart.drawn(element("p", f"The budget, {memory_text(plan.limit)}, is above the drawing.", class_="lead"))
 
 
 def _span(run: RunRecord) -> float:
@@ -116,7 +116,7 @@ def _waiting(run: RunRecord) -> Markup | None:
     y = linear(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
     total = waited[-1]
     says = (
-        f"{seconds_text(total)} of {seconds_text(edges[-1])} were waited for blocks to arrive; the rest was computing."
+        f"{seconds_text(total)} of {seconds_text(edges[-1])} were spent waiting for rows; the rest was spent computing."
     )
     threads = "" if run.plan is None or run.plan.threads is None else f", {run.plan.threads} threads"
     chart = Chart(f"Computing and waiting{threads}", says, x, y, ("time", "share of the time, %"))
@@ -133,7 +133,7 @@ def _rate(run: RunRecord) -> Markup | None:
     read = [_cumulative(known, [float(m.bytes_read or 0) for m in known], t) for t in edges]
     rates = [(b - a) / (t - s) / 1e6 for a, b, s, t in zip(read, read[1:], edges, edges[1:], strict=False)]
     x, y = durations(edges[-1], ACROSS), linear(0.0, max(rates) * 1.08, UPWARDS)
-    says = f"{size_text(read[-1])} were read, {size_text(read[-1] / edges[-1])} a second in the mean."
+    says = f"{size_text(read[-1])} were read, {size_text(read[-1] / edges[-1])} a second on average."
     chart = Chart("Reading", says, x, y, ("time", "MB/s"))
-    chart.bars(edges, rates, 2, f"read {size_text(read[-1])}, {size_text(read[-1] / edges[-1])}/s in the mean")
+    chart.bars(edges, rates, 2, f"read {size_text(read[-1])}, {size_text(read[-1] / edges[-1])}/s on average")
     return chart.drawn()

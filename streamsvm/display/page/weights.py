@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.display.page.drawing.axis import Axis, linear
+from streamsvm.display.page.drawing.axis import Axis, grouped, linear
 from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
 from streamsvm.display.page.drawing.document import PagePart, folded, table
 from streamsvm.display.page.drawing.markup import Markup, element, shortened
@@ -19,8 +19,8 @@ def coefficients(run: RunRecord) -> PagePart | None:
         return None
     found = run.facts.coefficients
     lead = (
-        "Weights in the units of the data. Bars are by how much f(x) changes with one standard deviation of a column: to the "
-        "right it speaks for the class, to the left against it."
+        "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: "
+        "to the right it speaks for the class, to the left against it."
     )
     several = len(found) > 1
     tables = [_table(one, several=several) for one in found]
@@ -41,7 +41,8 @@ def _table(found: TopColumns, *, several: bool) -> Markup:
         (shortened(name), element("td", _bar(w * s / most), class_="bar"), f"{w:+.4g}".replace("-", "−"), f"{s:.4g}")
         for name, w, s in found.rows[: FEW if several else None]
     ]
-    shown = f"{len(rows)} of {found.of} columns, for class {shortened(found.positive)}; intercept {found.intercept:.4g}"
+    intercept = f"{found.intercept:.4g}".replace("-", "−")
+    shown = f"{len(rows)} of {grouped(found.of)} columns, for class {shortened(found.positive)}; intercept {intercept}"
     return table(("column", "effect", "weight", "deviation"), rows, kind="full", caption=shown)
 
 
@@ -72,7 +73,7 @@ def drift(run: RunRecord) -> PagePart | None:
         figures.append(_features(run.facts.feature_drift))
     if not figures:
         return None
-    lead = "Rows in the order of the store. Lines that are not level mean that its order carries meaning: ingest with --shuffle."
+    lead = "Rows in the order of the store. A line that is not level means that the order carries meaning: ingest with --shuffle."
     return PagePart("drift", "Drift along the store", lead, row(*figures))
 
 

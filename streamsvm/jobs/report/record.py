@@ -8,7 +8,7 @@ the rows that all passes have seen, and no more than SAMPLE.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
+from streamsvm.store.sources.table.schema import schema_from
 from streamsvm.types import Store, StoredFiles, Visit
 
 BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
@@ -85,17 +86,29 @@ def _coefficients(model: Model, store: Store) -> list[JsonObject]:
     """
     if model.expansion is not None:
         return []
-    names = store.facts.get("names") or [f"column {j}" for j in range(model.columns)]
+    name_of = _feature_names(store)
     deviation = np.sqrt(store.statistics().M2 / max(store.layout.rows, 1))
     found = []
     for k, w in enumerate(model.weights[:CLASSES]):
         known = min(len(deviation), len(w) - 1)
         effect = np.abs(w[:known] * deviation[:known])
         top = np.argsort(-effect, kind="stable")[:COLUMNS]
-        rows = [(str(names[j]), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
+        rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
         positive = model.classes[k] if len(model.weights) > 1 else model.classes[-1]
         found.append({"positive": positive, "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
     return found
+
+
+def _feature_names(store: Store) -> Callable[[int], str]:
+    """What tells the name of a column; of a hashed table, whose columns have none, the column that it was made of."""
+    names: Sequence[str] | None = store.facts.get("names")
+    if names:
+        return lambda j: str(names[j])
+    recorded = (store.facts.get("encoding") or {}).get("schema")
+    schema = schema_from({**recorded, "documents": {}}) if recorded else None
+    if schema is not None and schema.width == store.layout.columns:
+        return schema.feature_name
+    return "column {}".format
 
 
 def _label_drift(store: StoredFiles) -> JsonObject | None:
@@ -176,8 +189,8 @@ def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
     scaled = (table - statistics.mean) / np.where(deviation > 0, deviation, np.inf)
     far = np.abs(scaled * np.sqrt(rows)).max(axis=0)
     top = np.argsort(-far, kind="stable")[:DRIFTING].tolist()
-    names = store.facts.get("names") or [f"column {j}" for j in range(store.layout.columns)]
-    return [{"column": str(names[j]), "means": scaled[:, j].tolist(), "errors": float(far[j])} for j in top]
+    name_of = _feature_names(store)
+    return [{"column": name_of(j), "means": scaled[:, j].tolist(), "errors": float(far[j])} for j in top]
 
 
 def histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows: Int64 | None = None) -> JsonObject:

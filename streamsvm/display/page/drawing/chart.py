@@ -61,10 +61,10 @@ class Chart:
         self.band(floor, corners, series, name, kind="bars")
 
     def level(self, value: float, text: str, *, below: bool = False) -> None:
-        """Draw a horizontal line with words at its right end, above it or below."""
+        """Draw a horizontal line with words at its left end, where falling curves are not, above it or below."""
         y = self._y.at(value)
         self._marks.append(element("line", class_="level", x1=LEFT, x2=RIGHT, y1=y, y2=y))
-        self._notes.append(element("text", text, class_="note", x=RIGHT - 2, y=y + (13 if below else -5)))
+        self._notes.append(element("text", text, class_="note", x=LEFT + 4, y=y + (13 if below else -5)))
 
     def upright(self, value: float) -> None:
         """Draw a vertical line."""

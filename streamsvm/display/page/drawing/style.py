@@ -71,7 +71,7 @@ svg.wide{max-width:none}
 text{fill:var(--ink);font-size:12.5px}
 .tick{fill:var(--soft);font-size:11.5px}.tick.y{text-anchor:end}.x{text-anchor:middle}
 .axis{fill:var(--soft);font-size:12px}
-.note{text-anchor:end;paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round;fill:var(--soft);font-size:11.5px}
+.note{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round;fill:var(--soft);font-size:11.5px}
 .grid{stroke:var(--rule);stroke-width:.8}.base,.mark{stroke:var(--soft);stroke-width:1}
 .level{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:5 4}
 .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
@@ -96,7 +96,7 @@ details{margin:8px 0}summary{cursor:pointer;color:var(--link)}
 .warn{border-left:5px solid var(--bad);padding:8px 14px;background:var(--panel);margin:8px 0;border-radius:0 6px 6px 0;overflow-wrap:anywhere}
 .warn.mild{border-color:var(--c4)}
 footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
-@media(max-width:480px){body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}}
+@media(max-width:480px){body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4){display:none}}
 @media print{
 @page{margin:14mm}
 """

@@ -71,6 +71,16 @@ class Schema:
             return None
         return tuple(name for column in self.columns for name in column.features)
 
+    def feature_name(self, number: int) -> str:
+        """Return the name of a feature column, numbered from 0; what is hashed has the number it is hashed to."""
+        start = 0
+        for column in self.columns:
+            if number < start + column.width:
+                return column.features[number - start] if column.features else f"{column.name}, hash {number - start}"
+            start += column.width
+        hashed = " or ".join(column.name for column in self.columns if column.kind == HASHED)
+        return f"{hashed}, hash {number - start}"
+
     @property
     def indicators(self) -> list[list[int]]:
         """The feature columns [start, stop) that stand for values of categories, for parts of dates and of text, as
