@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -223,8 +224,8 @@ def test_a_run_that_was_cut_short_has_a_page(place: Path, tmp_path: Path) -> Non
 def test_columns_that_are_hashed_have_the_name_of_what_they_are_made_of(tmp_path: Path) -> None:
     synth(SynthJob("table", str(tmp_path / "t.csv"), rows=300))
     asked = ("product=hash", "remark=words", "region=category")
-    names = {"label": "fate", "missing": "mean", "columns_as": asked, "hash_bits": 8, "text_bits": 8}
-    ingest(IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "t.zarr", **names))
+    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "t.zarr", label="fate", missing="mean")
+    ingest(dataclasses.replace(job, columns_as=asked, hash_bits=8, text_bits=8))
     fit(FitJob(str(tmp_path / "t.zarr"), str(tmp_path / "t.ssvm"), report=str(tmp_path / "t.html"), max_passes=3))
     record = json.loads((tmp_path / "t.ssvm.run" / "record.json").read_text())
     found = {name for name, _, _ in record["coefficients"][0]["rows"]}
