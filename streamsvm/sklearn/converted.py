@@ -1,19 +1,19 @@
 """A model as estimators of scikit-learn alone: f_k(x) = w_k.x + b_k is a LinearSVC, with kernel values for x one behind a step.
 
-The parts are made as a fit would leave them: their public attributes are set, and nothing of streamsvm is in a pickle of them.
+The parts are made as a fit would leave them: their public attributes are set, and nothing of streamsvm is in a pickle of them. All
+types are estimators of scikit-learn and arrays, which ``skops`` loads without being asked to trust anything.
 """
 
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from streamsvm.errors import StreamSVMWarning
@@ -39,8 +39,9 @@ def converted(model: Model) -> LinearSVC | Pipeline:
         return _linear(model, model.coef)
     expansion = model.expansion
     factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
-    steps = [("scale", _scaler(model, expansion)), ("kernel", _kernel(expansion))]
-    return Pipeline([*steps, ("linear", _linear(model, factor * model.weights[:, :-1]))])
+    kernel = _kernel(expansion, factor * model.weights[:, :-1])
+    linear = _linear(model, np.eye(len(model.weights)))
+    return Pipeline([("scale", _scaler(model, expansion)), ("kernel", kernel), ("linear", linear)])
 
 
 def _linear(model: Model, weights: Float64) -> LinearSVC:
@@ -67,8 +68,8 @@ def _scaler(model: Model, expansion: Expansion) -> StandardScaler | str:
     return found
 
 
-def _kernel(expansion: Expansion) -> FunctionTransformer:
-    """What gives the kernel values (n, m) of rows and the points."""
+def _kernel(expansion: Expansion, weights: Float64) -> Nystroem:
+    """What gives the sums (n, k) over the points of kernel values and weights (k, m): a map of kernel values, W its matrix."""
     points = expansion.points
     if isinstance(points, CSR):
         shape = (len(points.indptr) - 1, expansion.columns)
@@ -76,6 +77,7 @@ def _kernel(expansion: Expansion) -> FunctionTransformer:
     else:
         values = points.values.astype(np.float64)
     given = {name: expansion.parameters[name] for name in ARGUMENTS.get(expansion.kernel, ("gamma",))}
-    return FunctionTransformer(
-        partial(pairwise_kernels, Y=values, metric=expansion.kernel, **given), accept_sparse=True
-    )
+    found = Nystroem(expansion.kernel, **given, n_components=len(weights))
+    fitted = {"components_": values, "normalization_": weights, "component_indices_": np.arange(values.shape[0])}
+    vars(found).update(fitted, n_features_in_=expansion.columns, _n_features_out=len(weights))
+    return found

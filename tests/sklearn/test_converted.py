@@ -85,6 +85,14 @@ def test_it_is_of_scikit_learn_alone(tmp_path: Path) -> None:
     assert np.allclose(np.load(tmp_path / "values.npy"), model.decision_function(X), atol=1e-4)
 
 
+def test_skops_loads_it_and_has_nothing_to_trust(tmp_path: Path) -> None:
+    io = pytest.importorskip("skops.io", reason="needs skops")
+    found = fitted(tmp_path, X, THREE, {"kernel": "rbf", "landmarks": 20, "standardize": True}).to_sklearn()
+    saved = io.dumps(found)
+    assert io.get_untrusted_types(data=saved) == []
+    assert np.array_equal(io.loads(saved).decision_function(X), found.decision_function(X))
+
+
 def test_it_is_calibrated_like_any_other(tmp_path: Path) -> None:
     found = fitted(tmp_path, X, TWO, {"kernel": "rbf", "landmarks": 20}).to_sklearn()
     calibrated = CalibratedClassifierCV(FrozenEstimator(found)).fit(X, TWO)

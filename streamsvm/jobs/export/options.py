@@ -8,7 +8,7 @@ from typing import Annotated
 from streamsvm.config.fields import Option
 from streamsvm.jobs.option_groups import OutputOptions
 
-LIBLINEAR, LIBSVM, STREAMSVM = "liblinear", "libsvm", "streamsvm"
+LIBLINEAR, LIBSVM, ONNX, STREAMSVM = "liblinear", "libsvm", "onnx", "streamsvm"
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class ExportJob(OutputOptions):
     format: Annotated[
         str,
         Option(
-            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), over columns as the sources have "
-            "them; or a file of streamsvm.",
+            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), or an ONNX graph, over columns as "
+            "the sources have them; or a file of streamsvm.",
             "output",
-            choices=(LIBLINEAR, LIBSVM, STREAMSVM),
+            choices=(LIBLINEAR, LIBSVM, ONNX, STREAMSVM),
         ),
     ] = LIBLINEAR

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.export.options import LIBLINEAR, LIBSVM, ExportJob
-from streamsvm.model import Model
+from streamsvm.jobs.export.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
+from streamsvm.model import Model, onnx_graph
 from streamsvm.model.text import liblinear, libsvm, notices_of
 from streamsvm.outputs import Output, claim, output_path
-from streamsvm.outputs.kinds import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, Kind
+from streamsvm.outputs.kinds import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind
 from streamsvm.types import Report, silent
 
 
-class TextFormat(NamedTuple):
+class Format(NamedTuple):
     """A format that other programs read."""
 
     kind: Kind
@@ -27,7 +27,13 @@ class TextFormat(NamedTuple):
     """Yields the bytes of a model. Raises UsageError for a model it cannot hold."""
 
 
-TEXTS = {LIBLINEAR: TextFormat(LIBLINEAR_MODEL, liblinear.write), LIBSVM: TextFormat(LIBSVM_MODEL, libsvm.write)}
+FORMATS = {
+    LIBLINEAR: Format(LIBLINEAR_MODEL, liblinear.write),
+    LIBSVM: Format(LIBSVM_MODEL, libsvm.write),
+    ONNX: Format(ONNX_MODEL, onnx_graph.write),
+}
+TEXTS = (LIBLINEAR, LIBSVM)
+"""Formats that people have to know something of to apply them to their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +50,12 @@ class ExportResult(JobResult):
 
 def export(job: ExportJob, _report: Report = silent) -> ExportResult:
     """Write a model in a format. Raises MissingError, DataError, UsageError for what it cannot hold, ExistsError, StorageError."""
-    out, text = output_path(job.out), TEXTS.get(job.format)
-    claim([Output(out, MODEL if text is None else text.kind)], [job.model], overwrite=job.overwrite)
+    out, other = output_path(job.out), FORMATS.get(job.format)
+    claim([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
     model = models.load(Path(job.model))
-    if text is None:
+    if other is None:
         model.save(out)
     else:
-        durable.write_stream(out, text.write(model))
-    return ExportResult(out, model.kind, out.stat().st_size, notices=() if text is None else notices_of(model))
+        durable.write_stream(out, other.write(model))
+    notices = notices_of(model) if job.format in TEXTS else ()
+    return ExportResult(out, model.kind, out.stat().st_size, notices=notices)

@@ -1,0 +1,91 @@
+"""Models as ONNX graphs: the decision values and labels of the model, from raw columns, missing values among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamsvm as sv
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(200, 4))
+FAR = X + np.array([0.0, 2.0**31, 0.0, 0.0])
+HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, FAR)
+TWO = np.where(X[:, 0] + X[:, 1] ** 2 > 0.8, "in", "out")
+THREE = np.digitize(X[:, 0] - X[:, 2], [-0.5, 0.7])
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "linear": (X, {}, {}),
+    "far from 0, standardized": (FAR, {}, {"standardize": True}),
+    "missing values": (HOLES, {"missing": "mean"}, {"standardize": True}),
+    "indicators, rbf": (HOLES - FAR + X, {"missing": "indicator"}, {"kernel": "rbf", "gamma": 0.5, "landmarks": 30}),
+    "rbf, exact": (X, {}, {"kernel": "rbf", "gamma": 0.5}),
+    "laplacian": (X, {}, {"kernel": "laplacian", "gamma": 0.5, "landmarks": 30}),
+    "polynomial": (X, {}, {"kernel": "polynomial", "gamma": 0.5, "kernel_options": {"degree": 2, "coef0": 0.5}}),
+    "sigmoid": (X, {}, {"kernel": "sigmoid", "gamma": 0.1, "landmarks": 30}),
+    "linear kernel": (X, {}, {"kernel": "linear", "landmarks": 30, "kernel_options": {"scale": 0.5}}),
+}
+
+
+def graph_of(folder: Path, rows: Any, y: Any, ingest: dict[str, Any], options: dict[str, Any]) -> tuple[sv.Model, Path]:
+    sv.ingest(rows, folder / "rows.zarr", y=y, **ingest)
+    found = sv.fit(folder / "rows.zarr", folder / "model.ssvm", **options).model
+    sv.export(folder / "model.ssvm", folder / "model.onnx", format="onnx")
+    return found, folder / "model.onnx"
+
+
+def expected_of(model: sv.Model, rows: Any, folder: Path) -> Any:
+    """What the model says; of rows with holes by way of a file, which is how they are filled."""
+    np.save(folder / "rows.npy", rows)
+    sv.predict(folder / "model.ssvm", str(folder / "rows.npy"), folder / "f.npy", output="decision")
+    found = np.load(folder / "f.npy")
+    return found.reshape(len(rows), -1)
+
+
+@pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_graph_says_what_the_model_says(tmp_path: Path, name: str, y: Any) -> None:
+    reference = pytest.importorskip("onnx.reference", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    rows, ingest, options = CASES[name]
+    model, path = graph_of(tmp_path, rows, y, ingest, options)
+    expected = expected_of(model, rows, tmp_path)
+    label, decision = reference.ReferenceEvaluator(str(path)).run(None, {"X": rows})
+    agree(model, expected, label, decision)
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        return
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    agree(model, expected, *session.run(["label", "decision"], {"X": rows}))
+
+
+def agree(model: sv.Model, expected: Any, label: Any, decision: Any) -> None:
+    near = 1e-6 * max(1.0, np.abs(model.weights).sum())
+    assert decision.shape == expected.shape
+    assert np.abs(decision - expected).max() <= near
+    ordered = np.sort(expected, axis=1)
+    clear = (ordered[:, -1] - ordered[:, -2] if expected.shape[1] > 1 else np.abs(expected[:, 0])) > near
+    assert clear.sum() > 150
+    codes = expected.argmax(axis=1) if expected.shape[1] > 1 else (expected[:, 0] > 0).astype(int)
+    assert [str(name) for name in label[clear]] == [model.classes[code] for code in codes[clear]]
+
+
+def test_a_graph_is_not_written_over_what_is_none(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    _, path = graph_of(tmp_path, X, TWO, {}, {})
+    sv.export(tmp_path / "model.ssvm", path, format="onnx", overwrite=True)
+    (tmp_path / "other.onnx").write_bytes(b"no graph of ours")
+    with pytest.raises(sv.ExistsError):
+        sv.export(tmp_path / "model.ssvm", tmp_path / "other.onnx", format="onnx", overwrite=True)
+
+
+def test_tables_of_words_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    (tmp_path / "t.csv").write_text("color,y\n" + "red,a\nblue,b\n" * 60)
+    sv.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", label="y")
+    sv.fit(tmp_path / "t.zarr", tmp_path / "t.ssvm")
+    with pytest.raises(sv.UsageError, match="'color' of the table"):
+        sv.export(tmp_path / "t.ssvm", tmp_path / "t.onnx", format="onnx")
