@@ -1,4 +1,4 @@
-"""A kernel fit that is stopped at any step between two passes goes on there, and ends with the same bytes."""
+"""A fit that is stopped at any step between two passes goes on there, and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel.decomposition import multilevel
 from streamsvm.solvers.kernel.simplex import frank_wolfe
+from streamsvm.solvers.newton.in_memory import memory_rows
 from tests.fault.golden import fitted, ingested
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "tolerance": 1e-3, "checkpoint_every": 0.0}
@@ -25,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "blended": {"solver": "blended", **SQUARED, "options": {"working": 16, "pool": 100}},
     "lightened": {"solver": "blended", **SQUARED, "max_passes": 3, "options": {"working": 16, "keep": 60}},
     "cache": {"solver": "swap", **SQUARED, "options": {"epsilon": 1e-4, "cache": 20_000}},
+    "all rows": {"solver": "newton", "kernel": "linear", "gamma": None, "loss": "hinge", "tolerance": 1e-5},
     "sampled": {"solver": "partan", **SQUARED, "options": {"epsilon": 1e-3, "sample": 40}},
 }
 """Every kind of work that is done between two passes."""
@@ -66,6 +68,8 @@ def test_a_stop_at_any_step_between_passes(
 ) -> None:
     monkeypatch.setattr(multilevel, "LEVEL_RATIO", 3)
     monkeypatch.setattr(frank_wolfe, "ITERATIONS_IN_STEP", 5)
+    monkeypatch.setattr(memory_rows, "WORK", 1)
+    monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
     settings = {**RBF, **CASES[name]}
     job = FitJob(str(store), str(tmp_path / "m"), **settings)
     reference = fitted(replace(job, model=job.model + ".whole"))

@@ -419,6 +419,18 @@ def test_auto_certifies_a_wide_raw_table_in_three_readings(
     assert certificate.gap <= 1e-3
 
 
+def test_readings_grow_with_the_logarithm_of_the_work_in_memory(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_rows, "WORK", 1)
+    monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
+    found = fit(FitJob(str(store), str(tmp_path / "m"), loss="hinge", memory=1 << 30))
+    state = found.training.runs[0].state
+    assert state.all_rows.advances > 12
+    assert found.training.passes <= np.log2(state.all_rows.advances + 1) + 4
+    assert found.training.runs[0].certificate.gap <= 1e-3
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_a_cluster_finds_the_same_optimum(loss: str, store: Path, tmp_path: Path) -> None:
     alone = fit(FitJob(str(store), str(tmp_path / "a"), loss=loss, memory=1 << 30))

@@ -201,7 +201,8 @@ class PrioritySampler:
     def sample(self) -> Sample | None:
         """The rows by number, and nothing kept here; None if no row counts."""
         self._throw_out()
-        parts, self.parts = self.parts, []
+        # parts of ranges of rows, and in sequence: what is joined need not be sorted, which would take another copy
+        parts, self.parts = sorted((part for part in self.parts if len(part.row)), key=lambda part: part.row[0]), []
         if not parts:
             return None
         y, s, _, scores, f, row = (np.concatenate([part[k] for part in parts]) for k in range(1, len(_Part._fields)))

@@ -18,6 +18,7 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -76,6 +77,8 @@ SMALLER = 0.8
 """Where the sample is to fill the memory, the next smaller one has so much of its rows."""
 STALLED, STALLED_PASSES = 0.9, 3
 """A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
+NOTHING = 0.99
+"""What a step in memory leaves of the gap, where it brings nothing."""
 STUCK_PASSES = 15
 """... and where all rows do not fit, nothing else does: the run ends after so many."""
 
@@ -123,10 +126,11 @@ class Newton(WarmStart):
         # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
         q = min(p, most) if layout.dense or p <= most else 0
         # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
-        sampled = 4 * rows * (4 * entries + 48) if rows < problem.rows else 0
+        sampled = 4 * rows * (4 * entries + 48)
         if is_wide(problem):  # it is needed between two passes only
             sampled = rows * sampled_bytes(problem)
-        whole = 0 if self.sample else problem.rows * (2 * row_bytes(problem) + ROW_ARRAYS)
+        sampled = sampled if rows < problem.rows else 0
+        whole = 0 if self.sample else problem.rows * (row_bytes(problem) + ROW_ARRAYS)
         block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
             fixed=max(matrix_bytes(q), block_bytes(block)) + VECTORS * 8 * p + max(sampled, whole),
@@ -222,7 +226,9 @@ class Newton(WarmStart):
         """Judge the model that led here, make a better one, and go where it says; or solve the problem itself."""
         if state.all_rows is not None:
             state.all_rows.confirmed(found.primal)
+            before = state.all_rows.advances
             self._solve_in_memory(state, state.all_rows)
+            state.pending = before
             return
         if self._stalled(state):
             state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
@@ -273,6 +279,22 @@ class Newton(WarmStart):
         state.dual = max(state.dual, rows.dual)
         state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
         state.point, state.mu = rows.best, 0.0
+
+    def pending(self, state: NewtonState) -> bool:
+        """See ``types.StepsBetweenPasses``: whether the problem in memory is gone on with before the next reading.
+
+        As often as it was gone on with before: what is solved soon is confirmed soon, and readings grow with the logarithm of the work.
+        """
+        rows = state.all_rows
+        return rows is not None and state.pending > 0 and not rows.solved and time.perf_counter() < state.deadline
+
+    def proceed(self, state: NewtonState) -> None:
+        """See ``types.StepsBetweenPasses``: some seconds of work in memory; where they bring nothing a reading comes next."""
+        rows = state.all_rows
+        assert rows is not None  # ``pending`` says so
+        before = rows.primal - rows.dual
+        self._solve_in_memory(state, rows)
+        state.pending = state.pending - 1 if rows.primal - rows.dual < NOTHING * before else 0
 
     def _stalled(self, state: NewtonState) -> bool:
         """Whether a sample leads nowhere: the gap is not a tenth smaller than some passes ago. All rows are gathered then."""

@@ -63,6 +63,8 @@ class NewtonState:
     """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
     steps: SampledSteps | None = None
     """What led to ``point`` where rows do not fit the memory and columns are many."""
+    pending: int = 0
+    """How often the problem in memory is gone on with before the next reading."""
 
     @property
     def smooth(self) -> Any:

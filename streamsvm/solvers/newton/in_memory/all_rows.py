@@ -80,6 +80,8 @@ class AllRows:
     """Where dual coordinate descent is, or was when it was left; None before its first round."""
     slopes: Float64 | None = None
     """(n,) a_i y_i of the largest D met; None before."""
+    advances: int = 0
+    """How often it was gone on with."""
 
     @property
     def allowed(self) -> float:
@@ -105,7 +107,8 @@ class AllRows:
         return {"rows": "all in memory", "method": method, "steps": self.steps, "products": self.products}
 
     def advance(self, deadline: float) -> None:
-        """Iterate until the gap is small enough, or until it is time for a reading."""
+        """Iterate until the gap is small enough, or until so much was done as a step between two readings may take."""
+        self.advances += 1
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
         rounded = self.problem.loss.smooth() or self.mu > 0.0

@@ -1,6 +1,6 @@
 """All rows of a problem in memory, as a second-order method sees them: products with X, and a count of what they cost.
 
-What a pass may do between two readings is bounded by entries of X visited, a number that is the same on every machine and
+What a step between two readings may do is bounded by entries of X visited, a number that is the same on every machine and
 with any number of threads, so that a run that is stopped and resumed takes the same steps. The deadline is looked at
 in the same place.
 """
@@ -20,7 +20,7 @@ from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.types import Problem
 
 WORK = 1_000_000_000
-"""Entries that may be visited between two readings: two to four seconds ..."""
+"""Entries that may be visited in a step between two readings: two to four seconds ..."""
 PRODUCTS = 50
 """... or so many products with all rows."""
 UNIT = 2.0**-53
