@@ -59,6 +59,8 @@ class FitLoop(ABC):
         self.evaluator: PassEvaluator | None = None
         self.leaves: Callable[[Training], bool] | None = None
         """Whether to end after a pass short of the certificate, for another solver to go on."""
+        self.final_passes = 0.0
+        """Passes, or as much time, that are needed after the training."""
         self._solver, self._report = solver, report
         self._progress = ProgressReporter(self.result, report)
         self._deadline = float("inf")
@@ -86,6 +88,8 @@ class FitLoop(ABC):
         """
         result, checkpointer = self.result, checkpointer or NoCheckpoint()
         checkpointer.resume(result)
+        if result.passes and not result.active():  # an earlier run was stopped after its training
+            return result
         before = result.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
         with self.reading():
@@ -106,8 +110,8 @@ class FitLoop(ABC):
                 checkpointer.between(result)
 
     def _reserve(self) -> float:
-        """What a pass more and the one that certifies take. Kernel solvers leave a pass when its time is over."""
-        return 0.0 if isinstance(self._solver, KernelSolver) else 2.0 * self._shortest
+        """What a pass more, the one that certifies and what follows take. Kernel solvers leave a pass when its time is over."""
+        return 0.0 if isinstance(self._solver, KernelSolver) else (2.0 + self.final_passes) * self._shortest
 
     def reading(self) -> AbstractContextManager[None]:
         """Hold open what all passes of a training read from."""

@@ -28,6 +28,16 @@ Tolerance = Annotated[
     ),
 ]
 MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", bounds=AT_LEAST_ONE)]
+TIME = Bounds(least=0, infinite=True)
+TimeLimit = Annotated[
+    float,
+    Option(
+        "Stop after this time with exit code 75; what is finished stays, and the same command goes on with it.",
+        "stopping",
+        unit=Quantity.SECONDS,
+        bounds=TIME,
+    ),
+]
 CHUNK_BYTES = 4 << 20
 CHUNK = Option(
     "Size of the chunks of the store, which are what is read at a time.",

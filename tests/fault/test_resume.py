@@ -299,6 +299,26 @@ def test_the_time_limit_can_stop_with_a_checkpoint(
     fit(replace(job, resume=True, time_limit=60.0))
 
 
+def test_a_stop_in_the_last_evaluation_loses_nothing_of_the_training(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(monkeypatch)
+    job = fit_job(store, tmp_path / "m", solver="newton", standardize=True)
+
+    def stop(*_: Any) -> None:
+        raise InterruptedRun("SIGTEST: in the last evaluation")
+
+    with monkeypatch.context() as patched, pytest.raises(InterruptedRun, match="checkpoint saved at epoch") as caught:
+        patched.setattr("streamsvm.jobs.fit.run.certify", stop)
+        fit(job)
+    assert "--resume" in str(caught.value)
+    events: list[Any] = []
+    resumed = fit(replace(job, resume=True), events.append)
+    assert [event["passes"] for event in events if event["event"] == "resumed"] == [resumed.training.passes]
+    assert resumed.training.status == fit(replace(job, model=str(tmp_path / "other"))).training.status
+    assert Path(job.model).read_bytes() == (tmp_path / "other").read_bytes()
+
+
 def test_states_are_encoded_to_the_last_bit() -> None:
     shared = np.arange(6.0).reshape(2, 3)
     values = {

@@ -120,7 +120,7 @@ class RunCheckpointer:
     def between(self, training: Training) -> None:
         """Save if a checkpoint is due. Raises InterruptedRun, after saving, when the run was asked to stop."""
         if self.interruption.name or time.monotonic() >= self.deadline:
-            raise self._stopped(training)
+            raise self.stopped(training)
         if self.every and time.monotonic() - self._last >= max(self.every, PAUSE_FACTOR * self._cost):
             self.save(training)
 
@@ -144,7 +144,8 @@ class RunCheckpointer:
         self.interruption.standing = self._standing(training)
         self.report({"event": "checkpoint", **_position(training), "took": self._cost})
 
-    def _stopped(self, training: Training) -> InterruptedRun:
+    def stopped(self, training: Training) -> InterruptedRun:
+        """Save a checkpoint of a run that was asked to stop, and return what it ends with. Raises StorageError."""
         self.interruption.saving = True
         self.save(training)
         self.interruption.saving = False

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from streamsvm.errors import InterruptedRun
@@ -30,6 +30,10 @@ PATIENCE = 4.5
 SAVING = 60.0
 """As long as a checkpoint is being written, this many."""
 POLL = 0.05
+FINISHING, FINISHING_SHARE = 2.0, 0.4
+"""Seconds, or this share of its limit, that a job may take beyond it to come to a result."""
+LEAST_PATIENCE, PATIENCE_SHARE = 1.5, 0.1
+"""Seconds from there to the end of the process, or this share of the limit, up to PATIENCE. A limit of 5 s ends within 10 s."""
 
 
 class Interruption:
@@ -46,6 +50,8 @@ class Interruption:
         """The command that goes on with what is on disk, where the job has no checkpoint yet; empty: there is none."""
         self.wakeup_socket: socket.socket | None = None
         """Where the numbers of signals are sent; None: nobody listens."""
+        self.expiry_patience = PATIENCE
+        """Seconds from the end of the job's time to the end of the process."""
         self.deferred = False
         """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
 
@@ -111,18 +117,32 @@ def _in_main_thread() -> bool:
 
 
 @contextmanager
-def expiring(seconds: float) -> Iterator[None]:
-    """Ask a job to stop after so many seconds, as a signal would."""
-    if current.wakeup_socket is None or not math.isfinite(seconds):
+def expiring(seconds: float, patience: float = PATIENCE) -> Iterator[None]:
+    """Ask a job to stop after so many seconds, as a signal would; it has ``patience`` seconds to save its state."""
+    if current.wakeup_socket is None or not math.isfinite(seconds) or not _in_main_thread():
         yield
         return
-    timer = threading.Timer(seconds, _expire)
-    timer.daemon = True
+    before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
+    timer = threading.Timer(max(0.0, seconds), _expire)
+    timer.daemon, current.expiry_patience = True, patience
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+        timer.join()  # it sends no signal any more that nobody handles
+        current.expiry_patience = expiry_patience
+        signal.signal(EXPIRED, before)
+
+
+def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
+    """Ask a job to stop once a time limit of so many seconds, of which some are spent, is over.
+
+    ``finish``: one that goes on for a little to come to a result at its limit is left some time for that.
+    """
+    finishing = max(FINISHING, FINISHING_SHARE * limit) if finish else 0.0
+    least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
+    return expiring(limit + finishing - spent, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
 
 
 @contextmanager
@@ -172,10 +192,9 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def _expire() -> None:
     """Runs in the thread of the timer."""
-    wakeup_socket = current.wakeup_socket
-    if wakeup_socket is not None and not current.name:  # a second number would end the process at once
-        with suppress(OSError):  # the job has ended just now
-            wakeup_socket.send(bytes([EXPIRED]))
+    main = threading.main_thread().ident
+    if main is not None and not current.name:  # a second number would end the process at once
+        signal.pthread_kill(main, EXPIRED)  # its number goes to the socket too
 
 
 def _note(number: int) -> None:
@@ -189,7 +208,7 @@ def _watch(heard: socket.socket) -> None:
     if first:
         if not current.name:
             _note(first)
-        second = _next(heard, PATIENCE)
+        second = _next(heard, current.expiry_patience if first == EXPIRED else PATIENCE)
         while second == 0 and current.saving and current.seconds < SAVING:
             second = _next(heard, POLL)
         if second is not None:

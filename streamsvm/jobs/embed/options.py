@@ -17,6 +17,7 @@ from streamsvm.jobs.option_groups import (
     OutputOptions,
     ReadingOptions,
     ScalingOptions,
+    TimeLimit,
 )
 
 
@@ -36,3 +37,4 @@ class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, S
     ] = 1000
     dtype: Annotated[str, Dtype] = "float32"
     chunk_bytes: ChunkBytes = CHUNK_BYTES
+    time_limit: TimeLimit = float("inf")

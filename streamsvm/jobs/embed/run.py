@@ -30,7 +30,8 @@ from streamsvm.types import Report, Store, Term, silent
 def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
     """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
     again = command_of("embed", job)
-    with executor_for(job, executor) as found, threadpool_limits(1):
+    limit = signals.within(job.time_limit)
+    with signals.resumed_by(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
         # a second BLAS thread fights reader and writer for their core
         job = job if found is None else replace(job, memory=task_limit(found, job.memory))
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
@@ -40,8 +41,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
         embed_plan(job, store, request).check("")
         builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))
-        with signals.resumed_by(again):
-            return builder.build()
+        return builder.build()
 
 
 def embed_plan(job: EmbedJob, store: Store, request: NystromRequest) -> MemoryPlan:

@@ -85,6 +85,13 @@ PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
 
 
+def final_passes(plan: Plan) -> float:
+    """Return how many passes of the training the evaluation after it takes, about: kernel values in float64 take two each."""
+    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and _plain(plan):
+        return 3.0
+    return 1.0 if isinstance(plan.features, Standardized) else 0.0
+
+
 def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     """Give every problem the certificate of what is saved, and the training the status it has. Changes ``training``.
 

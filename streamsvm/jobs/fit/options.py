@@ -10,6 +10,7 @@ from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     COST,
+    TIME,
     ClusterOptions,
     Dtype,
     LandmarkOptions,
@@ -122,13 +123,13 @@ class FitJob(
     max_passes: MaxPasses = 1000
     time_limit: Annotated[
         float,
-        Option("End after this time.", "stopping", unit=Quantity.SECONDS, bounds=Bounds(least=0, infinite=True)),
+        Option("End after this time.", "stopping", unit=Quantity.SECONDS, bounds=TIME),
     ] = float("inf")
     at_limit: Annotated[
         str,
         Option(
             "At the time limit, make one more pass and end with a certified model (certify), or save a checkpoint and "
-            "exit with code 75 (stop).",
+            "exit with code 75 (stop), as is done, too, where there is no model two fifths of the limit later.",
             "stopping",
             choices=("certify", "stop"),
         ),

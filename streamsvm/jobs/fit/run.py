@@ -26,9 +26,9 @@ from streamsvm.engine.local import local_trainer
 from streamsvm.engine.thread_executor import local_executor
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
-from streamsvm.errors import DataError, MissingError
+from streamsvm.errors import DataError, InterruptedRun, MissingError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.fit.certified import certify, save_dual
+from streamsvm.jobs.fit.certified import certify, final_passes, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
 from streamsvm.jobs.fit.kernel_features import with_features
@@ -181,11 +181,14 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         record({"event": "plan", **this.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
         stack.enter_context(threading.using(this.plan.memory.threads))
+        limit = stack.enter_context(ExitStack())
         with signals.resumed_by(command_of("fit", job, resume=True)):
+            limit.enter_context(signals.within(job.time_limit, time.monotonic() - this.began, finish=True))
             seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
         plan, training = stack.enter_context(_trained(this, seen, plan, record))
         stack.enter_context(signals.resumed_by(command_of("fit", job, resume=True)))
         certify(plan, training, store, seen)
+        limit.close()
         models = models_of(job, store, plan, training)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
@@ -219,16 +222,22 @@ def _trained_by(
     checkpointer = _checkpointer(this, plan, report)
     evaluator = evaluator_for(job, plan, this.held, report, this.executor)
     with closing(_loop(this, seen, plan, report)) as loop:
-        limits = (math.inf, max(0.0, job.time_limit - (time.monotonic() - this.began)))
-        limit, stopped = limits if job.at_limit == STOP else limits[::-1]
+        spent, stops = time.monotonic() - this.began, job.at_limit == STOP
+        limit = math.inf if stops else max(0.0, job.time_limit - spent)
+        loop.final_passes = final_passes(plan)
         loop.evaluator, loop.leaves = evaluator, stalled if leaves else None
         if before is not None:
             loop.result.count_on(before)
-        with signals.deferred(), signals.expiring(stopped):
+        with signals.deferred(), signals.within(job.time_limit if stops else math.inf, spent):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
                 plan, training = evaluator.chosen(plan, training, loop)
-        yield plan, training
+        try:
+            yield plan, training
+        except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
+            if evaluator is not None:
+                raise
+            raise checkpointer.stopped(training) from error
 
 
 def _checkpointer(this: _Fit, plan: Plan, report: Report) -> RunCheckpointer:

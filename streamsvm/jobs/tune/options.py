@@ -18,6 +18,7 @@ from streamsvm.jobs.option_groups import (
     PageOptions,
     ReadingOptions,
     SolverOptions,
+    TimeLimit,
     Tolerance,
 )
 
@@ -50,3 +51,4 @@ class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, Solver
     ] = 5
     tolerance: Tolerance = 1e-2
     max_passes: MaxPasses = 100
+    time_limit: TimeLimit = float("inf")

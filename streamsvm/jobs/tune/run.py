@@ -20,6 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
+from streamsvm.config.command_line import command_of
+from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import DataError, ExistsError
 from streamsvm.jobs import JobResult
@@ -43,6 +45,7 @@ MAY_DIFFER_ON_RESUME = (
     "store",
     "out",
     "memory",
+    "time_limit",
     "threads",
     "prefetch",
     "overwrite",
@@ -80,7 +83,8 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
-    with executor_for(job, executor) as found:
+    again = signals.resumed_by(command_of("tune", job))
+    with again, signals.within(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         return _tuned(mine, report, found)
 
