@@ -21,7 +21,7 @@ from streamsvm.aliases import Array
 from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks, is_frame
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
+from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for
 from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, rows_of_source, source_options
 from streamsvm.model import Model, load
 from streamsvm.store.sources.parts.source import array_source, frame_source
@@ -91,7 +91,9 @@ def _predicted(model: Model, number: int, block: tuple[Collection, ...], output:
 def _counted(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> MetricAccumulator:
     """The task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without labels."""
     with _rows(model, number, block, {} if label is None else {"label": label}) as rows, threadpool_limits(1):
-        return MetricAccumulator(model.classes) if rows is None else accumulate(model, rows, lambda done: None)
+        if rows is None:
+            return MetricAccumulator(model.classes)
+        return accumulate(model, rows, accumulator_for(model, rows))
 
 
 def _joined(one: MetricAccumulator, other: MetricAccumulator) -> MetricAccumulator:

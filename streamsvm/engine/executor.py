@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -109,11 +109,11 @@ class Executor(Protocol):
     def map(
         self,
         task: Task,
-        parts: Sequence[Part],
+        parts: Iterable[Part],
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Iterator[Result]:
-        """The results in the order of the parts."""
+        """The results in the order of the parts, which are taken as they are needed where that is in this process."""
         ...
 
     def reduce(
@@ -140,14 +140,15 @@ class SerialExecutor:
     def map(
         self,
         task: Task,
-        parts: Sequence[Part],
+        parts: Iterable[Part],
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """Yield what the task makes of each part, one after the other."""
-        for done, part in enumerate(parts, 1):
-            yield task.function(part, *shared)
-            on_progress(done)
+        with closing(task.results(iter(parts), shared)) as found:
+            for done, result in enumerate(found, 1):
+                yield result
+                on_progress(done)
 
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress

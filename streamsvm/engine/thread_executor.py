@@ -10,13 +10,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import count
 from typing import Self
 
 from streamsvm.compute.threading import CORES
 from streamsvm.engine.executor import (
-    Executor,
     Joins,
     OnProgress,
     Part,
@@ -51,26 +51,27 @@ class ThreadExecutor:
     def map(
         self,
         task: Task,
-        parts: Sequence[Part],
+        parts: Iterable[Part],
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """Yield the results in the order of the parts; threads are ahead by a few parts at most. Raises what tasks
         raise.
         """
         found: dict[int, Result] = {}
-        numbered = list(enumerate(parts))
 
         def results(some: Iterator[Part]) -> Generator[Result]:
-            return (task.function(part, *shared) for part in some)
+            return task.results(some, shared)
 
-        with _Lanes(results, numbered, found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
-            for number in range(len(numbered)):
+        with _Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
+            for number in count():
                 while number not in found:
+                    if lanes.over:
+                        return
                     lanes.wait()
                     on_progress(lanes.done)
                 yield found.pop(number)
-                lanes.allow_one_more()
+                lanes.delivered()
 
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
@@ -86,43 +87,44 @@ class ThreadExecutor:
         def results(some: Iterator[Part]) -> Generator[Result]:
             return task.results(some, shared)
 
-        with _Lanes(results, missing, tree.add, self.threads, len(missing) + 1) as lanes:
-            while lanes.done < len(missing):
+        with _Lanes(results, missing, tree.add, min(self.threads, len(missing))) as lanes:
+            while not lanes.over:
                 lanes.wait()
                 on_progress(len(parts) - len(missing) + lanes.done)
         on_progress(len(parts))
         return joins.closed(tree.result, shared)
 
 
-def local_executor(threads: int) -> Executor:
+def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
     """What makes the tasks of a job in this process."""
     return ThreadExecutor(threads) if threads > 1 else SerialExecutor()
 
 
 class _Lanes:
-    """Threads that take parts in their order and hand what they make of each to ``take(number, result)``."""
+    """Threads that take parts in their order and hand what they make of each to ``take(number, result)``.
+
+    A thread waits with a result that is ``ahead`` of what was delivered: who has the lowest part never waits for others.
+    """
 
     def __init__(
         self,
         results: Callable[[Iterator[Part]], Generator[Result]],
-        numbered: Sequence[tuple[int, Part]],
+        numbered: Iterable[tuple[int, Part]],
         take: Callable[[int, Result], None],
         threads: int,
-        allowed: int,
+        ahead: float = float("inf"),
     ) -> None:
-        """``results`` makes what comes of some parts, in their order; ``allowed``: parts that may be taken before more
-        are.
-        """
+        """``results`` makes what comes of some parts, in their order."""
         self._results, self._take = results, take
-        self._left, self._lock = iter(numbered), threading.Lock()
-        self._wanted = min(threads, len(numbered))
-        self._allowed = threading.Semaphore(allowed)
+        self._left, self._turn = iter(numbered), threading.Lock()
+        self._wanted, self._ahead, self._delivered = threads, ahead, 0
+        self._changed = threading.Condition()
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._stop = threading.Event()
+        self._stop = False
         self._threads: list[threading.Thread] = []
         self._borrowed = 0
-        self.done = 0
-        """Parts whose results were taken."""
+        self.done, self._taken, self._last = 0, 0, False
+        """Parts whose results were taken in, parts that threads have taken, and whether there are no more."""
 
     def __enter__(self) -> Self:
         self._borrowed = CORES.borrow(self._wanted - 1)
@@ -133,11 +135,11 @@ class _Lanes:
         return self
 
     def __exit__(self, *outcome: object) -> None:
-        self._stop.set()
-        for _ in self._threads:
-            self._allowed.release()
+        self._end()
         for lane in self._threads:
             lane.join()
+        while outcome[0] is None and not self._news.empty():
+            self.wait()
 
     def wait(self) -> None:
         """Wait for a result, not for long. Raises what went wrong in a thread."""
@@ -148,38 +150,64 @@ class _Lanes:
         if error is not None:
             raise error
 
-    def allow_one_more(self) -> None:
-        """Say that a result was taken where threads may be ahead by so many only."""
-        self._allowed.release()
+    @property
+    def over(self) -> bool:
+        """Whether what comes of all parts was taken in."""
+        with self._changed:
+            return self._last and self.done == self._taken
+
+    def delivered(self) -> None:
+        """Say that the next result in the order of the parts has gone its way."""
+        with self._changed:
+            self._delivered += 1
+            self._changed.notify_all()
+
+    def _end(self) -> None:
+        """Let threads stop after what they are at."""
+        with self._changed:
+            self._stop = True
+            self._changed.notify_all()
 
     def _work(self) -> None:
         mine: deque[int] = deque()
         try:
             with closing(self._results(self._parts(mine))) as results:
                 for found in results:
-                    self._take(mine.popleft(), found)
-                    with self._lock:
-                        self.done += 1
-                    self._news.put(None)
+                    self._hand_over(mine.popleft(), found)
         except BaseException as error:  # noqa: BLE001 (carried to the thread that waits, which raises it)
-            self._stop.set()
+            self._end()
             self._news.put(error)
         finally:
             self._leave()
 
+    def _hand_over(self, number: int, found: Result) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stop or number < self._delivered + self._ahead)
+        self._take(number, found)
+        with self._changed:
+            self.done += 1
+        self._news.put(None)
+
     def _parts(self, mine: deque[int]) -> Iterator[Part]:
         """The parts one thread takes, as long as there are any; their numbers go to ``mine``."""
-        while self._allowed.acquire():  # before a part is taken: who has the lowest one must never wait for the others
-            with self._lock:
-                taken = None if self._stop.is_set() else next(self._left, None)
-            if taken is None:
-                self._allowed.release()  # another thread may be waiting to hear the same
-                return
+        while (taken := self._next()) is not None:
             mine.append(taken[0])
             yield taken[1]
 
+    def _next(self) -> tuple[int, Part] | None:
+        """The next part, which may be long in the making; None after the last."""
+        with self._turn:
+            if self._stop or self._last:
+                return None
+            taken = next(self._left, None)
+            with self._changed:
+                self._taken, self._last = self._taken + (taken is not None), taken is None
+        if taken is None:
+            self._news.put(None)  # who waits may have had the last result already
+        return taken
+
     def _leave(self) -> None:
         """Give this thread's core to whoever has more to do; the one of the thread that waits stays taken."""
-        with self._lock:
+        with self._changed:
             given, self._borrowed = min(1, self._borrowed), max(0, self._borrowed - 1)
         CORES.give_back(given)

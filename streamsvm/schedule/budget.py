@@ -6,6 +6,7 @@ The promise is about anonymous memory of the process (``RssAnon``): page cache i
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamsvm.compute import passes_loaded
@@ -50,6 +51,10 @@ class MemoryPlan:
         """Bytes of all terms."""
         return sum(term.nbytes for term in self.terms)
 
+    def short_of(self, threads: int) -> tuple[str, ...]:
+        """Return a line for people where memory is short of the threads that were wanted."""
+        return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
+
     def check(self, remedy: str) -> None:
         """Refuse a job that does not fit. Raises BudgetError with every term."""
         if self.total <= self.limit:
@@ -60,6 +65,12 @@ class MemoryPlan:
             f"--memory {stated} is not enough: {terms} = {mib(self.total)}",
             hint=f"use --memory {mib(self.total, up=True)}{remedy}",
         )
+
+
+def with_most_threads(planned: Callable[[int], MemoryPlan], wanted: int) -> MemoryPlan:
+    """Return the plan of as many threads as fit the limit, ``wanted`` at most; that of one where even that does not fit."""
+    plans = map(planned, range(wanted, 0, -1))
+    return next(plan for plan in plans if plan.total <= plan.limit or plan.threads == 1)
 
 
 def anonymous_bytes() -> int:

@@ -13,6 +13,11 @@ def usable_cores() -> int:
     return max(1, min([len(os.sched_getaffinity(0)), *(int(quota) for quota in quotas)]))
 
 
+def wanted_threads(stated: int | None) -> int:
+    """Return how many threads a job is to have where there is memory for them: as many as are stated, else all."""
+    return stated or usable_cores()
+
+
 def _quotas() -> list[float]:
     """Processors each control group may use at a time, as far as one says so."""
     found = []

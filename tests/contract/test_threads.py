@@ -1,4 +1,6 @@
-"""The bits of a model do not depend on threads, workers, or how far is read ahead: every solver that only sums up in a pass."""
+"""Bits do not depend on threads, workers, or how far is read ahead: of models of every solver that only sums up in a pass, of
+predictions, figures and features.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamsvm.engine import partition
 from streamsvm.engine.executor import SerialExecutor
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
+from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
+from streamsvm.store import open_store, read_chunk
 from streamsvm.types import KernelSolver, Mergeable
 from tests.fault.test_determinism import bits_of
 
@@ -53,3 +64,58 @@ def test_the_bits_are_those_of_one_thread(
     if name in SUMS:  # as tasks are sent to workers, with what they leave in files
         fit(job, executor=SerialExecutor())
         assert bits_of(job) == reference
+
+
+def written(path: Path) -> dict[str, bytes]:
+    """All files of an output by name."""
+    return {str(p.relative_to(path)): p.read_bytes() for p in [path, *path.rglob("*")] if p.is_file()}
+
+
+def csv_of(store: Path, path: Path) -> Path:
+    """The first rows of a store as a table without labels."""
+    opened = open_store(store)
+    X = read_chunk(opened, 0, opened.buffers()).X
+    assert isinstance(X, Dense)
+    np.savetxt(path, X.values, delimiter=",")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["linear", "kernel"])
+def test_predictions_and_figures_are_those_of_one_thread(kind: str, store: Path, tmp_path: Path) -> None:
+    more = RBF | {"landmarks": 20, "embedding": "fly"} if kind == "kernel" else {}
+    model = str(tmp_path / "m")
+    fit(FitJob(str(store), model, solver="newton", max_passes=3, tolerance=0.05, **more))
+    table = csv_of(store, tmp_path / "rows.csv")
+    found = []
+    for threads in (1, 2, 7):
+        for data, name in ((store, "store"), (table, "table")):
+            out = tmp_path / f"{name}-{threads}.csv"
+            read: dict[str, Any] = {"header": False} if name == "table" else {}
+            predict(PredictJob(model, (str(data),), str(out), output=("label", "decision"), threads=threads, **read))
+        figures = evaluate(EvaluateJob(model, (str(store),), threads=threads)).evaluation
+        found.append([(tmp_path / f"{name}-{threads}.csv").read_bytes() for name in ("store", "table")] + [figures])
+    assert len(found[0][0].splitlines()) == 701
+    assert found == [found[0]] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_features_are_those_of_one_thread(dtype: str, store: Path, tmp_path: Path) -> None:
+    found = []
+    for threads in (1, 2, 7):
+        out = tmp_path / str(threads)
+        embed(EmbedJob(str(store), str(out), landmarks=16, chunk_bytes=4096, dtype=dtype, threads=threads, **RBF))
+        found.append(written(out))
+    assert len(found[0]) > 3
+    assert found == [found[0]] * 3
+
+
+def test_short_of_memory_threads_are_given_up_first(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the plan says so."""
+    monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
+    opened = open_store(store)
+    job = FitJob(str(store), "m", solver="newton", landmarks=200, embedding="fly", **RBF)
+    one, eight = (make_plan(replace(job, threads=n), opened).memory for n in (1, 8))
+    assert (one.threads, eight.threads) == (1, 8)
+    short = make_plan(replace(job, threads=8, memory=(one.total + eight.total) // 2), opened)
+    assert 1 < short.memory.threads < 8
+    assert f"memory is short: {short.memory.threads} of 8 threads" in short.why

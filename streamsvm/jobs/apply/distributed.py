@@ -12,7 +12,7 @@ from streamsvm import model as models
 from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate
+from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
 from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, is_store, row_batches
@@ -130,7 +130,7 @@ def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
     """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
     model, rows = rows_of(part, work)
     assert isinstance(work.job, EvaluateJob)
-    accumulator = accumulate(model, rows, lambda done: None, work.job.threshold)
+    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold))
     return Counts(accumulator, int(accumulator.confusion.sum()), rows.notices)
 
 

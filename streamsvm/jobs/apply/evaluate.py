@@ -10,15 +10,18 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
 from streamsvm.aliases import JsonObject
+from streamsvm.compute import threading
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics import ModelEvaluation, accumulate
+from streamsvm.jobs.apply.metrics import ModelEvaluation
+from streamsvm.jobs.apply.on_threads import accumulated
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_batches import located, request_of, row_batches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.jobs.report.evaluation import record_evaluation
+from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store.sources.standard_input import standard_input
 from streamsvm.types import Report, silent
 
@@ -67,15 +70,16 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = request_of(job, memory, per_row)
     rows = row_batches(model, job.data, request)
-    needs = rows.check_memory(memory, per_row)
+    plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
 
     def on_progress(counted_rows: int, **more: object) -> None:
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})
 
     if executor is None:
-        accumulator = accumulate(model, rows, on_progress, job.threshold)
+        with threading.using(plan.threads):
+            accumulator = accumulated(model, rows, job.threshold, plan.threads, on_progress)
     else:
-        found = counted(work_of(job, request), slices_of(job.data), executor, needs)
+        found = counted(work_of(job, request), slices_of(job.data), executor, plan.total)
         accumulator, rows.notices = found.accumulator, found.notices
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
-from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.apply.row_batches import RowBatch, RowBatches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures, at_threshold, average_precision, best_threshold
 from streamsvm.model import Model, outcomes_of
 from streamsvm.rows import Float64, Int32, Int64
@@ -251,22 +250,25 @@ class ModelEvaluation(NamedTuple):
     """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
 
 
-def accumulate(
-    model: Model, rows: RowBatches, on_progress: Callable[[int], None], threshold: float | None = None
-) -> MetricAccumulator:
-    """Count all rows and return the accumulator. Raises DataError E-LABEL for rows without labels."""
-    accumulator = MetricAccumulator(model.classes, threshold)
-    accumulator.truths = rows.truths
-    stopwatch, done = Stopwatch(), 0
+def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> MetricAccumulator:
+    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does."""
+    found = MetricAccumulator(model.classes, threshold)
+    found.truths = rows.truths
+    return found
+
+
+def count_rows(model: Model, accumulator: MetricAccumulator, decision: Float64, truth: Int32 | None) -> None:
+    """Count rows with decision values (n, k) and outcomes (n,). Raises DataError E-LABEL for rows without labels."""
+    if truth is None:
+        hint = "say where they are: --label COLUMN"
+        raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
+    accumulator.add(truth, model.codes(decision), decision)
+    if model.calibration is not None:
+        accumulator.add_probabilities(truth, decision, model.probabilities(decision))
+
+
+def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: MetricAccumulator) -> MetricAccumulator:
+    """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
     for batch in rows:
-        if batch.truth is None:
-            hint = "say where they are: --label COLUMN"
-            raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
-        decision = model.decision(batch.X)
-        accumulator.add(batch.truth, model.codes(decision), decision)
-        if model.calibration is not None:
-            accumulator.add_probabilities(batch.truth, decision, model.probabilities(decision))
-        done += len(decision)
-        if stopwatch.due():
-            on_progress(done)
+        count_rows(model, accumulator, model.decision(batch.X), batch.truth)
     return accumulator

@@ -10,11 +10,13 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
+from streamsvm.compute import threading
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
+from streamsvm.jobs.apply.on_threads import decided
 from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
 from streamsvm.jobs.apply.row_batches import RowBatches, located, request_of, row_batches
@@ -22,7 +24,7 @@ from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import Output, claim
 from streamsvm.outputs.kinds import PREDICTIONS, REJECTS
-from streamsvm.rows import row_count
+from streamsvm.schedule.cores import wanted_threads
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.format.row_ids import parquet_tables
 from streamsvm.store.sources.standard_input import standard_input
@@ -78,15 +80,15 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
     request = request_of(job, memory, per_row, unlabeled=True)
     rows = row_batches(model, job.data, request)
-    needs = rows.check_memory(memory, per_row)
+    plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
     counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
     if executor is None:
-        with closing(counted.made(form)) as tables:  # a full disk ends its reader
-            form.write(tables)
+        with threading.using(plan.threads), closing(counted.made(form, plan.threads)) as tables:
+            form.write(tables)  # a full disk ends who reads
     else:
         with scratch_beside(_beside(job)) as scratch:
             work, parts = work_of(job, request, scratch), slices_of(job.data)
-            form.write(counted.fetched(written(work, parts, executor, needs), form))
+            form.write(counted.fetched(written(work, parts, executor, plan.total), form))
     counted.check()
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
@@ -108,12 +110,13 @@ class _Predictions:
         self._batches, self._model, self._report = rows, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
-    def made(self, form: PredictionTable) -> Generator[Table]:
+    def made(self, form: PredictionTable, threads: int) -> Generator[Table]:
         """Yield what is written, block after block."""
-        for batch in self._batches:
-            yield form.of(self._model.decision(batch.X), batch.ids, self.rows)
-            self.rows += row_count(batch.X)
-            self._tell()
+        with closing(decided(self._model, self._batches, threads)) as found:
+            for one in found:
+                yield form.of(one.decision, one.ids, self.rows)
+                self.rows += len(one.decision)
+                self._tell()
 
     def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Table]:
         """What workers have written, instead."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from streamsvm.aliases import Array, JsonMapping
+from streamsvm.config.units import mib
+from streamsvm.engine.partition import Group, contiguous
+from streamsvm.engine.thread_executor import AHEAD
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
-from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
@@ -30,7 +32,7 @@ from streamsvm.store.sources.expand import expand
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.write.journal import FILE as JOURNAL
-from streamsvm.types import Layout, Term
+from streamsvm.types import Layout, Term, Visit
 
 STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
 """Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
@@ -38,6 +40,8 @@ DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
 SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at most (measured: 20 to 70 MiB)")
 """What parsing a source may hold."""
+BATCH_BYTES = 8 * MIB
+"""Rows of a source that a thread works on, at most (measured: 2 to 6 MiB)."""
 
 
 class RowBatch(NamedTuple):
@@ -48,7 +52,13 @@ class RowBatch(NamedTuple):
     truth: Int32 | None
     """Indices into ``RowBatches.truths`` (n,); None when the rows have no labels."""
     ids: Array | None = None
-    """The ids of the rows (n,), integers or objects of text; None when they have none."""
+    """The ids of the rows (n,), integers or objects of text; None when they have none, or lie beside a store."""
+    first: int = 0
+    """Of rows of a store, the number of the first."""
+
+
+RowPart: TypeAlias = int | RowBatch
+"""What one thread works on: a chunk of a store by its number, or some rows of files."""
 
 
 @dataclass(slots=True)
@@ -77,35 +87,73 @@ class RowBatches:
     """The lines of the files that could not be read and were left out."""
     offsets: Offsets = field(default_factory=lambda: offsets_from(None))
     """What is taken from the columns of a store that has them from another zero than the model."""
+    _codes: Int32 = field(init=False)
+    """Of the classes of a store, their places in ``truths``."""
 
-    def __iter__(self) -> Iterator[RowBatch]:
-        return self._of_store() if self._source is None else self._of_source(self._source)
+    def __post_init__(self) -> None:
+        classes = () if self._store is None else self._store.layout.classes
+        self._codes = np.array([self._truth(name) for name in classes], np.int32)
 
-    def check_memory(self, memory: int | None, per_row: int) -> int:
-        """Return the bytes needed, with ``per_row`` bytes for each row of a block. Raises BudgetError."""
+    def fitted(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
+        """Return what applying the model holds, ``per_row`` bytes for each row of a block, on as many of ``threads`` as
+        there is memory for. Raises BudgetError.
+        """
+        plan = budget.with_most_threads(partial(self._planned, memory, per_row), threads)
+        plan.check("")
+        self.notices += plan.short_of(threads)
+        return plan
+
+    def _planned(self, memory: int | None, per_row: int, threads: int) -> MemoryPlan:
         rows = 65_536 if self._store is None else self._store.layout.largest_chunk
+        waiting = AHEAD * threads if threads > 1 else 0
         terms = [
             *budget.base_terms(),
-            *model_terms(self.model),
+            *model_terms(self.model, threads),
             *self.terms,
             Term("results", per_row * rows, f"{per_row} bytes a row of a block"),
+            Term("results in their order", 8 * waiting * len(self.model.weights) * rows, f"{waiting} decision values"),
         ]
-        plan = MemoryPlan(tuple(terms), budget.memory_limit(memory), resident=True, cached=False, retain=True)
-        plan.check("")
-        return plan.total
+        if threads > 1:
+            each = BATCH_BYTES if self._store is None else sum(term.nbytes for term in self.terms)
+            terms.append(Term("rows of other threads", (threads - 1) * each, f"{threads - 1} x {mib(each)}"))
+        limit = budget.memory_limit(memory)
+        return MemoryPlan(tuple(terms), limit, resident=True, cached=False, retain=True, threads=threads)
 
-    def _of_store(self) -> Iterator[RowBatch]:
+    def __iter__(self) -> Iterator[RowBatch]:
+        names = self.names()
+        for batch in self.read(iter(self.parts())):
+            yield batch._replace(ids=names(batch.ids, batch.first, row_count(batch.X)))
+
+    def names(self) -> Callable[[Array | None, int, int], Array | None]:
+        """Return what says the ids of so many rows from a number on, block after block: those given, or a store's."""
+        if self.id_reader is None:
+            return lambda ids, _first, _count: ids
+        reader = self.id_reader()
+        return lambda _ids, first, count: reader.between(first, first + count)
+
+    def parts(self) -> Iterable[RowPart]:
+        """Return what the rows can be shared out in, in order: chunks of a store, or batches of files as they are read."""
+        if self._source is not None:
+            return self._of_source(self._source)
+        return range(len(self._store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
+
+    def groups(self) -> list[Group] | None:
+        """Return the groups of chunks in which sums over all rows of a store are taken; None for files."""
+        return None if self._source is not None else contiguous(self._store.layout)
+
+    def read(self, parts: Iterator[RowPart]) -> Generator[RowBatch]:
+        """Yield the rows of parts, in their order; each batch is valid until the next is asked for. Any thread may do so."""
+        if self._source is not None:
+            yield from cast(Iterator[RowBatch], parts)
+            return
         layout = self._store.layout
-        codes = np.array([self._truth(name) for name in layout.classes], np.int32)
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
-        wanted = range(len(layout.chunks)) if self.chunks is None else self.chunks
-        visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if v.chunk in wanted)
         starts = np.append(0, np.cumsum(layout.chunks)).tolist()
-        ids = None if self.id_reader is None else self.id_reader()
+        visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in cast(Iterator[int], parts))
         with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
-            for chunk, loaded in zip(sorted(wanted), stream, strict=True):
-                names = None if ids is None else ids.between(starts[chunk], starts[chunk + 1])
-                yield RowBatch(self.offsets.applied(loaded.chunk.X), codes[loaded.chunk.codes], names)
+            for loaded in stream:
+                truth = self._codes[loaded.chunk.codes]
+                yield RowBatch(self.offsets.applied(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
 
     def _of_source(self, source: Source) -> Iterator[RowBatch]:
         rows = 0
@@ -147,12 +195,15 @@ class RowBatches:
             raise _width_error("the source", found, columns)
 
 
-def model_terms(model: Model) -> list[Term]:
-    """Return the memory of a model and of applying it."""
+def model_terms(model: Model, threads: int = 1) -> list[Term]:
+    """Return the memory of a model and of applying it on so many threads."""
     if model.expansion is None:
         return [Term("model", model.weights.nbytes, "weights")]
     nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
-    return [Term("model", nbytes, "points and weights"), Term("kernel values", WORKING_BYTES, "of a tile of rows")]
+    return [
+        Term("model", nbytes, "points and weights"),
+        Term("kernel values", threads * WORKING_BYTES, "of a tile of rows"),
+    ]
 
 
 def held_out_terms(validation: float | str | None, layout: Layout, models: int) -> list[Term]:
@@ -195,7 +246,7 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
     if is_store(paths[0]):
         return _store_rows(model, paths[0], request.memory_limit)
     if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
-        RowBatches(model, [], None, [SOURCE_TERM]).check_memory(request.memory, request.bytes_a_row)
+        RowBatches(model, [], None, [SOURCE_TERM]).fitted(request.memory, request.bytes_a_row)
     options = source_options(model, request)
     return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
 

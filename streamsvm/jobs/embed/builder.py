@@ -1,7 +1,7 @@
 """Building an embedding: found and reused, gone on with, or begun, chunk by chunk, whatever interrupts it.
 
-Three things overlap: the reader fetches the next block, this thread makes features (the products, which are nearly all
-of the time), a writer thread checks, writes and syncs the last chunk. A journal is kept every few chunks: after a kill
+Three things overlap: the reader fetches the next block, threads make features (the products, which are nearly all of the
+time), a writer thread checks, writes and syncs the last chunk. A journal is kept every few chunks: after a kill
 the same command goes on there, and the bytes are the same.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
+from streamsvm.compute import threading
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
@@ -34,15 +36,13 @@ from streamsvm.jobs.embed.distributed import EmbedWork, features_of
 from streamsvm.jobs.embed.feature_writer import JOURNAL, Sink, column_scale
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
 from streamsvm.jobs.embed.kernel_request import NystromRequest, parameters_of
+from streamsvm.jobs.embed.on_threads import Reading, features_in_order
 from streamsvm.jobs.embed.placement import DTYPES
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim
 from streamsvm.outputs.kinds import EMBEDDING, PARTS
 from streamsvm.regular import read_whole
-from streamsvm.rows import Dense, row_count, row_slice
-from streamsvm.schedule import budget
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.column_encoding import Encoding
@@ -168,7 +168,7 @@ class Builder:
             (self.target / JOURNAL).unlink(missing_ok=True)
             return first
         with Sink(writer, rows, projection.rank, saved) as sink:
-            self._map(features, sink, first)
+            self._map(features, sink, first, rows)
             sink.finish()
             writer.commit(layout.classes, projection.rank, facts)
         (self.target / JOURNAL).unlink(missing_ok=True)
@@ -190,24 +190,18 @@ class Builder:
             done += len(chunk.codes)
             self._tell(done, stopwatch)
 
-    def _map(self, features: Nystrom, sink: Sink, first: int) -> None:
-        """Read the blocks from row ``first`` on and fill the sink's chunks."""
-        layout, stopwatch = self.store.layout, Stopwatch()
-        starts = np.concatenate([[0], np.cumsum(layout.chunks)])
-        visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if starts[v.chunk + 1] > first)
-        retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
-        with Stream(self.store, visits, depth=self.job.prefetch, retain=retain) as stream:
-            for loaded in stream:
-                X = self.request.inner.apply(loaded.chunk.X)
-                at = max(0, first - int(starts[loaded.visit.chunk]))
-                while at < row_count(X):
-                    stop = min(at + sink.room, row_count(X))
-                    out = sink.take(stop - at, loaded.chunk, at)
-                    features.into(row_slice(X, at, stop), out)
-                    sink.filled()
-                    at = stop
+    def _map(self, features: Nystrom, sink: Sink, first: int, rows: int) -> None:
+        """Fill the sink's chunks of ``rows`` with features from row ``first`` on."""
+        stopwatch, done = Stopwatch(), first
+        reading = Reading(self.store, self.request.inner, rows, self.job.prefetch, first)
+        with closing(features_in_order(reading, features, threading.threads())) as made:
+            for chunk in made:
+                assert isinstance(chunk.X, Dense)
+                sink.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
+                sink.filled()
+                done += len(chunk.codes)
                 if stopwatch.due():
-                    self._tell(int(starts[loaded.visit.chunk + 1]), stopwatch)
+                    self._tell(done, stopwatch)
 
     def _tell(self, done: int, stopwatch: Stopwatch) -> None:
         event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": stopwatch.seconds}

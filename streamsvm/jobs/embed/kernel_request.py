@@ -12,6 +12,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
+from streamsvm.engine.thread_executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes
@@ -189,7 +190,10 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
         making = max(making, spread_bytes(spread_candidates(m, layout.rows), layout.columns, m) + points)
     if request.sampling == "greedy":
         making = max(making, greedy_bytes(m, layout.rows, layout.columns) + points)
-    disk = [Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written")]
+    disk = [
+        Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written"),
+        pieces_term(CHUNK_BYTES, layout, m, threads),
+    ]
     return [
         *(disk if request.on_disk else []),
         Term("landmarks", 3 * points, f"{m} x {layout.columns} float32, and float64 for certificates"),
@@ -201,6 +205,14 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
             "the landmarks' kernel matrix in float64, before training",
         ),
     ]
+
+
+def pieces_term(chunk: int, layout: Layout, landmarks: int, threads: int) -> Term:
+    """Return the bytes of pieces that are mapped by so many threads, and wait to be written in chunks of ``chunk`` bytes."""
+    rows = max(1, chunk // (4 * landmarks))
+    piece = min(rows, layout.largest_chunk) * layout.bytes_per_pass // max(1, layout.rows)
+    count = (1 + AHEAD) * threads if threads > 1 else 1
+    return Term("pieces being embedded", count * chunk + threads * piece, f"{count} x {mib(chunk)} of features")
 
 
 def spread_candidates(landmarks: int, rows: int) -> int:

@@ -7,9 +7,11 @@ built, and goes on after a stop, is in ``jobs.embed.builder``.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from threadpoolctl import threadpool_limits
 
+from streamsvm.compute import threading
 from streamsvm.config.command_line import command_of
 from streamsvm.config.units import mib
 from streamsvm.engine.checkpoint import signals
@@ -18,11 +20,12 @@ from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import part_rows
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.builder import Builder, EmbedResult
-from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, request_of
+from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, pieces_term, request_of
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.outputs import output_path
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store, Term, silent
 
@@ -33,25 +36,31 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
     limit = signals.within(job.time_limit)
     with signals.resumed_by(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
         # a second BLAS thread fights reader and writer for their core
-        job = job if found is None else replace(job, memory=task_limit(found, job.memory))
+        job = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
         inner = scaling_of(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_of(job, store, inner)
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
-        embed_plan(job, store, request).check("")
+        wanted = wanted_threads(job.threads)
+        plan = budget.with_most_threads(partial(embed_plan, job, store, request), wanted)
+        plan.check("")
         builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))
-        return builder.build()
+        with threading.using(plan.threads):
+            return replace(builder.build(), notices=plan.short_of(wanted))
 
 
-def embed_plan(job: EmbedJob, store: Store, request: NystromRequest) -> MemoryPlan:
+def embed_plan(job: EmbedJob, store: Store, request: NystromRequest, threads: int = 1) -> MemoryPlan:
     """Return the memory that building an embedding takes."""
     m = request.landmarks
     chunk = max(job.chunk_bytes, 4 * m)
     terms = [*budget.base_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
     terms += [t for t in memory_terms(request, store.layout) if t.name != "feature buffers"]
-    terms.append(Term("kernel values", 4 * part_rows(m) * m, f"{part_rows(m)} rows at a time"))
+    terms.append(Term("kernel values", threads * 4 * part_rows(m) * m, f"{threads} x {part_rows(m)} rows at a time"))
     terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
+    terms.append(pieces_term(chunk, store.layout, m, threads))
     if job.dtype == "int8":
         terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
-    return MemoryPlan(tuple(terms), budget.memory_limit(job.memory), resident=True, cached=False, retain=True)
+    return MemoryPlan(
+        tuple(terms), budget.memory_limit(job.memory), resident=True, cached=False, retain=True, threads=threads
+    )

@@ -14,7 +14,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.cores import usable_cores
+from streamsvm.schedule.cores import wanted_threads
 from streamsvm.types import AnySolver, Layout, Problem, ShrinkableMemory, Store, Term
 
 
@@ -50,11 +50,6 @@ def plan_memory(
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
 
 
-def wanted_threads(job: FitJob) -> int:
-    """How many threads a fit is to have where there is memory for them."""
-    return job.threads or usable_cores()
-
-
 def _visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
     """How many threads visit blocks at a time."""
     if solver.shuffled:
@@ -68,14 +63,14 @@ def fitted(
     """The solver as it fits the memory limit, and what it holds: on fewer threads if need be, then with less in memory than it
     would like.
     """
-    for count in range(wanted_threads(job), 0, -1):
-        with threading.using(count):
-            memory = plan_memory(job, store, solver, problems, request)
-        if memory.total <= memory.limit:
-            return solver, memory
-    with threading.using(1):
-        while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
-            solver, memory = less, plan_memory(job, store, less, problems, request)
+
+    def planned(threads: int, solver: AnySolver = solver) -> MemoryPlan:
+        with threading.using(threads):
+            return plan_memory(job, store, solver, problems, request)
+
+    memory = budget.with_most_threads(planned, wanted_threads(job.threads))
+    while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
+        solver, memory = less, planned(1, less)
     return solver, memory
 
 

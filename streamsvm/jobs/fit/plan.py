@@ -18,13 +18,13 @@ from streamsvm.jobs.fit.memory_plan import (
     memory_settings,
     most_landmarks,
     remedy_for,
-    wanted_threads,
 )
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of, warm_started
 from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows, smooth_solver
 from streamsvm.model import Model, load
 from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.schedule.cores import wanted_threads
 from streamsvm.solvers import SOLVERS, checked
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import (
@@ -149,8 +149,7 @@ def plan_with(job: FitJob, store: Store) -> Plan:
     solver, memory = fitted(job, store, asked, problems, request)
     if solver != asked:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
-    if memory.threads < wanted_threads(job):
-        why += f"; memory is short: {memory.threads} of {wanted_threads(job)} threads"
+    why = "; ".join([why, *memory.short_of(wanted_threads(job.threads))])
     remedy = remedy_for(layout, job) + kernel_machine.remedy(solver)
     if request is not None and memory.total > memory.limit:
         remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"

@@ -1,0 +1,96 @@
+"""A model applied by the threads of this process: each takes the next part of the rows; what comes of them is in order.
+
+Parts are chunks of a store, which each thread reads for itself, or batches of files, which are parsed one after the other
+by whoever is free. Whatever the number of threads, what comes of a part is the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple
+
+from streamsvm.aliases import Array
+from streamsvm.engine.executor import Joins, Task
+from streamsvm.engine.partition import Group
+from streamsvm.engine.progress import Stopwatch
+from streamsvm.engine.thread_executor import local_executor
+from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for, count_rows
+from streamsvm.jobs.apply.row_batches import RowBatches, RowPart
+from streamsvm.model import Model
+from streamsvm.rows import Float64, Int32
+
+
+class Decided(NamedTuple):
+    """What a model says of some rows."""
+
+    decision: Float64
+    """(n, k) its decision values."""
+    truth: Int32 | None
+    """Indices into ``RowBatches.truths`` (n,); None where rows have no labels."""
+    ids: Array | None
+    """The ids of the rows (n,); None where they have none."""
+    first: int = 0
+    """Of rows of a store, the number of the first."""
+
+
+def decided(model: Model, rows: RowBatches, threads: int) -> Generator[Decided]:
+    """Yield what the model says of all rows, in their order. Raises what reading them raises."""
+    names, task = rows.names(), Task("apply", decide_part, each=_decisions)
+    with closing(local_executor(threads).map(task, rows.parts(), (model, rows))) as found:
+        for one in found:
+            yield one._replace(ids=names(one.ids, one.first, len(one.decision)))
+
+
+def decide_part(part: RowPart, model: Model, rows: RowBatches) -> Decided:
+    """Apply the model to one part."""
+    with closing(_decisions(iter([part]), model, rows)) as found:
+        return next(found)
+
+
+def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches) -> Generator[Decided]:
+    """Apply the model to part after part; the next one is read meanwhile."""
+    with closing(rows.read(parts)) as batches:
+        for batch in batches:
+            yield Decided(model.decision(batch.X), batch.truth, batch.ids, batch.first)
+
+
+def accumulated(
+    model: Model, rows: RowBatches, threshold: float | None, threads: int, on_progress: Callable[[int], None]
+) -> MetricAccumulator:
+    """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one thread.
+
+    ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
+    """
+    stopwatch, empty = Stopwatch(), partial(accumulator_for, model, rows, threshold)
+    if (groups := rows.groups()) is None:
+        found = empty()
+        for one in decided(model, rows, threads):
+            count_rows(model, found, one.decision, one.truth)
+            if stopwatch.due():
+                on_progress(int(found.confusion.sum()))
+        return found
+    before = [0, *itertools.accumulate(group.rows for group in groups)]
+
+    def counted(done: int) -> None:
+        if stopwatch.due():
+            on_progress(before[done])
+
+    task, joins = Task("evaluate", count_group), Joins(_joined)
+    all_rows: MetricAccumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), counted)
+    return all_rows
+
+
+def count_group(
+    group: Group, model: Model, rows: RowBatches, empty: Callable[[], MetricAccumulator]
+) -> MetricAccumulator:
+    """Count the rows of a group of chunks."""
+    with closing(rows.read(iter(group.chunks))) as batches:
+        return accumulate(model, batches, empty())
+
+
+def _joined(one: MetricAccumulator, other: MetricAccumulator) -> MetricAccumulator:
+    one.count_in(other)
+    return one

@@ -1,0 +1,119 @@
+"""Threads take parts as they are free; what comes of them is in order, bounded, and errors are told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+
+import numpy as np
+import pytest
+
+from streamsvm.compute import threading as cores
+from streamsvm.engine.executor import Executor, Joins, SerialExecutor, Task, ignore_progress
+from streamsvm.engine.thread_executor import AHEAD, ThreadExecutor
+from streamsvm.errors import DataError
+from streamsvm.rows import Dense
+from streamsvm.schedule.stream import Stream
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import Visit
+
+THREADS = 3
+PARTS = 40
+
+
+@pytest.fixture(autouse=True)
+def enough_cores() -> Iterator[None]:
+    """As many threads as are asked for, on any machine."""
+    with cores.using(THREADS):
+        yield
+
+
+@pytest.fixture(params=["serial", "threads"])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    return SerialExecutor() if request.param == "serial" else ThreadExecutor(THREADS)
+
+
+def doubled(part: int) -> int:
+    time.sleep(0.001 * (part % 3))
+    return 2 * part
+
+
+def test_results_are_in_the_order_of_the_parts(executor: Executor) -> None:
+    done: list[int] = []
+    found = list(executor.map(Task("t", doubled), iter(range(PARTS)), on_progress=done.append))
+    assert found == [2 * part for part in range(PARTS)]
+    assert done == sorted(done)
+    assert done[-1] == PARTS
+
+
+def test_nothing_comes_of_no_parts(executor: Executor) -> None:
+    assert list(executor.map(Task("t", doubled), [])) == []
+
+
+@pytest.mark.parametrize("where", [0, 7, PARTS - 1])
+def test_an_error_of_a_part_is_raised(executor: Executor, where: int) -> None:
+    def fails(part: int) -> int:
+        if part == where:
+            raise DataError("no")
+        return part
+
+    with pytest.raises(DataError, match="no"):
+        list(executor.map(Task("t", fails), range(PARTS)))
+    with pytest.raises(DataError, match="no"):
+        executor.reduce(Task("t", fails), range(PARTS), Joins(max), (), ignore_progress)
+
+
+@pytest.mark.parametrize("where", [0, 7, PARTS])
+def test_an_error_of_what_makes_the_parts_is_raised(executor: Executor, where: int) -> None:
+    """Also where it comes after the last part: whoever has nothing to do must not take it for the end."""
+
+    def parts() -> Iterator[int]:
+        yield from range(where)
+        raise DataError("cut short")
+
+    with pytest.raises(DataError, match="cut short"):
+        list(executor.map(Task("t", doubled), parts()))
+
+
+def test_threads_are_ahead_by_a_few_parts_at_most() -> None:
+    taken = []
+
+    def parts() -> Iterator[int]:
+        for part in range(PARTS):
+            taken.append(part)
+            yield part
+
+    results = ThreadExecutor(THREADS).map(Task("t", doubled), parts())
+    next(results)
+    time.sleep(0.2)
+    assert len(taken) <= 1 + (AHEAD + 1) * THREADS + THREADS
+    results.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-lane")]
+
+
+def stored(chunks: int) -> MemoryStore:
+    store = MemoryStore(chunk_bytes=1 << 12)
+    for number in range(chunks):
+        store.append(Dense(np.full((32, 32), number, np.float32)), np.zeros(32, np.int32), None)
+    return store.commit(("a", "b"), 32)
+
+
+@pytest.mark.timeout(60)
+def test_who_reads_ahead_waits_for_nobody(executor: Executor) -> None:
+    """A reader announces the part after the one it reads: that must not wait for those who are ahead."""
+    store = stored(PARTS)
+    assert len(store.layout.chunks) == PARTS
+
+    def sums(parts: Iterator[int]) -> Generator[float]:
+        visits = (Visit(0, part, 0, False, False) for part in parts)
+        with Stream(store, visits, depth=2) as stream:
+            for loaded in stream:
+                assert isinstance(loaded.chunk.X, Dense)
+                time.sleep(0.002 * (loaded.visit.chunk % THREADS))
+                yield float(loaded.chunk.X.values.mean())
+
+    task = Task("t", doubled, each=sums)
+    for number, found in enumerate(executor.map(task, range(PARTS))):
+        time.sleep(0.002)
+        assert found == number
