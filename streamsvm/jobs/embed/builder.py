@@ -36,7 +36,7 @@ from streamsvm.jobs.embed.distributed import EmbedWork, features_of
 from streamsvm.jobs.embed.feature_writer import JOURNAL, Sink, column_scale
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
 from streamsvm.jobs.embed.kernel_request import NystromRequest, parameters_of
-from streamsvm.jobs.embed.on_threads import Reading, features_in_order
+from streamsvm.jobs.embed.on_threads import RowPieces, features_in_order
 from streamsvm.jobs.embed.placement import DTYPES
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim
@@ -193,8 +193,8 @@ class Builder:
     def _map(self, features: Nystrom, sink: Sink, first: int, rows: int) -> None:
         """Fill the sink's chunks of ``rows`` with features from row ``first`` on."""
         stopwatch, done = Stopwatch(), first
-        reading = Reading(self.store, self.request.inner, rows, self.job.prefetch, first)
-        with closing(features_in_order(reading, features, threading.threads())) as made:
+        pieces = RowPieces(self.store, self.request.inner, rows, self.job.prefetch, first)
+        with closing(features_in_order(pieces, features, threading.threads())) as made:
             for chunk in made:
                 assert isinstance(chunk.X, Dense)
                 sink.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values

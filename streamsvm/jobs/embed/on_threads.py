@@ -25,7 +25,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.types import Chunk, Store
 
 
-class Reading(NamedTuple):
+class RowPieces(NamedTuple):
     """Which rows are embedded, and how they are read."""
 
     store: Store
@@ -56,13 +56,13 @@ class Reading(NamedTuple):
                     at = stop
 
 
-def features_in_order(reading: Reading, features: Nystrom, threads: int) -> Generator[Chunk]:
+def features_in_order(rows: RowPieces, features: Nystrom, threads: int) -> Generator[Chunk]:
     """Yield the features of all rows from the first on, dense float32, with codes and weights; the arrays belong to the caller.
 
     Raises what reading the rows raises.
     """
     task = Task("embed", map_piece, each=_mapped)
-    with closing(reading.pieces()) as pieces, closing(local_executor(threads).map(task, pieces, (features,))) as made:
+    with closing(rows.pieces()) as pieces, closing(local_executor(threads).map(task, pieces, (features,))) as made:
         yield from made
 
 
