@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.certificate import RowLoss
@@ -20,6 +19,7 @@ from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.active_set.gathered import GatheredRows
+from streamsvm.solvers.newton.hessian import factorized
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.types import Problem
 
@@ -67,5 +67,4 @@ def solved(problem: Problem, rows: GatheredRows, w: Float64, deadline: float) ->
 def _newton_step(gram: Float64, gradient: Float64) -> Float64:
     """-(I + gram)^-1 gradient."""
     gram[np.diag_indices_from(gram)] += 1.0
-    step: Float64 = scipy.linalg.solve(gram, -gradient, assume_a="pos", overwrite_a=True)
-    return step
+    return factorized(gram)(-gradient)

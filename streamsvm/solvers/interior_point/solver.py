@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import bytes_per_row
@@ -30,7 +29,7 @@ from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
-from streamsvm.solvers.newton.hessian import matrix_bytes
+from streamsvm.solvers.newton.hessian import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
 from streamsvm.tags import saved_as
@@ -191,7 +190,7 @@ class InteriorPoint(WarmStart):
         if problem.loss.smooth() and state.gram is not None:
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = found.w - found.v
-            return found.w - scipy.linalg.solve(state.gram, gradient, assume_a="pos", overwrite_a=True)
+            return found.w - factorized(state.gram)(gradient)
         near = state.near.taken()
         if near is None:
             return found.w
