@@ -6,6 +6,7 @@ the last primal is what the solution really costs, and whoever converges does so
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -78,16 +79,20 @@ class Case(NamedTuple):
 
 def cases() -> list[Case]:
     found = []
-    for solver in SOLVERS:
+    for number, solver in enumerate(SOLVERS):
         kernel = isinstance(SOLVERS[solver](), KernelSolver)
         biases = [b for b in BIASES if b or not (kernel and SOLVERS[solver]().free_bias)]
-        for options in OPTIONS.get(solver, [{}]):
-            for loss in losses_of(solver):
-                for k, parameters in enumerate(PARAMETERS.get(loss, [{}])):
-                    for m, features in enumerate(["rbf", "linear"] if kernel else MAPS):
-                        # every pair of choices occurs, not every triple: biases and weights go round
-                        bias = biases[(k + m) % len(biases)]
-                        found.append(Case(solver, options, loss, parameters, features, bias, (k + m // 2) % 2 == 1))
+        maps = ["rbf", "linear"] if kernel else list(MAPS)
+        for options, loss in itertools.product(OPTIONS.get(solver, [{}]), losses_of(solver)):
+            for (k, parameters), (m, features) in itertools.product(
+                enumerate(PARAMETERS.get(loss, [{}])), enumerate(maps)
+            ):
+                # every pair of choices occurs, not every triple: biases and weights go round, and a loss with other
+                # parameters than its own meets one map with each solver, which is another one with the next
+                if k and m != (k + number) % len(maps):
+                    continue
+                bias = biases[(k + m) % len(biases)]
+                found.append(Case(solver, options, loss, parameters, features, bias, (k + m // 2) % 2 == 1))
     return found
 
 
