@@ -308,9 +308,10 @@ def test_a_stop_in_the_last_evaluation_loses_nothing_of_the_training(
     def stop(*_: Any) -> None:
         raise InterruptedRun("SIGTEST: in the last evaluation")
 
-    with monkeypatch.context() as patched, pytest.raises(InterruptedRun, match="checkpoint saved at epoch") as caught:
+    with monkeypatch.context() as patched:
         patched.setattr("streamsvm.jobs.fit.run.certify", stop)
-        fit(job)
+        with pytest.raises(InterruptedRun, match="checkpoint saved at epoch") as caught:
+            fit(job)
     assert "--resume" in str(caught.value)
     events: list[Any] = []
     resumed = fit(replace(job, resume=True), events.append)

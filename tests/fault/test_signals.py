@@ -144,7 +144,9 @@ def test_a_time_limit_ends_what_is_done_in_memory(started: Started, store: Path,
     assert re.fullmatch(r"warning: not certified: [^\n]*the time limit of 3 s[^\n]*\n", said), said
 
 
-@pytest.mark.parametrize("command", [("fit", "2500"), ("embed", "1500"), ("tune", "1500")], ids=["fit", "embed", "tune"])
+@pytest.mark.parametrize(
+    "command", [("fit", "2500"), ("embed", "1500"), ("tune", "1500")], ids=["fit", "embed", "tune"]
+)
 def test_a_time_limit_ends_what_makes_features(
     started: Started, store: Path, tmp_path: Path, command: tuple[str, str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from threading import Barrier, Thread
 from typing import Any
 
 import numpy as np
@@ -154,3 +156,25 @@ def test_an_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:
             resident.fetch(0, None)
     failing.clear()
     np.testing.assert_array_equal(whole(resident).X.values, values())
+
+
+def test_two_readers_that_ask_at_once_read_all_rows_once() -> None:
+    store, together = stored(sparse=False), Barrier(2)
+
+    def slowly(X: Rows) -> Rows:
+        time.sleep(0.002)
+        return X
+
+    resident = Resident(store, slowly)
+
+    def read() -> None:
+        together.wait()
+        resident.fetch(0, None)
+
+    readers = [Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    np.testing.assert_array_equal(resident.check(0, None).X.values, values())
+    assert {store.asked["fetch", number] for number in range(len(store.layout.chunks))} == {1}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Lock
 
 import numpy as np
 
@@ -93,11 +94,13 @@ class Resident(_InMemory):
         super().__init__(store, replace(store.layout, chunks=(store.layout.rows,), nonzeros=nonzeros))
         self._prepare = prepare
         self._kept: Chunk | None = None
+        self._reading = Lock()
 
     def fetch(self, chunk: int, into: Handle) -> None:
-        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
-        if self._kept is None:
-            self._kept = self._read_all()
+        """Read all rows, the first time; see ``types.Store.fetch``. Of two threads that ask at once one reads, the other waits."""
+        with self._reading:
+            if self._kept is None:
+                self._kept = self._read_all()
 
     def check(self, chunk: int, into: Handle) -> Chunk:
         """Verify what was fetched and return it as rows; see ``types.Store.check``."""
