@@ -382,3 +382,10 @@ def test_arrays_of_ours_are_read_by_numpy_and_told_from_its_own(tmp_path: Path) 
         assert durable.is_npy_of_ours((tmp_path / "a.npy").read_bytes()[:4096])
         np.save(tmp_path / "b.npy", np.zeros(shape))
         assert not durable.is_npy_of_ours((tmp_path / "b.npy").read_bytes()[:4096])
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "a" * 5000, "a" * 5000 + "/b"])
+def test_what_no_file_can_be_called_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    for outputs in ([tmp_path / name], [tmp_path / "m", tmp_path / name]):
+        with pytest.raises(UsageError, match="cannot be the name of a file"):
+            claim([Output(path, MODEL) for path in outputs], overwrite=True)

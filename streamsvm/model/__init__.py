@@ -27,6 +27,7 @@ from streamsvm.registry import load as load_name
 from streamsvm.regular import open_regular
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
+from streamsvm.types.recorded import check_recorded
 
 FORMAT = 1
 LINEAR, KERNEL = "linear", "kernel"
@@ -291,7 +292,12 @@ def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
         raise _unusable(path)
     expansion = None if kind == LINEAR else _expansion(path, header, tensors, weights.shape[1] - 1)
     calibration = _calibration(path, header, tensors, len(weights))
-    return Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration)
+    model = Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration)
+    try:
+        check_recorded(model.provenance, model.columns)
+    except ValueError as error:
+        raise _not_one(path, quote(error)) from error
+    return model
 
 
 def _calibration(path: Path, header: JsonObject, tensors: dict[str, Array], problems: int) -> Calibration | None:

@@ -46,9 +46,12 @@ def claim(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *
     """Check, before hours of work, that all outputs of a job can be written and that nothing else is lost by it.
 
     ``inputs`` are the paths the job reads; None, and paths that do not exist, are passed over. Raises ExistsError
-    (exit code 73) for what must not be replaced, UsageError when two outputs are in each other's way, StorageError when
+    (exit code 73) for what must not be replaced, UsageError when two outputs are in each other's way or one can have no
+    such name, StorageError when
     a directory is not there or not writable.
     """
+    for output in outputs:
+        _nameable(output.path)
     for one, other in combinations(outputs, 2):
         places = Path(os.path.realpath(one.path)), Path(os.path.realpath(other.path))
         if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
@@ -86,6 +89,17 @@ def output_path(name: Path | str) -> Path:
     if path.name in ("", ".."):
         raise UsageError(f"{quote(str(name))} is not a name for an output", hint="name a file or folder in it")
     return path
+
+
+def _nameable(path: Path) -> None:
+    """Raise UsageError for what no file can be called: too long, with a NUL, or with what is no character."""
+    try:
+        os.lstat(path)
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
+            return  # whether it can be written to is another question
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{quote(str(path))} cannot be the name of a file: {reason}", hint=ELSEWHERE) from error
 
 
 def _outside_stores(path: Path) -> None:

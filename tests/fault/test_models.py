@@ -106,6 +106,10 @@ def header(**values: Any) -> Callable[[Any, Any], None]:
     return lambda found, _: found.update(values)
 
 
+def recorded(**values: Any) -> Callable[[Any, Any], None]:
+    return lambda found, _: found["provenance"].update(values)
+
+
 SEALED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
     "nan": weights(lambda w: w * np.nan),
     "infinite": weights(lambda w: w + np.inf),
@@ -122,6 +126,13 @@ SEALED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
     "kind no text": header(kind=[1]),
     "kernel without points": header(kind="kernel"),
     "kernel of nothing": header(kind="kernel", expansion={"kernel": "rbf"}),
+    "files read in no way": recorded(encoding="csv"),
+    "an offset beyond the columns": recorded(encoding={"offsets": [[10**6, 1.0]]}),
+    "an offset that is no number": recorded(encoding={"offsets": [[0, "x"]]}),
+    "names no list": recorded(names=7),
+    "a name too many": recorded(names=["a"] * 1000),
+    "certificates of nothing": recorded(certificates=[{}]),
+    "settings no table": recorded(settings=[1]),
     "not a table": lambda found, _: found.clear(),
 }
 

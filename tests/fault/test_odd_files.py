@@ -163,8 +163,24 @@ def test_a_pipe_to_predict_from_is_refused(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"columns": 2**40}, {"columns": 2**31}, {"classes": [str(k) for k in range(10**6)]}, {"chunk_rows": 2**62}],
-    ids=["2^40 columns", "2^31 columns", "10^6 classes", "2^62 rows a chunk"],
+    [
+        {"columns": 2**40},
+        {"columns": 2**31},
+        {"classes": [str(k) for k in range(10**6)]},
+        {"chunk_rows": 2**62},
+        {"facts": {"names": ["a"]}},
+        {"facts": {"names": 7}},
+        {"facts": {"encoding": {"offsets": [[99, 1.0]]}}},
+    ],
+    ids=[
+        "2^40 columns",
+        "2^31 columns",
+        "10^6 classes",
+        "2^62 rows a chunk",
+        "one name",
+        "a number for names",
+        "an offset of no column",
+    ],
 )
 def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], place: Path, tmp_path: Path) -> None:
     """Its seal is right; what it says cannot be."""

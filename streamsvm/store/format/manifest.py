@@ -16,6 +16,7 @@ from streamsvm.regular import read_whole
 from streamsvm.store.format.column_encoding import KINDS
 from streamsvm.store.format.labels import MOST_CLASSES
 from streamsvm.types import Layout
+from streamsvm.types.recorded import check_recorded
 
 FILE = "manifest.json"
 FORMAT = 1
@@ -209,6 +210,7 @@ def _parse(raw: bytes, root: Path) -> Manifest:
             raise DataError(f"the manifest of {root} is damaged around what is sealed", code="E-META", hint=hint)
         _check_version(body, root)
         manifest = msgspec.json.decode(body, type=Manifest)
+        check_recorded(manifest.facts, manifest.columns)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
     if not _adds_up(manifest):

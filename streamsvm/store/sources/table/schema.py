@@ -184,8 +184,8 @@ def schema_from(recorded: JsonMapping) -> Schema:
 
     return Schema(
         tuple(_column_from(found) for found in recorded["columns"]),
-        recorded["label"],
-        recorded["weight"],
+        recorded.get("label"),
+        recorded.get("weight"),
         recorded.get("hash_bits", 0),
         tuple(recorded.get("dropped", ())),
         id_column=recorded.get("id"),
@@ -198,7 +198,7 @@ def _column_from(recorded: JsonMapping) -> Column:
     return Column(
         recorded["name"],
         recorded["kind"],
-        tuple(recorded["values"]),
+        tuple(recorded.get("values", ())),
         recorded.get("form", ""),
         parts=tuple(recorded.get("parts", ())),
         text_bits=recorded.get("text_bits", 0),
