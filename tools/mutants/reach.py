@@ -1,0 +1,169 @@
+"""Which tests reach a function: seen as they run, kept in a file, and chosen from for a mutant, the cheapest first.
+
+A test reaches the functions that are called in its process, in any thread; passes run as Python and are seen, too. What
+another process calls is not. The map of a test file is made anew when the file changes; functions are known by name, so
+that lines may move.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MOST_TESTS, MOST_SECONDS = 60, 10.0
+"""The tests a mutant is given at most, and their CPU seconds."""
+LONGEST = 5.0
+"""CPU seconds of a test; one that takes longer is not run for mutants."""
+Reach = dict[str, tuple[float, list[str]]]
+"""Of every test its CPU seconds, compilations apart, and the functions it reaches as 'path::qualified.name'."""
+Kept = dict[str, Any]
+"""As it is kept, by test file: its hash, a list of functions, and of every test the seconds and numbers in that list."""
+
+
+class Tracer:
+    """A plugin of pytest that notes the functions of a tree each test calls. Tests that fail or take long are left out."""
+
+    def __init__(self, tree: Path) -> None:
+        self.reach: Reach = {}
+        self._tree = str(tree) + "/"
+        self._seen: set[types.CodeType] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Run one test, watched."""
+        self._seen = set()
+        begun = _cpu_seconds()
+        signal.signal(signal.SIGPROF, _too_long)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
+        threading.settrace(self._called)
+        sys.settrace(self._called)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            sys.settrace(None)
+            threading.settrace(None)
+            if item.nodeid not in self.reach:
+                self.reach[item.nodeid] = (round(_cpu_seconds() - begun, 3), self._names())
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test that does not pass says nothing about a mutant."""
+        if not report.passed:
+            self.reach[report.nodeid] = (0.0, [])
+
+    def _called(self, frame: types.FrameType, *_: Any) -> None:
+        self._seen.add(frame.f_code)
+
+    def _names(self) -> list[str]:
+        package = self._tree + "streamsvm/"
+        return sorted(
+            f"{code.co_filename.removeprefix(self._tree)}::{code.co_qualname}"
+            for code in self._seen
+            if code.co_filename.startswith(package)
+        )
+
+
+def _too_long(*_: Any) -> None:
+    sys.settrace(None)
+    raise TimeoutError(f"more than {LONGEST} s")
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+def known(path: Path) -> Kept:
+    """The map that was kept; empty where there is none."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def keep(path: Path, found: Kept) -> None:
+    """Write the map, whole or not at all."""
+    path.with_suffix(".new").write_text(json.dumps(found), encoding="utf-8")
+    path.with_suffix(".new").replace(path)
+
+
+def packed(reach: Reach) -> Kept:
+    """The reach of the tests of a file, every function named once."""
+    functions = sorted({name for _, called in reach.values() for name in called})
+    number = {name: k for k, name in enumerate(functions)}
+    tests = {test: (seconds, [number[name] for name in called]) for test, (seconds, called) in reach.items()}
+    return {"functions": functions, "tests": tests}
+
+
+def unpacked(found: Kept) -> Reach:
+    """The reach of the tests of a file."""
+    names = found["functions"]
+    return {test: (seconds, [names[k] for k in called]) for test, (seconds, called) in found["tests"].items()}
+
+
+def test_files(tree: Path, folders: list[str]) -> dict[str, str]:
+    """The test files of some folders and the hash of each."""
+    found = [path for folder in folders for path in sorted((tree / folder).glob("**/test_*.py"))]
+    return {str(path.relative_to(tree)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in found}
+
+
+def chosen(tests: Reach, path: str, function: str, users: set[str]) -> list[str]:
+    """The tests for a change in a function: of every test function the cheapest cases first, within the bounds.
+
+    Outside of functions, and in functions nobody was seen to call, those count that call anything of the file, or of the
+    files that import it (``users``).
+    """
+    wanted = f"{path}::{function}"
+    reaching = {name: found[0] for name, found in tests.items() if function and wanted in found[1]}
+    for files in ({path}, users):
+        reaching = reaching or {
+            name: seconds
+            for name, (seconds, called) in tests.items()
+            if any(place.partition("::")[0] in files for place in called)
+        }
+    turn: collections.Counter[str] = collections.Counter()
+    order = []
+    for name in sorted(reaching, key=lambda name: (reaching[name], name)):
+        case = name.partition("[")[0]
+        order.append((turn[case], reaching[name], name))
+        turn[case] += 1
+    taken: list[str] = []
+    seconds = 0.0
+    for _, cost, name in sorted(order)[:MOST_TESTS]:
+        if seconds + cost <= MOST_SECONDS or not taken:
+            taken.append(name)
+            seconds += cost
+    return taken
+
+
+class Imports:
+    """Which files of the package import which."""
+
+    def __init__(self, tree: Path) -> None:
+        self._imported = {
+            str(file.relative_to(tree)): {
+                name for node in ast.walk(ast.parse(file.read_bytes())) for name in _names(node)
+            }
+            for file in (tree / "streamsvm").glob("**/*.py")
+        }
+
+    def users(self, path: str) -> set[str]:
+        """The files that import one."""
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return {file for file, names in self._imported.items() if module in names}
+
+
+def _names(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {name.name for name in node.names}
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return set()
