@@ -396,6 +396,18 @@ def test_what_is_no_matrix_of_numbers(tmp_path: Path) -> None:
         assert code_of(partial(read, path, features_key=key))[0] == code
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+@pytest.mark.parametrize("key", ["X", "y"])
+def test_a_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    group = h5py.File(path, "w") if suffix == ".h5" else zarr.open_group(path, mode="w")
+    for name, array in {"X": X, "y": Y, key: np.float64(1.0)}.items():
+        group.create_dataset(name, data=array) if suffix == ".h5" else group.create_array(name, data=np.asarray(array))
+    if suffix == ".h5":
+        group.close()
+    assert code_of(lambda: open_store(path)) == ("E-SHAPE", 65)
+
+
 def test_a_store_of_ours_is_no_source(tmp_path: Path) -> None:
     ingest(IngestJob(sources=(h5(tmp_path / "a.h5"),), store=tmp_path / "s.zarr"))
     with pytest.raises(UsageError, match="is a store already"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, quote
-from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
+from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, check_rows, unreadable
 from streamsvm.store.hdf5 import h5_file
 from streamsvm.store.hdf5.h5_file import H5Object
 
@@ -24,6 +24,7 @@ class H5Array:
         self._path = path
         self.name = f"{path}:{dataset.name.lstrip('/')}"
         self.shape: tuple[int, ...] = dataset.shape
+        check_rows(self.name, self.shape)
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype: DType = dataset.dtype
         self.sliced = not h5_file.filtered(dataset)

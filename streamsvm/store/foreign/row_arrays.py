@@ -205,6 +205,13 @@ def unreadable(error: Exception, what: str, code: str, hint: str) -> DataError |
     return DataError(f"{what}: {quote(str(error), 120)}", code=code, hint=hint)
 
 
+def check_rows(name: str, shape: tuple[int, ...]) -> None:
+    """Raise DataError E-SHAPE for an array without rows to take: a single number."""
+    if not shape:
+        hint = "expected (rows, columns), or one number an entry"
+        raise DataError(f"{name} is a single number", code="E-SHAPE", hint=hint)
+
+
 def check_numbers(array: RowArray, dimensions: int) -> None:
     """Raise DataError E-SHAPE or E-DTYPE for what is no array of numbers."""
     if len(array.shape) != dimensions or 0 in array.shape[1:] or (dimensions == 2 and not array.shape[0]):

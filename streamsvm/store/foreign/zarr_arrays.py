@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign import zarr_metadata
-from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, unreadable
+from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, check_rows, unreadable
 from streamsvm.store.foreign.zarr_metadata import ArrayMeta
 
 
@@ -24,6 +24,7 @@ class ZArray:
         self.name = f"{root}:{key}" if key else str(root)
         self._meta: ArrayMeta = zarr_metadata.array_meta(self._directory)
         self.shape, self.chunk, self.dtype = self._meta.shape, self._meta.chunk, self._meta.dtype
+        check_rows(self.name, self.shape)
         zarr_metadata.check_chunks(self._directory, self._meta, allow_fill=allow_fill)
         self._array: Any = None
 
