@@ -40,6 +40,9 @@ ALLOWED = {
     "handle_starttag": "called by html.parser",
     "invalid_row_handler": "read by pyarrow",
     "pytestmark": "read by pytest",
+    "pytest_collection_modifyitems": "called by pytest, as all hooks of a plugin",
+    "pytest_runtest_logreport": "called by pytest",
+    "pytest_runtest_protocol": "called by pytest",
     "readable": "read by io",
     "readinto": "called by h5py",
     "teardown": "called by hypothesis",
@@ -68,10 +71,9 @@ DECORATORS = [
 
 def registered() -> set[str]:
     """Attributes that are named in strings, as registries and entry points name them."""
-    texts = [p.read_text(encoding="utf-8") for p in Path("streamsvm").rglob("*.py")] + [
-        Path("pyproject.toml").read_text()
-    ]
-    return {name for text in texts for name in re.findall(r'"streamsvm[\w.]*:(\w+)"', text)}
+    files = [*Path("streamsvm").rglob("*.py"), *Path("tools/fuzz").glob("*.py"), Path("pyproject.toml")]
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    return {name for text in texts for name in re.findall(r'"(?:streamsvm|tools)[\w.]*:(\w+)"', text)}
 
 
 def fixtures() -> set[str]:

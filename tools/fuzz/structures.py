@@ -6,6 +6,9 @@ changed in one or two places and sealed again, so that what is behind the seals 
     job_file   steps with options of any value        options    one option of a fit at any value, and the fit
     manifest   of a store, which is then trained on   columns    tables of odd cells, read twice
     model      of a linear and of a kernel fit        dask       the same table as a file and as a data frame
+    labels     columns of labels and weights         arrays     HDF5 and Zarr arrays of others, and their metadata
+    model_text models as LIBLINEAR and LIBSVM write  report     what a run recorded, as a page
+    tune       a search with settings of any value   arguments  the Python functions, with arguments of any type
     signals    SIGTERM at the n-th system call of a fit, then --resume (needs strace)
 
 A trial ends well, or with a ``StreamSVMError``; anything else, a hang, and an answer that is not right is a finding, printed
@@ -38,6 +41,12 @@ TARGETS = {
     "model": "tools.fuzz.artifacts:model",
     "columns": "tools.fuzz.tables:columns",
     "dask": "tools.fuzz.tables:frames",
+    "labels": "tools.fuzz.tables:labels",
+    "arrays": "tools.fuzz.faces:arrays",
+    "model_text": "tools.fuzz.faces:model_text",
+    "report": "tools.fuzz.faces:report",
+    "tune": "tools.fuzz.faces:tune",
+    "arguments": "tools.fuzz.faces:arguments",
     "signals": "tools.fuzz.interruptions:signals",
 }
 HANG_SECONDS = 300

@@ -88,6 +88,64 @@ def columns(scratch: Path) -> Trial:
     return trial
 
 
+NAMES = (
+    "1",
+    "-1",
+    "0",
+    "+1",
+    "1.0",
+    "01",
+    "1e0",
+    "2",
+    "9007199254740993",
+    "9007199254740992",
+    "a",
+    "A",
+    " a",
+    "é",
+    "0x1",
+    "-0",
+    "yes",
+)
+"""Labels that are the same to some and others to some."""
+WEIGHTS = ("1", "0", "0.5", "2", "1e-30", "1e30", "-1", "nan", "", "x", "inf", "1e-46", "3e38")
+
+
+def labels(scratch: Path) -> Trial:
+    """Labels and weights of odd texts: every row has the class of its label, and rows of one text are of one class."""
+    source, target = scratch / "l.csv", scratch / "l.zarr"
+
+    def trial(draw: random.Random) -> str:
+        rows, kinds = draw.choice((2, 9, 60)), draw.sample(NAMES, draw.randint(1, 3))
+        heavy = draw.sample(WEIGHTS, draw.randint(1, 2)) if draw.random() < 0.4 else ["1"]
+        told = [(draw.choice(kinds), draw.choice(heavy)) for _ in range(rows)]
+        source.write_text("x,y,w\n" + "".join(f"{k},{y},{w}\n" for k, (y, w) in enumerate(told)), encoding="utf-8")
+        more = draw.choice(
+            ({}, {"weight": "w"}, {"text_labels": True}, {"label_threshold": 0.5}, {"positive": kinds[0]})
+        )
+        ingest(
+            IngestJob(
+                sources=(source,),
+                store=target,
+                label="y",
+                drop=("w",) if "weight" not in more else (),
+                overwrite=True,
+                **more,
+            )
+        )
+        store = open_store(target)
+        stored = sorted(_stored(target))
+        codes = [int(row[-1]) for row in stored]
+        assert len(codes) == rows == sum(store.layout.counts)
+        for (a, _), code in zip(told, codes, strict=True):
+            assert all(code == other for (b, _), other in zip(told, codes, strict=True) if a == b), told
+        if "text_labels" in more:
+            assert [store.layout.classes[code] for code in codes] == [y for y, _ in told]
+        return "stored"
+
+    return trial
+
+
 def _typed(draw: random.Random, rows: int) -> Any:
     """A column of some type pandas has."""
     rng = np.random.default_rng(draw.randrange(1 << 30))
