@@ -1,8 +1,9 @@
 """What a mutant is: one operator, constant, comparison or word of control exchanged in the syntax tree of one file.
 
 Left alone is what no test should hold a program to: docstrings, annotations, decorators, errors and what is said in them,
-text that is put together, ``__repr__``, what is imported for types only, and the files of NO_ARITHMETIC. EQUIVALENT names
-changes that make no other program, each with the reason.
+text that is put together, ``__repr__``, what is imported for types only, memory that is asked for early, named numbers of a
+module and defaults of options (settings: a test of one would say it again). EQUIVALENT names changes that make no other
+program, each with the reason.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt)]
-    skipped = {id(part) for node in nodes for kept in _left_alone(node) for part in ast.walk(kept)}
+    skipped = {id(part) for node in (tree, *nodes) for kept in _left_alone(node) for part in ast.walk(kept)}
     for node in nodes if name not in NO_ARITHMETIC else ():
         for changed in () if id(node) in skipped else _changes(node):
             found = _applied(name, source, node, changed)
@@ -103,6 +104,11 @@ def _left_alone(node: ast.AST) -> list[ast.AST]:
         arguments = [*node.args.args, *node.args.kwonlyargs]
         annotated = [a.annotation for a in arguments if a.annotation]
         return [*node.decorator_list, *annotated, *([node.returns] if node.returns else [])]
+    if isinstance(node, ast.ClassDef):
+        defaults = [part.value for part in node.body if isinstance(part, ast.AnnAssign) and part.value]
+        return [*node.decorator_list, *defaults]
+    if isinstance(node, ast.Module):
+        return [part for part in node.body if isinstance(part, ast.Assign) and _is_setting(part)]
     if isinstance(node, ast.AnnAssign):
         return [node.annotation]
     return [node] if _for_readers(node) else []
@@ -115,9 +121,26 @@ def _for_readers(node: ast.AST) -> bool:
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
+        case ast.If(body=body, orelse=[]) if all(map(_asks_early, body)):
+            return True
         case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)):
             return called in SAID or "Error" in called
     return isinstance(node, ast.Compare | ast.BinOp) and _of_clock(node)
+
+
+def _is_setting(node: ast.Assign) -> bool:
+    """Whether a name in capitals gets a number that is written out, 72 * MIB among them."""
+    parts = list(ast.walk(node.value))
+    named = all(isinstance(target, ast.Name) and target.id.isupper() for target in node.targets)
+    return named and not any(isinstance(part, ast.Call | ast.Compare | ast.Subscript | ast.Dict) for part in parts)
+
+
+def _asks_early(node: ast.stmt) -> bool:
+    """Whether a statement only asks for memory that is needed later, or says when that is."""
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, ast.Name) and target.id == "later" for target in node.targets)
+    called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+    return isinstance(called, ast.Name) and called.id.startswith("touch")
 
 
 def _of_clock(node: ast.AST) -> bool:

@@ -29,8 +29,8 @@ IGNORED = ("ignore::pytest.PytestAssertRewriteWarning", "ignore::RuntimeWarning"
 """Packages that were loaded before pytest cannot have their assertions written anew, and Python tells of whole numbers that
 wrap around and of divisions by 0 where compiled passes do not."""
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *(word for one in IGNORED for word in ("-W", one))]
-SECONDS = 300.0
-"""A mutant whose tests take longer is noticed: they do not."""
+SECONDS = 600.0
+"""By the clock: a mutant whose tests take longer is noticed; they do not, on a machine with much else to do."""
 
 
 class Chosen:
