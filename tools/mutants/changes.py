@@ -28,6 +28,11 @@ class Mutant(NamedTuple):
     now: str
     text: str
 
+    @property
+    def outermost(self) -> str:
+        """The qualified name of the function or method around it that is in no other."""
+        return self.function.partition(".<locals>")[0]
+
 
 PLANTED = (
     ("streamsvm/compute/passes/pegasos.py", "quadratic * shrink * shrink", "quadratic * shrink"),

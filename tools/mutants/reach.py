@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from tools.mutants.changes import REPOSITORY
+
 MOST_TESTS, MOST_SECONDS = 60, 10.0
 """The tests a mutant is given at most, and their CPU seconds."""
 LONGEST = 5.0
@@ -33,11 +35,10 @@ Kept = dict[str, Any]
 
 
 class Tracer:
-    """A plugin of pytest that notes the functions of a tree each test calls. Tests that fail or take long are left out."""
+    """A plugin of pytest that notes the functions of the package each test calls. What fails or takes long is left out."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self) -> None:
         self.reach: Reach = {}
-        self._tree = str(tree) + "/"
         self._seen: set[types.CodeType] = set()
 
     @pytest.hookimpl(wrapper=True)
@@ -58,18 +59,20 @@ class Tracer:
             if item.nodeid not in self.reach:
                 self.reach[item.nodeid] = (round(_cpu_seconds() - begun, 3), self._names())
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test that does not pass says nothing about a mutant."""
         if not report.passed:
             self.reach[report.nodeid] = (0.0, [])
+            report.outcome = "passed"
 
     def _called(self, frame: types.FrameType, *_: Any) -> None:
         self._seen.add(frame.f_code)
 
     def _names(self) -> list[str]:
-        package = self._tree + "streamsvm/"
+        package = f"{REPOSITORY}/streamsvm/"
         return sorted(
-            f"{code.co_filename.removeprefix(self._tree)}::{code.co_qualname}"
+            f"{os.path.relpath(code.co_filename, REPOSITORY)}::{code.co_qualname}"
             for code in self._seen
             if code.co_filename.startswith(package)
         )
@@ -109,10 +112,9 @@ def unpacked(found: Kept) -> Reach:
     return {test: (seconds, [names[k] for k in called]) for test, (seconds, called) in found["tests"].items()}
 
 
-def test_files(tree: Path, folders: list[str]) -> dict[str, str]:
-    """The test files of some folders and the hash of each."""
-    found = [path for folder in folders for path in sorted((tree / folder).glob("**/test_*.py"))]
-    return {str(path.relative_to(tree)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in found}
+def hash_of(name: str) -> str:
+    """What a map of a test file is known to be of."""
+    return hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest()[:16]
 
 
 def chosen(tests: Reach, path: str, function: str, users: set[str]) -> list[str]:
@@ -147,13 +149,10 @@ def chosen(tests: Reach, path: str, function: str, users: set[str]) -> list[str]
 class Imports:
     """Which files of the package import which."""
 
-    def __init__(self, tree: Path) -> None:
-        self._imported = {
-            str(file.relative_to(tree)): {
-                name for node in ast.walk(ast.parse(file.read_bytes())) for name in _names(node)
-            }
-            for file in (tree / "streamsvm").glob("**/*.py")
-        }
+    def __init__(self) -> None:
+        files = (REPOSITORY / "streamsvm").glob("**/*.py")
+        parsed = {str(file.relative_to(REPOSITORY)): ast.walk(ast.parse(file.read_bytes())) for file in files}
+        self._imported = {file: {name for node in nodes for name in _names(node)} for file, nodes in parsed.items()}
 
     def users(self, path: str) -> set[str]:
         """The files that import one."""

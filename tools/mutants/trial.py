@@ -1,108 +1,141 @@
-"""Tests of a tree run in a fork of this process, which has loaded all packages but the tree's own: a start costs no second.
+"""Mutants in forks of one session of pytest: all is loaded and collected once, a trial takes no longer than its tests.
 
-Passes run as Python (NUMBA_DISABLE_JIT): a change of one of them costs no compilation.
+Nothing is written. A fork exchanges the code of the function that the mutant changes, in every function object made of it, and
+runs the tests it was given. Passes run as Python (NUMBA_DISABLE_JIT), so that a change of one of them needs no compilation.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+import types
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-PACKAGES = (
-    "numpy", "scipy.linalg", "scipy.sparse.linalg", "scipy.optimize", "numba", "pyarrow.csv", "pyarrow.parquet", "h5py", "zarr",
-    "numcodecs", "msgspec", "click", "rich.console", "rich.progress", "pandas", "sklearn.svm", "sklearn.linear_model",
-    "sklearn.datasets", "safetensors.numpy", "crc32c", "psutil", "threadpoolctl", "filelock", "zstandard",
-)  # fmt: skip
-"""What tests and the package load, loaded once."""
-IGNORED = ("ignore::pytest.PytestAssertRewriteWarning", "ignore::RuntimeWarning")
-"""Packages that were loaded before pytest cannot have their assertions written anew, and Python tells of whole numbers that
-wrap around and of divisions by 0 where compiled passes do not."""
-OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *(word for one in IGNORED for word in ("-W", one))]
-SECONDS = 600.0
-"""By the clock: a mutant whose tests take longer is noticed; they do not, on a machine with much else to do."""
+from tools.mutants.changes import REPOSITORY, Mutant
 
-
-class Chosen:
-    """A plugin of pytest that keeps the tests that were named, in that order."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._place = {name: k for k, name in enumerate(names)}
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave the others out."""
-        items[:] = sorted((item for item in items if item.nodeid in self._place), key=lambda i: self._place[i.nodeid])
+IGNORED = "ignore::RuntimeWarning"
+"""Python tells of whole numbers that wrap around and of divisions by 0 where compiled passes do not."""
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", IGNORED)
+SECONDS = 120.0
+"""CPU seconds after which a mutant is noticed: its tests take a tenth of that."""
+PATIENCE = 600.0
+"""Seconds by the clock, for what waits."""
+NOTICED = 1
 
 
 class Trials:
-    """Runs of tests in a copy of the repository."""
+    """A plugin of pytest: instead of the tests it runs ``work``, which asks for trials."""
 
-    def __init__(self, tree: Path) -> None:
-        self._tree = tree
-        os.environ |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(tree), "HYPOTHESIS_PROFILE": "ci"}
-        for name in PACKAGES:
-            importlib.import_module(name)
+    def __init__(self, work: Callable[[Trials], None]) -> None:
+        self._work = work
+        self.failed = False
+        self._items: dict[str, pytest.Item] = {}
+        self._functions: dict[tuple[str, str], list[types.FunctionType]] = defaultdict(list)
 
-    def tests(self, words: list[str], plugin: Any, after: Callable[[], None] = lambda: None) -> int:
-        """Run pytest on files of the tree; returns its exit code, or -1 where it did not end in time."""
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Do the work, once all tests are known."""
+        self._items = {item.nodeid: item for item in session.items}
+        self._work(self)
+        return True
+
+    def load(self, paths: set[str]) -> None:
+        """Load the modules that are going to be changed and find the functions of theirs that there are."""
+        for path in paths:
+            importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        for found in gc.get_objects():
+            if isinstance(found, types.FunctionType):
+                name = os.path.relpath(found.__code__.co_filename, REPOSITORY)
+                if name in paths:
+                    self._functions[name, found.__code__.co_qualname].append(found)
+
+    def by_file(self) -> dict[str, list[str]]:
+        """The tests that were collected, by file."""
+        found = defaultdict(list)
+        for name in self._items:
+            found[name.partition("::")[0]].append(name)
+        return found
+
+    def run(self, names: list[str], plugin: object, after: Callable[[], None] = lambda: None) -> bool:
+        """Run tests in a fork, in this order, until one fails, with one more plugin of pytest; whether all pass."""
         child = os.fork()
         if child == 0:
-            os._exit(self._child(words, plugin, after))
-        return self._ended(child)
+            os._exit(self._child(names, plugin, after))
+        return _ended(child) == 0
 
-    def _child(self, words: list[str], plugin: Any, after: Callable[[], None]) -> int:
+    def _child(self, names: list[str], plugin: object, after: Callable[[], None]) -> int:
         os.setsid()
-        silence = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(silence, descriptor)
-        os.chdir(self._tree)
-        sys.path[:0] = [str(self._tree)]
+        items = [self._items[name] for name in names if name in self._items]
+        manager = items[0].config.pluginmanager
+        manager.unregister(manager.get_plugin("terminalreporter"))
+        manager.register(_AtTheFirst())
+        manager.register(plugin)
         try:
-            ended = int(pytest.main([*OPTIONS, *words], plugins=[plugin]))
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             after()
         except BaseException:  # noqa: BLE001  whatever a mutant does, it was noticed
-            return 99
-        return ended
+            return NOTICED
+        return 0
 
-    def _ended(self, child: int) -> int:
-        until = time.monotonic() + SECONDS
-        ended = (0, 0)
-        while not ended[0] and time.monotonic() < until:
-            ended = os.waitpid(child, os.WNOHANG)
-            time.sleep(0.02)
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # with all that it began
-        if not ended[0]:
-            os.waitpid(child, 0)
-            return -1
-        return os.waitstatus_to_exitcode(ended[1])
+    def survives(self, mutant: Mutant, names: list[str]) -> bool:
+        """Whether all these tests pass with the mutant in place."""
+        child = os.fork()
+        if child == 0:
+            self._exchange(mutant)
+            os._exit(self._child(names, object(), lambda: None))
+        return _ended(child) == 0
 
-    def with_file(self, path: str, text: str, tests: list[str]) -> int:
-        """Run tests with one file of the tree changed, until the first that fails."""
-        target = self._tree / path
-        whole, times = target.read_bytes(), target.stat()
-        target.write_text(text, encoding="utf-8")
-        files = list(dict.fromkeys(name.partition("::")[0] for name in tests))
-        try:
-            return self.tests(["-x", *files], Chosen(tests))
-        finally:
-            target.write_bytes(whole)
-            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))  # its byte code is that of this time
+    def knows(self, mutant: Mutant) -> bool:
+        """Whether the function a mutant changes was found."""
+        return bool(self._functions[mutant.path, mutant.outermost])
+
+    def _exchange(self, mutant: Mutant) -> None:
+        """Put the code of the mutant in place."""
+        whole = compile(mutant.text, str(REPOSITORY / mutant.path), "exec", dont_inherit=True)
+        for code in _codes(whole):
+            for function in self._functions[mutant.path, code.co_qualname]:
+                function.__code__ = code
 
 
-def copied(repository: Path, tree: Path) -> None:
-    """A copy of the repository without what is built, all of it compiled to byte code."""
-    left_out = shutil.ignore_patterns(".git", "__pycache__", "build", ".venv")
-    shutil.rmtree(tree, ignore_errors=True)
-    shutil.copytree(repository, tree, ignore=left_out)
-    subprocess.run([sys.executable, "-m", "compileall", "-q", "-j1", "streamsvm"], cwd=tree, check=True)
+class _AtTheFirst:
+    """A plugin of pytest that ends the process with the first failure."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """End it."""
+        if report.failed:
+            os._exit(NOTICED)
+
+
+def _codes(whole: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of every function of a module, however deep."""
+    for part in whole.co_consts:
+        if isinstance(part, types.CodeType):
+            yield part
+            yield from _codes(part)
+
+
+def _cpu_seconds(process: int) -> float:
+    """What a process and the children it has waited for have used."""
+    with open(f"/proc/{process}/stat", encoding="ascii") as file:
+        return sum(map(int, file.read().rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _ended(child: int) -> int:
+    """How a fork ended; with it end all that it began, and it itself where it hangs."""
+    until, ended = time.monotonic() + PATIENCE, (0, 0)
+    while not ended[0] and time.monotonic() < until and _cpu_seconds(child) < SECONDS:
+        time.sleep(0.02)
+        ended = os.waitpid(child, os.WNOHANG)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if not ended[0]:
+        os.waitpid(child, 0)
+        return NOTICED
+    return os.waitstatus_to_exitcode(ended[1])
