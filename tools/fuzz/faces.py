@@ -141,7 +141,7 @@ def report(scratch: Path) -> Trial:
         at = draw.randrange(len(parts))
         parts[at] = json.dumps(changed(json.loads(parts[at]), draw)) if draw.random() < 0.9 else draw.choice(TOKENS)
         path.write_text("\n".join(parts) + "\n", encoding="utf-8", errors="replace")
-        sv.report(scratch / "m", out=scratch / "p.html", overwrite=True)
+        sv.report(str(scratch / "m"), out=scratch / "p.html", overwrite=True)
         page = (scratch / "p.html").read_text()
         assert page.rstrip().endswith("</html>")
         assert "<script" not in page
@@ -177,7 +177,7 @@ def arguments(scratch: Path) -> Trial:
     """The functions of the package with arguments of any type: an error of ours, a TypeError of the call, or an answer."""
     store = small_store(scratch / "s.zarr", sparse=False)
     sv.fit(store, scratch / "m")
-    calls = {
+    calls: dict[str, dict[str, Any]] = {
         "fit": {"store": store, "model": str(scratch / "n"), "overwrite": True, "max_passes": 2},
         "predict": {"model": str(scratch / "m"), "sources": [store], "out": str(scratch / "p.csv"), "overwrite": True},
         "evaluate": {"model": str(scratch / "m"), "sources": [store]},
