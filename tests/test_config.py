@@ -172,6 +172,7 @@ NAN, INF = float("nan"), float("inf")
         ("fit", {"cutoff": 1.0}, "--cutoff cannot be 1.0"),
         ("fit", {"max_passes": 0}, "--max-passes cannot be 0"),
         ("fit", {"landmarks": 0}, "--landmarks cannot be 0"),
+        ("fit", {"threads": 10**300}, "--threads cannot be 1"),
         ("fit", {"sampling": "leverrage"}, "did you mean 'leverage'"),
         ("fit", {"solver": "dcb"}, "did you mean 'dcd'"),
         ("fit", {"class_weight": {"1": -1.0}}, "--class-weight cannot be -1.0"),

@@ -43,6 +43,7 @@ ALLOWED = {
     "pytest_collection_modifyitems": "called by pytest, as all hooks of a plugin",
     "pytest_runtest_logreport": "called by pytest",
     "pytest_runtest_protocol": "called by pytest",
+    "pytest_runtestloop": "called by pytest",
     "readable": "read by io",
     "readinto": "called by h5py",
     "teardown": "called by hypothesis",

@@ -15,6 +15,8 @@ from streamsvm.config.fields import Bounds, Option, Quantity
 
 LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS", "streamsvm.solvers:SOLVERS"
 AT_LEAST_ONE = Bounds(least=1)
+THREADS = Bounds(least=1, most=1024)
+"""Where memory is short a fit is planned with one thread less and one less again."""
 POSITIVE = Bounds(above=0)
 COST = Bounds(least=1e-30, most=1e20)
 """Of C and of lambda: the squares of what is made of them are still numbers."""
@@ -74,7 +76,7 @@ class MemoryOptions(Checked):
         Option(
             "Threads that compute side by side; fewer where memory is short. The result does not depend on it.",
             "memory",
-            bounds=AT_LEAST_ONE,
+            bounds=THREADS,
             default="all processors this process may use",
         ),
     ] = None

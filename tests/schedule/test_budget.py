@@ -342,3 +342,45 @@ def test_a_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert budget.memory_limit(80 * MIB) == 50 * MIB
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert budget.memory_limit(80 * MIB) == 80 * MIB
+
+
+@pytest.mark.parametrize(("soft", "enough"), [(resource.RLIM_INFINITY, True), (1 << 30, True), ((1 << 30) - 1, False)])
+def test_addresses_are_asked_for_only_where_there_is_a_limit(
+    soft: int, enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    if enough:
+        budget.check_addresses()
+    else:
+        with pytest.raises(BudgetError, match="1024MiB are needed"):
+            budget.check_addresses()
+
+
+@pytest.mark.parametrize("limits", [[], [300 * MIB], [5000 * MIB]])
+@pytest.mark.parametrize("limit", [0, 100 * MIB, 500 * MIB])
+def test_half_of_what_a_job_leaves_is_page_cache(
+    limits: list[int], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the machine has available, or of a control group that has less; nothing where the job takes it all."""
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=400 * MIB))
+    monkeypatch.setattr(budget, "_group_limits", lambda: limits)
+    free = 300 * MIB if limits == [300 * MIB] else 400 * MIB
+    assert budget.page_cache_bytes(limit) == (0 if limit > free else (free - limit) // 2)
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_every_reader_has_a_ring_and_views_of_its_own(readers: int) -> None:
+    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
+    one, several = (budget.block_terms(layout, 2, readers=count) for count in (1, readers))
+    assert [term.nbytes for term in several] == [readers * term.nbytes for term in one]
+
+
+def test_the_largest_store_that_is_kept_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit, not at it, the page cache serves as well."""
+    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
+    monkeypatch.setattr(budget, "CACHED_MOST", layout.bytes_per_pass)
+    assert budget.cache_term(layout) is not None
+    monkeypatch.setattr(budget, "CACHED_MOST", layout.bytes_per_pass - 1)
+    assert budget.cache_term(layout) is None
