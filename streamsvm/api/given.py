@@ -16,6 +16,7 @@ from streamsvm.aliases import ByName
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.kinds_of_rows import gives_batches, is_dask, is_given
 from streamsvm.types import Report
 
 Action = Callable[[Any, Report], JobResult]
@@ -43,9 +44,9 @@ def rows_given(given: ByName) -> Action | None:
 def _action(X: Any, y: Any, weight: Any) -> Action | None:
     if isinstance(X, str | bytes) or X is None:
         return None
-    if hasattr(X, "__dask_graph__"):
+    if is_dask(X):
         return partial(_of_dask, X, y, weight)
-    from streamsvm.jobs.ingest.given import GivenRows, ingest_given, is_given
+    from streamsvm.jobs.ingest.given import GivenRows, ingest_given
 
     if isinstance(X, list | tuple):  # of names, or of rows
         if X and all(hasattr(part, "__fspath__") or isinstance(part, str) for part in X):
@@ -117,7 +118,6 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
 
     A table is read as the model's own was, an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
-    from streamsvm.jobs.ingest.given import is_given
     from streamsvm.model import Model
 
     y, model, X = given.pop("y", None), given.get("model"), given.get("data")
@@ -126,7 +126,7 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
         if isinstance(model, Model):
             known["model"] = Path(folder) / "model.ssvm"
             model.save(known["model"])
-        if is_given(X) or hasattr(X, "__dask_graph__"):
+        if is_given(X) or is_dask(X):
             known |= _judged(ingest, known["model"], X, y, Path(folder))
         elif y is not None:
             raise UsageError("labels beside files", hint="name their column: label=NAME")
@@ -136,7 +136,7 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
 def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
     """The option ``data`` for rows of a program, and what has to be said of their labels."""
     from streamsvm.model import load
-    from streamsvm.store.sources.parts.arrow_stream import gives_batches, spilled
+    from streamsvm.store.sources.parts.arrow_stream import spilled
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
     if not (schema and gives_batches(X)):

@@ -16,31 +16,14 @@ from streamsvm.aliases import Array
 from streamsvm.api.commands import ingest
 from streamsvm.api.given import stored
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.store.sources.parts.arrow_stream import gives_batches
-
-ON_DISK = ("h5py", "zarr", "dask")
-"""Packages whose arrays are read in slices, or block by block, and never put together."""
+from streamsvm.kinds_of_rows import gives_batches, is_numeric_frame, is_on_disk
 
 
 def is_elsewhere(X: Any) -> bool:
     """Return whether X is anything but numbers in memory: a path, a table with other columns than numbers, an array on disk."""
     if isinstance(X, str | PathLike):
         return True
-    if hasattr(X, "obs") or hasattr(X, "__dask_graph__"):
-        return True
-    if type(X).__module__.partition(".")[0] in ON_DISK:
-        return True
-    return gives_batches(X) and not _only_numbers(X)
-
-
-def _only_numbers(frame: Any) -> bool:
-    """Whether a table is a data frame in memory that is an array as it stands: of pandas or polars."""
-    kinds = getattr(frame, "dtypes", None)
-    if kinds is None or not hasattr(frame, "to_numpy"):
-        return False
-    return all(
-        kind.is_numeric() if hasattr(kind, "is_numeric") else getattr(kind, "kind", "O") in "fiub" for kind in kinds
-    )
+    return is_on_disk(X) or (gives_batches(X) and not is_numeric_frame(X))
 
 
 @contextmanager

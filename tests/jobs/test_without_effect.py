@@ -50,6 +50,7 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
         RBF | {"landmarks": 9, "embedding": "fly", "embedding_dtype": "int8"},
         "--embedding-dtype, because features are made in every pass",
     ),
+    "scaling": ({"standardize_all": True}, "--standardize-all, because columns are not standardized"),
     "network": ({"insecure_network": True}, "--insecure-network, because no cluster is named"),
     "bias": (RBF | {"bias": 2.0}, "--bias, because the bias of this solver is free, and not regularized"),
     "gamma": ({"gamma": 2.0}, "--gamma, because there is no kernel"),

@@ -13,12 +13,13 @@ import scipy.sparse
 
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.row_batches import FileRequest, located, row_batches, rows_of_source, source_options
+from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Rows
 from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray, is_array
+from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray
 from streamsvm.store.sources.centering import offsets_from
-from streamsvm.store.sources.parts.arrow_stream import gives_batches, numbers_of, spilled
+from streamsvm.store.sources.parts.arrow_stream import numbers_of, spilled
 from streamsvm.store.sources.parts.source import frame_source
 
 UNLABELED = FileRequest({"unlabeled": True})
@@ -41,7 +42,7 @@ def _batches(model: Model, X: Any) -> Iterator[Rows]:
     elif gives_batches(X):
         yield from _of_table(model, X)
     elif is_array(X) and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
-        X = getattr(X, "X", X)  # of an AnnData
+        X = X.X if is_annotated(X) else X
         _check_width(model, X.shape[1])
         source = SlicedArray(LabeledArray(X, None), missing=False, exact=bool(model.offsets))
         yield from (_centered(model, batch.X) for batch in source.batches())

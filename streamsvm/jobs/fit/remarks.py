@@ -116,6 +116,7 @@ def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
         "no cluster is named": job.cluster is None and ("insecure_network",),
         "the bias of this solver is free, and not regularized": free_bias and ("bias",),
         "there is no time limit": job.time_limit == float("inf") and ("at_limit",),
+        "columns are not standardized": not job.standardize and ("standardize_all",),
         "the store has its own layout": not in_place and ("features_key", "labels_key"),
     }
     return {why: names for why, names in idle.items() if names}

@@ -17,10 +17,11 @@ from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
+from streamsvm.kinds_of_rows import gives_batches, is_array
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.array.sliced import is_array, labeled_array, sliced_source
-from streamsvm.store.sources.parts.arrow_stream import gives_batches, spilled
+from streamsvm.store.sources.array.sliced import labeled_array, sliced_source
+from streamsvm.store.sources.parts.arrow_stream import spilled
 from streamsvm.store.sources.parts.source import frame_source
 from streamsvm.types import Report, silent
 
@@ -38,11 +39,6 @@ class GivenRows:
     """Labels (n,), or the name of the column that has them."""
     weight: Any = None
     """Weights (n,), or the name of a column; None: every row counts once."""
-
-
-def is_given(X: Any) -> bool:
-    """Return whether X is rows of a program rather than a name of files."""
-    return gives_batches(X) or is_array(X)
 
 
 def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> IngestResult:

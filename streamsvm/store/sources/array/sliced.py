@@ -15,6 +15,7 @@ import scipy.sparse
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
+from streamsvm.kinds_of_rows import is_annotated
 from streamsvm.rows import CSR
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.stream import SLICE_BYTES
@@ -43,18 +44,13 @@ class LabeledArray:
     """The names of the columns."""
 
 
-def is_array(X: Any) -> bool:
-    """Return whether rows can be taken of X by their numbers: arrays, and a matrix with what is said of rows (AnnData)."""
-    return hasattr(X, "obs") or (hasattr(X, "__getitem__") and len(getattr(X, "shape", ())) == 2)
-
-
 def labeled_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
     """Return rows with labels and weights as arrays, one a row. Raises DataError.
 
     Of an AnnData the rows are those of ``X.X``; ``labels`` and ``weights`` may be the names of columns of ``X.obs``.
     """
     names = None
-    if hasattr(X, "obs"):
+    if is_annotated(X):
         labels, weights = (X.obs[what] if isinstance(what, str) else what for what in (labels, weights))
         names, X = tuple(map(str, X.var_names)), X.X
     if scipy.sparse.issparse(X):

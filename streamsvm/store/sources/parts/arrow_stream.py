@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
+from streamsvm.kinds_of_rows import is_lazy_frame
 from streamsvm.store.sources.array.stream import KINDS
 from streamsvm.store.sources.parts.record_batches import batch_rows, written
 from streamsvm.store.sources.parts.writing import ARROW_ERRORS, BlocksPart
@@ -28,18 +29,13 @@ DUCKDB = ("to_arrow_reader", "fetch_arrow_reader")
 HINT_TYPES = "give every column values of one type"
 
 
-def gives_batches(X: Any) -> bool:
-    """Return whether X is a table of this door: a lazy frame of polars has no stream, and writes its rows itself."""
-    return hasattr(X, "__arrow_c_stream__") or isinstance(X, pd.Dataset | pd.Scanner) or _lazy(X)
-
-
 def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
     """Write all rows of a table to a file in ``directory``, with columns (n,) more of what lies ``beside`` it.
 
     Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
     """
     path = directory / "000000.arrow"
-    if _lazy(X):
+    if is_lazy_frame(X):
         X.sink_parquet(directory / "lazy.parquet")
         X = pq.ParquetFile(directory / "lazy.parquet")
         batches = X.iter_batches(batch_rows(len(X.schema_arrow)), use_threads=False)
@@ -55,11 +51,6 @@ def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> 
         ) from error
     rows.check()
     return BlocksPart(path, 0, (rows.count,))
-
-
-def _lazy(X: Any) -> bool:
-    """Whether X is a frame of polars that has not been computed."""
-    return hasattr(X, "sink_parquet") and not hasattr(X, "__arrow_c_stream__")
 
 
 def reader_of(X: Any) -> pa.RecordBatchReader:
@@ -82,7 +73,7 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
 
 def numbers_of(X: Any) -> Iterator[Array]:
     """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that are none."""
-    for batch in reader_of(X.collect() if _lazy(X) else X):
+    for batch in reader_of(X.collect() if is_lazy_frame(X) else X):
         yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
 
 
