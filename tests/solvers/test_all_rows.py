@@ -189,6 +189,9 @@ def test_steps_go_on_where_a_reading_finds_more_than_was_thought() -> None:
     found.advance(np.inf)
     assert found.solved
     assert found.primal == pytest.approx(optimum, rel=1e-3)
+    before = found.work
+    found.advance(np.inf)
+    assert found.work == before
 
 
 @each_loss

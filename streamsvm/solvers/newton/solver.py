@@ -275,9 +275,11 @@ class Newton(WarmStart):
 
     def _solve_in_memory(self, state: NewtonState, rows: AllRows) -> None:
         """Go where the problem with all its rows in memory is solved, or is nearer to it."""
+        before = rows.work
         rows.advance(state.deadline)
         state.dual = max(state.dual, rows.dual)
-        state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
+        if rows.work == before:
+            state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
         state.point, state.mu = rows.best, 0.0
 
     def pending(self, state: NewtonState) -> bool:
@@ -386,6 +388,6 @@ class Newton(WarmStart):
 
 
 def _stuck(state: NewtonState) -> bool:
-    """Whether samples lead nowhere and all rows do not fit, or steps with all rows in memory lead nowhere."""
+    """Whether samples lead nowhere and all rows do not fit, or no step is made any more with all rows in memory."""
     gaps = state.gaps if state.steps is not None or state.all_rows is not None else []
     return len(gaps) > STUCK_PASSES and gaps[-1] > STALLED * gaps[-1 - STUCK_PASSES]

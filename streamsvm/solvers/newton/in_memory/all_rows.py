@@ -100,6 +100,11 @@ class AllRows:
         """Whether the gap, with all rows in memory, is what is asked for."""
         return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.allowed
 
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Steps, products and rounds of descent so far: what is the same after ``advance`` as before has made none."""
+        return self.steps, self.products, 0 if self.descent is None else len(self.descent.gaps)
+
     def facts(self) -> dict[str, Any]:
         """What there is to say of it in the events of a run."""
         method = "newton" if self.descent is None else "dual coordinate descent"
