@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,24 @@ from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
 from streamsvm.model import LINEAR, Model
 from streamsvm.rows import Float64, Int32
+from streamsvm.sklearn import pairs
 from streamsvm.sklearn.rows import as_value_errors, balanced, row_weights, seed_of, store_of
 from streamsvm.sklearn.stores import classes_of, located
 from streamsvm.sklearn.stream_rows import StreamRows
 from streamsvm.store.format.labels import label_text
 from streamsvm.types import Report
 
-OURS = ("random_state", "warm_start", "class_weight", "verbose", "on_pass", "Cs", "cv")
+OURS = (
+    "random_state",
+    "warm_start",
+    "class_weight",
+    "verbose",
+    "on_pass",
+    "Cs",
+    "cv",
+    "multi_class",
+    "decision_function_shape",
+)
 """Parameters that have scikit-learn's meaning; all others are options of ``streamsvm fit``, by their names."""
 
 
@@ -46,19 +58,21 @@ def fit_arrays(estimator: Any, X: Any, y: Array, sample_weight: Any, **chosen: A
         store = store_of(X, codes, weights, len(classes))
         job = job_of(estimator, class_weights(estimator, classes, codes, weights), **chosen)
         with watched(estimator) as report:
+            if pairs.wanted(estimator, classes):
+                take_pairs(estimator, pairs.fit_pairs(job, store, kept_codes(codes, weights), report), classes)
+                return
             result = fit_in_memory(job, store, report, start_of(estimator, classes))
     take(estimator, result, classes, named(estimator, result.model, classes))
 
 
 def fit_elsewhere(estimator: Any, X: Any, y: Any, sample_weight: Any, **chosen: Any) -> None:
     """As the command line does, in a folder that is removed at the end."""
-    with (
-        as_value_errors(),
-        located(job_of(estimator, estimator.class_weight, **chosen), X, y, sample_weight) as job,
-        watched(estimator) as report,
-        interruptible(),
-    ):
-        result = fit(job, report)
+    with as_value_errors(), located(job_of(estimator, estimator.class_weight, **chosen), X, y, sample_weight) as job:
+        if getattr(estimator, "multi_class", "ovr") != "ovr":
+            fit_store(estimator, StreamRows(job.store), None, None, **chosen)
+            return
+        with watched(estimator) as report, interruptible():
+            result = fit(job, report)
     estimator.n_features_in_ = result.model.columns
     if result.model.names is not None:
         estimator.feature_names_in_ = np.array(result.model.names, dtype=object)
@@ -71,8 +85,13 @@ def fit_store(estimator: Any, X: StreamRows, y: Any, sample_weight: Any, **chose
     with as_value_errors():
         job = job_of(estimator, estimator.class_weight, **chosen)
         with watched(estimator) as report, interruptible():
-            result = fit_in_memory(job, X.store(), report)
-    estimator.n_features_in_ = result.model.columns
+            store = X.store()
+            estimator.n_features_in_ = store.layout.columns
+            if pairs.wanted(estimator, np.array(store.layout.classes)):
+                ordered = [store.layout.classes[code] for code in pairs.in_order(store)]
+                take_pairs(estimator, pairs.fit_pairs(job, store, X.codes, report), X.known(ordered))
+                return
+            result = fit_in_memory(job, store, report)
     take(estimator, result, X.known(result.model.classes))
 
 
@@ -139,7 +158,12 @@ def class_weights(estimator: Any, classes: Array, codes: Int32, weights: Float64
 
 def start_of(estimator: Any, classes: Array) -> Model | None:
     """Return the model of the last fit, where it can be started from, as one of class codes."""
-    last: Model | None = getattr(estimator, "model_", None) if estimator.warm_start else None
+    return resumable(estimator, classes) if estimator.warm_start else None
+
+
+def resumable(estimator: Any, classes: Array) -> Model | None:
+    """Return the model an estimator has as one of class codes, if it is a linear one of these columns and classes."""
+    last: Model | None = getattr(estimator, "model_", None)
     if last is None or last.kind != LINEAR or estimator.kernel != "linear":
         return None
     if last.columns != estimator.n_features_in_ or not np.array_equal(classes, estimator.classes_):
@@ -151,7 +175,9 @@ def start_of(estimator: Any, classes: Array) -> Model | None:
 def take(estimator: Any, result: MemoryFitResult | FitResult, classes: Array, model: Model | None = None) -> None:
     """Keep what a fit has found as attributes, the model under other names if one is given. Warns (ConvergenceWarning)."""
     model = result.model if model is None else model
+    vars(estimator).pop("models_", None)
     estimator.classes_, estimator.model_ = classes, model
+    estimator.rows_seen_ = result.plan.layout.rows
     found = model.certificate
     estimator.gap_, estimator.primal_, estimator.dual_ = found.gap, found.primal, found.dual
     estimator.n_passes_, estimator.peak_memory_ = result.training.passes, result.training.peak
@@ -161,9 +187,39 @@ def take(estimator: Any, result: MemoryFitResult | FitResult, classes: Array, mo
         warnings.warn(warning, ConvergenceWarning, stacklevel=4)
 
 
+def take_pairs(estimator: Any, results: list[MemoryFitResult], classes: Array) -> None:
+    """Keep what the fits of all pairs of classes have found; the certificate is that of the worst."""
+    vars(estimator).pop("model_", None)
+    names = [label_text(label) for label in classes.tolist()]
+    models = [
+        named_as(estimator, result.model, [names[second], names[first]])
+        for result, (first, second) in zip(results, combinations(range(len(names)), 2), strict=True)
+    ]
+    worst = max((model.certificate for model in models), key=lambda found: found.gap)
+    estimator.classes_, estimator.models_ = classes, models
+    estimator.gap_, estimator.primal_, estimator.dual_ = worst.gap, worst.primal, worst.dual
+    estimator.n_passes_ = max(result.training.passes for result in results)
+    estimator.peak_memory_ = max(result.training.peak for result in results)
+    estimator.rows_seen_ = sum(result.plan.layout.rows for result in results) // (len(classes) - 1)
+    if all(model.kind == LINEAR for model in models):
+        estimator.coef_ = np.concatenate([model.coef for model in models])
+        estimator.intercept_ = np.concatenate([model.intercept for model in models])
+    for warning in {warning for result in results for warning in result.warnings}:
+        warnings.warn(warning, ConvergenceWarning, stacklevel=5)
+
+
+def kept_codes(codes: Int32, weights: Float64 | None) -> Int32:
+    """Return the class codes of the rows that have a weight."""
+    return codes if weights is None else codes[weights > 0]
+
+
 def named(estimator: Any, model: Model, classes: Array) -> Model:
     """Return the model of a fit in memory with the names of columns and classes."""
+    return named_as(estimator, model, [label_text(label) for label in classes.tolist()])
+
+
+def named_as(estimator: Any, model: Model, texts: list[str]) -> Model:
+    """Return a model with the names of an estimator's columns, and classes that are called by these texts."""
     names = getattr(estimator, "feature_names_in_", None)
-    known = {"names": None if names is None else [str(name) for name in names]}
-    texts = tuple(label_text(label) for label in classes.tolist())
-    return replace(model, classes=texts, provenance=model.provenance | known)
+    known = {} if names is None else {"names": [str(name) for name in names]}
+    return replace(model, classes=tuple(texts), provenance=model.provenance | known)

@@ -59,11 +59,13 @@ def row_weights(sample_weight: Any, rows: int) -> Float64 | None:
     return weights
 
 
-def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int, ends: Sequence[int] = ()) -> MemoryStore:
+def store_of(
+    X: Any, codes: Int32, weights: Float64 | None, classes: int, *, ends: Sequence[int] = (), least: int = 2
+) -> MemoryStore:
     """Return rows with their class codes (n,) and weights (n,) as a store; rows of weight 0 are left out, as if not there.
 
-    ``ends``: rows after which a chunk ends in any case; no weight is 0 then.
-    Raises ValueError where rows of fewer than two classes are left, DataError for numbers that float32 cannot hold.
+    ``ends``: rows after which a chunk ends in any case; no weight is 0 then. ``least``: of so many classes there must be rows.
+    Raises ValueError where rows of too few classes are left, DataError for numbers that float32 cannot hold.
     """
     kept = None
     if weights is not None:
@@ -72,9 +74,9 @@ def store_of(X: Any, codes: Int32, weights: Float64 | None, classes: int, ends: 
             X, codes, weights = X[counted], codes[counted], weights[counted]
         kept = None if (weights == 1).all() else weights.astype(np.float32)
     present = np.unique(codes)
-    if len(present) < 2:
+    if len(present) < least:
         raise ValueError(
-            f"rows of {len(present)} class have a weight, the others are zero: at least two classes are needed"
+            f"rows of {len(present)} class have a weight, the others are zero: at least {least} classes are needed"
         )
     rows, offsets = _centered(X)
     store = MemoryStore(name="X", facts=offsets)

@@ -46,7 +46,7 @@ def best_of_arrays(estimator: Any, X: Any, y: Array, sample_weight: Any) -> Foun
         weights = None if weights is None else weights[order]
         ends = (np.flatnonzero(np.diff(fold)) + 1).tolist()
     with as_value_errors():
-        store = store_of(X, codes, weights, len(classes), ends)
+        store = store_of(X, codes, weights, len(classes), ends=ends)
         starts = np.cumsum((0, *store.layout.chunks[:-1]))
         return _searched(estimator, store, factors, None if fold is None else fold[starts])
 

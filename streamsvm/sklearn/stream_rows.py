@@ -76,6 +76,12 @@ class StreamRows:
         return self.shape[0]
 
     @property
+    def codes(self) -> Int32:
+        """The class codes of these rows (n,) in the order in which they lie, as ``store`` has them."""
+        codes = self._whole.codes
+        return codes if self._numbers is None else codes[np.sort(self._numbers)]
+
+    @property
     def labels(self) -> Array:
         """The labels of these rows (n,): numbers where all classes are such, else text."""
         codes = self._whole.codes

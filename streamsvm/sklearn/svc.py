@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.aliases import Array
+from streamsvm.jobs.partial_fit import takes_portions
+from streamsvm.model import Model, outcomes_of
 from streamsvm.rows import Float64
 from streamsvm.sklearn.fitting import decisions, fit_arrays, fit_elsewhere, fit_store
 from streamsvm.sklearn.history import shown
+from streamsvm.sklearn.pairs import votes
+from streamsvm.sklearn.portions import fit_portion
 from streamsvm.sklearn.rows import NUMBERS, as_value_errors
 from streamsvm.sklearn.stores import is_elsewhere
 from streamsvm.sklearn.stream_rows import StreamRows
@@ -57,6 +63,10 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         Start from the last fit where the solver can: dcd and newton, of a linear model.
     verbose : bool, default False
         Show progress.
+    multi_class : 'ovr' or 'ovo', default 'ovr'
+        With several classes one problem for each against the rest, or one for each pair and a vote, as ``SVC`` does it.
+    decision_function_shape : 'ovr' or 'ovo', default 'ovr'
+        Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
     on_pass : callable, optional
         Called after every pass with its record, a dict: pass, problems, problem, primal, dual, gap, exact, seconds, memory.
         ``streamsvm.MlflowTracker`` and ``streamsvm.TensorBoardTracker`` are such.
@@ -75,7 +85,9 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     passes_ : list of dict
         What each pass has come to; ``history_`` is the same as a data frame of pandas, where that is installed.
     model_ : streamsvm.Model
-        What can be saved, explained and applied to stores and files.
+        What can be saved, explained and applied to stores and files; of pairs of classes there are ``models_``, one a pair.
+    rows_seen_ : int
+        Rows that were fitted to, those of all portions together.
     n_features_in_ : int
 
     Examples
@@ -110,6 +122,8 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        multi_class: str = "ovr",
+        decision_function_shape: str = "ovr",
         on_pass: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.C = C
@@ -132,6 +146,8 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.multi_class = multi_class
+        self.decision_function_shape = decision_function_shape
         self.on_pass = on_pass
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -163,18 +179,41 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes)."""
         check_is_fitted(self)
+        models = getattr(self, "models_", None)
+        if models is None:
+            return self._decision(self.model_, X)
+        found = np.column_stack([self._decision(model, X) for model in models])
+        return found if self.decision_function_shape == "ovo" else votes(found, len(self.classes_))
+
+    def _decision(self, model: Model, X: Any) -> Float64:
+        """What a model says of rows of any kind."""
         if isinstance(X, StreamRows):
-            return decisions(self.model_, X)
-        encoded = "schema" in (self.model_.provenance.get("encoding") or {})
+            return decisions(model, X)
+        encoded = "schema" in (model.provenance.get("encoding") or {})
         if not is_elsewhere(X) and not (encoded and hasattr(X, "columns")):
             X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
         with as_value_errors():
-            return self.model_.decision_function(X)
+            return model.decision_function(X)
 
     def predict(self, X: Any) -> Array:
-        """Return the class of each row, (n_samples,)."""
-        decision = self.decision_function(X).reshape(-1, len(self.model_.weights))
-        return self.classes_[self.model_.codes(decision)]
+        """Return the class of each row, (n_samples,); pairs of classes vote, and among equals the surest win."""
+        found = self.decision_function(X)
+        if hasattr(self, "models_") and self.decision_function_shape == "ovo":
+            found = votes(found, len(self.classes_))
+        return self.classes_[outcomes_of(found.reshape(len(found), -1))]
+
+    @available_if(lambda self: takes_portions(self.solver))  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Make one pass over a portion of rows in memory, from the weights that all rows so far have come to.
+
+        Only of a linear model, and a stochastic solver: solver='sgd', 'pegasos' or 'assg'. ``classes`` (n_classes,): all that will
+        come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
+        of rows that are gone; ``fit`` proves again. 'balanced' classes are not known here, and count alike. Raises ValueError.
+        """
+        first = not hasattr(self, "classes_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=first)
+        fit_portion(self, X, y, classes, sample_weight)
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

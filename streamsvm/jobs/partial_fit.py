@@ -1,0 +1,74 @@
+"""Rows that come in portions: a pass of a stochastic solver over each, which begins at the weights the last one ended with.
+
+P is that of all rows so far, 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i), n of them counting this portion: lambda = 1 / (C n) falls as rows
+come in, and the weights so far count as n presentations, so that steps fall like 1/n. What ends a portion is the mean of w over
+it. Nothing is proved of rows that are gone: such a model has no certificate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamsvm import __version__
+from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
+from streamsvm.errors import UsageError
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan, started
+from streamsvm.jobs.fit.validation import fold
+from streamsvm.model import Model
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.stochastic.averaged_solver import AveragedSolver
+from streamsvm.types import LinearSolution, Store
+
+PORTIONS = "portions"
+"""What is recorded of a model that was made of portions, by this name in its provenance."""
+
+
+def takes_portions(name: str) -> bool:
+    """Return whether the solver of a name is a stochastic one."""
+    return name in SOLVERS and isinstance(SOLVERS[name](), AveragedSolver)
+
+
+def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Model:
+    """Return the model after one pass over ``store``; ``rows`` were seen before it, ``start`` is what they have come to.
+
+    Raises UsageError for another solver, a kernel or scaled columns; DataError, BudgetError.
+    """
+    plan = _plan(job, store)
+    plan.memory.check(plan.remedy)
+    plan = plan if start is None else started(plan, store, start)
+    solver, layout = plan.solver, store.layout
+    assert isinstance(solver, AveragedSolver)
+    problems = [replace(problem, rows=rows + layout.rows) for problem in plan.problems]
+    active = [ActiveProblem(k, problem, plan.solver.start(problem)) for k, problem in enumerate(problems)]
+    visitor, first = BlockVisitor(plan.solver, plan.features), 0
+    with Stream(store, epoch_visits(layout, job.seed, 0, shuffled=True), depth=job.prefetch) as stream:
+        for loaded in stream:
+            visitor.visit(loaded, loaded.visit.chunk, first, active, {})
+            first += len(loaded.chunk.codes)
+    weights = []
+    for one in active:
+        visitor.finish(one.state)
+        solution = LinearSolution(solver.candidate(one.state), one.problem.bias)
+        weights.append(fold(plan, solution))
+    made = {"rows": rows + layout.rows, "solver": plan.solver_name}
+    known = {"encoding": store.facts.get("encoding"), "streamsvm": __version__, PORTIONS: made}
+    return Model(np.array(weights), plan.class_names, known)
+
+
+def _plan(job: FitJob, store: Store) -> Plan:
+    """The plan of a pass. Raises UsageError for what cannot go on from one portion to the next."""
+    if not takes_portions(job.solver):
+        able = ", ".join(name for name in SOLVERS if takes_portions(name))
+        raise UsageError(f"solver '{job.solver}' does not take rows in portions", hint=f"solvers that do: {able}")
+    if job.standardize or job.kernel != "linear":
+        what = "scaled columns" if job.standardize else f"the kernel '{job.kernel}'"
+        raise UsageError(
+            f"{what} would be another map for every portion",
+            hint="put a StandardScaler or a StreamNystroem before it that was fitted once",
+        )
+    return make_plan(job, store)

@@ -1,0 +1,104 @@
+"""Several classes pair by pair, as SVC has them, and rows in portions, as SGDClassifier has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+from sklearn.datasets import make_classification
+from sklearn.multiclass import OneVsOneClassifier
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import check_estimators_partial_fit_n_features
+
+import streamsvm as sv
+from streamsvm.sklearn import StreamRows, StreamSVC
+
+X, Y = make_classification(200, 8, n_informative=5, n_classes=4, random_state=0)
+WORDS = np.array(["d", "a", "c", "b"])[Y]
+
+
+def test_pairs_are_those_of_scikit_learn() -> None:
+    ours = StreamSVC(multi_class="ovo", decision_function_shape="ovo", tolerance=1e-8).fit(X, WORDS)
+    theirs = OneVsOneClassifier(LinearSVC(tol=1e-10, max_iter=100_000)).fit(X, WORDS)
+    expected = np.column_stack([-one.decision_function(X) for one in theirs.estimators_])
+    assert ours.decision_function(X).shape == (200, 6)
+    assert np.allclose(ours.decision_function(X), expected, atol=1e-4)
+    assert np.allclose(X @ ours.coef_.T + ours.intercept_, expected, atol=1e-4)
+    assert ours.gap_ <= 1e-8
+    assert (ours.predict(X) == theirs.predict(X)).mean() > 0.99
+    shaped = StreamSVC(multi_class="ovo").fit(X, WORDS)
+    assert np.allclose(shaped.decision_function(X), theirs.decision_function(X), atol=1e-3)
+    assert np.array_equal(shaped.predict(X), ours.predict(X))
+    assert shaped.models_[0].classes == ("b", "a")
+
+
+def test_pairs_of_stores_kernels_weights_and_two_classes(tmp_path: Path) -> None:
+    sv.ingest(X, tmp_path / "rows.zarr", y=Y)
+    options: dict[str, Any] = {"multi_class": "ovo", "tolerance": 1e-8}
+    one = StreamSVC(**options).fit(X, Y)
+    for rows in (tmp_path / "rows.zarr", StreamRows(tmp_path / "rows.zarr")):
+        found = StreamSVC(**options).fit(rows)
+        assert found.classes_.tolist() == [0, 1, 2, 3]
+        assert np.allclose(found.decision_function(X), one.decision_function(X), atol=1e-3)
+    assert StreamSVC(multi_class="ovo", kernel="rbf", landmarks=40).fit(X, Y).score(X, Y) > 0.8
+    weight = np.random.default_rng(0).integers(0, 3, len(X))
+    weighted = StreamSVC(multi_class="ovo", class_weight={0: 2.0}).fit(X, Y, weight)
+    copied = StreamSVC(multi_class="ovo", class_weight={0: 2.0}).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))
+    assert np.allclose(weighted.decision_function(X), copied.decision_function(X), atol=1e-9)
+    assert StreamSVC(multi_class="ovo").fit(X, Y > 1).model_.kind == "linear"
+    with pytest.raises(ValueError, match="multi_class must be"):
+        StreamSVC(multi_class="ava").fit(X, Y)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "pegasos", "assg"])
+def test_portions_come_near_the_optimum_and_prove_nothing(solver: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3000, 6))
+    y = np.where(rows[:, 0] - rows[:, 1] + 0.3 * rng.normal(size=3000) > 0.2, "in", "out")
+    found = StreamSVC(C=0.01, loss="hinge", solver=solver)
+    for start in range(0, 3000, 500):
+        found.partial_fit(rows[start : start + 500], y[start : start + 500], classes=["out", "in"])
+    exact = StreamSVC(C=0.01, loss="hinge").fit(rows, y)
+    assert found.rows_seen_ == 3000
+    assert found.score(rows, y) > exact.score(rows, y) - 0.02
+    cosine = found.coef_[0] @ exact.coef_[0] / np.linalg.norm(found.coef_) / np.linalg.norm(exact.coef_)
+    assert cosine > 0.97
+    assert found.gap_ == np.inf
+    with pytest.raises(sv.UsageError, match="no certificate"):
+        found.model_.certificate  # noqa: B018
+
+
+def test_portions_may_lack_classes_and_follow_a_fit() -> None:
+    found = StreamSVC(loss="hinge", solver="sgd", tolerance=0.5).partial_fit(X[Y == 1], Y[Y == 1], classes=np.arange(4))
+    assert found.decision_function(X).shape == (200, 4)
+    fitted = StreamSVC(C=0.01, loss="hinge", solver="sgd", tolerance=0.1, max_passes=3000).fit(X, Y)
+    before = fitted.score(X, Y)
+    assert np.isfinite(fitted.gap_)
+    assert fitted.partial_fit(X[:100], Y[:100]).score(X, Y) > before - 0.1
+    assert fitted.rows_seen_ == 300
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"standardize": True}, "scaled columns"),
+        ({"kernel": "rbf", "landmarks": 20}, "another map for every portion"),
+    ],
+)
+def test_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) -> None:
+    estimator = StreamSVC(loss="hinge", solver="sgd", **options)
+    with pytest.raises(ValueError, match=said):
+        estimator.partial_fit(X, Y, classes=np.arange(4))
+    with pytest.raises(ValueError, match="classes must be passed"):
+        StreamSVC(loss="hinge", solver="sgd").partial_fit(X, Y)
+    with pytest.raises(ValueError, match="not the same as on last call"):
+        StreamSVC(loss="hinge", solver="sgd").partial_fit(X, Y, np.arange(4)).partial_fit(X, Y, np.arange(3))
+    assert not hasattr(StreamSVC(), "partial_fit")
+
+
+def test_scikit_learn_checks_portions() -> None:
+    check_estimators_partial_fit_n_features("StreamSVC", StreamSVC(loss="hinge", solver="sgd"))
