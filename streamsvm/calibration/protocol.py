@@ -57,6 +57,15 @@ def normalized(values: Float64) -> Float64:
     return np.where(sums > 0, values, 1.0) / np.where(sums > 0, sums, values.shape[1])
 
 
+def sigma(z: Float64) -> Float64:
+    """Return 1 / (1 + e^-z), to a few roundings of itself in both tails.
+
+    Every fit comes by here, and scipy.special, which has it too, takes 0.07 s to import.
+    """
+    found: Float64 = np.exp(-np.logaddexp(0.0, -z))
+    return found
+
+
 def both_classes(positive: Float64, negative: Float64) -> None:
     """Raise DataError unless there are rows of both sides, weights (m,) each."""
     if not (positive.sum() > 0 and negative.sum() > 0):

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
 
-from streamsvm.calibration.protocol import normalized
+from streamsvm.calibration.protocol import normalized, sigma
 from streamsvm.rows import Float64, Int32
 
 BINS = 15
@@ -95,6 +94,5 @@ class ProbabilityCounts:
 def uncalibrated(decision: Float64) -> Float64:
     """Return what decision values (n, k) would say were they log odds: sigma(f) for two classes, else softmax(f), (n, classes)."""
     if decision.shape[1] == 1:
-        return normalized(scipy.special.expit(decision))
-    found: Float64 = scipy.special.softmax(decision, axis=1)
-    return found
+        return normalized(sigma(decision))
+    return normalized(np.exp(decision - decision.max(axis=1, keepdims=True)))

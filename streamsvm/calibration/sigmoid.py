@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.calibration.protocol import both_classes, normalized, numbers
+from streamsvm.calibration.protocol import both_classes, normalized, numbers, sigma
 from streamsvm.calibration.scores import ScoreCounts, ScoreTable
 from streamsvm.rows import Float64
 
@@ -62,7 +61,7 @@ class PlattSigmoid:
 
     def probabilities(self, decision: Float64) -> Float64:
         """See ``Calibrator``."""
-        return normalized(scipy.special.expit(decision * self.slopes + self.offsets))
+        return normalized(sigma(decision * self.slopes + self.offsets))
 
     def facts(self) -> JsonObject:
         """See ``Calibrator``."""
@@ -89,7 +88,7 @@ def sigmoid_of(counts: ScoreCounts) -> tuple[float, float]:
     f = counts.scores / scale
     value = _loss(A * f + B, hits, total)
     for _ in range(MOST_STEPS):
-        p = scipy.special.expit(A * f + B)
+        p = sigma(A * f + B)
         off, bend = total * p - hits, total * p * (1.0 - p)
         gradient = np.array([off @ f, off.sum()])
         if np.abs(gradient).max() <= SMALL * total.sum():
