@@ -65,7 +65,7 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
         return f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"
     if status == Status.SUPPORT:
         return f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"
-    return "the solver stalled", "another --solver, or --standardize"
+    return "the solver stalled", "another --solver" + ("" if job.standardize else ", or --standardize")
 
 
 def scale_notice(job: FitJob, store: Store) -> list[str]:
