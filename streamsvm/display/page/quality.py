@@ -9,7 +9,7 @@ from streamsvm.display.page.drawing.axis import grouped, linear
 from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
 from streamsvm.display.page.drawing.document import PagePart, table
 from streamsvm.display.page.drawing.markup import Markup, element, joined, shortened
-from streamsvm.display.page.files import Evaluated, Margins
+from streamsvm.display.page.findings import Evaluated, Margins
 from streamsvm.display.page.record import RunRecord
 from streamsvm.display.page.resources import INK
 

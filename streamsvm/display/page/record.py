@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.display.page.files import Began, End, Evaluated, Facts, HeldOut, Moment, Pass, Planned, Search, Stopped
+from streamsvm.display.page.files import Began, End, HeldOut, Moment, Pass, Planned, Stopped
+from streamsvm.display.page.findings import Evaluated, Facts, Search
 from streamsvm.errors import DataError, MissingError
 from streamsvm.regular import open_regular, read_whole
 

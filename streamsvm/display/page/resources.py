@@ -118,7 +118,8 @@ def _waiting(run: RunRecord) -> Markup | None:
     says = (
         f"{seconds_text(total)} of {seconds_text(edges[-1])} were spent waiting for rows; the rest was spent computing."
     )
-    threads = "" if run.plan is None or run.plan.threads is None else f", {run.plan.threads} threads"
+    count = None if run.plan is None else run.plan.threads
+    threads = "" if count is None else f", {count} thread" + ("" if count == 1 else "s")
     chart = Chart(f"Computing and waiting{threads}", says, x, y, ("time", "share of the time, %"))
     chart.bars(edges, shares, 0, f"computing {seconds_text(max(0.0, edges[-1] - total))}", hanging=True)
     chart.bars(edges, shares, 1, f"waiting for rows {seconds_text(total)}")

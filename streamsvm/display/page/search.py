@@ -9,7 +9,7 @@ from streamsvm.display.page.drawing.axis import finite, linear, logarithmic
 from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
 from streamsvm.display.page.drawing.document import PagePart, table
 from streamsvm.display.page.drawing.markup import Markup, element, joined
-from streamsvm.display.page.files import GridPoint, Search
+from streamsvm.display.page.findings import GridPoint, Search
 from streamsvm.display.page.opening import tiles
 
 

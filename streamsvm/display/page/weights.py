@@ -6,7 +6,7 @@ from streamsvm.display.page.drawing.axis import Axis, grouped, linear
 from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
 from streamsvm.display.page.drawing.document import PagePart, folded, table
 from streamsvm.display.page.drawing.markup import Markup, element, shortened
-from streamsvm.display.page.files import Drifting, Shares, TopColumns
+from streamsvm.display.page.findings import Drifting, Shares, TopColumns
 from streamsvm.display.page.record import RunRecord
 
 FEW = 12
