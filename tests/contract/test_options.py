@@ -23,7 +23,14 @@ from streamsvm.store import create
 
 NEW = np.random.default_rng(4).normal(size=(5, 3)).astype(np.float32)
 LINEAR: dict[str, Any] = {"solver": "dcd", "tolerance": 1e-9, "max_passes": 2, "threads": 1, "memory": 1 << 30}
-EXACT: dict[str, Any] = {"kernel": "rbf", "gamma": 0.5, "tolerance": 1e-9, "max_passes": 2, "threads": 1, "memory": 1 << 30}
+EXACT: dict[str, Any] = {
+    "kernel": "rbf",
+    "gamma": 0.5,
+    "tolerance": 1e-9,
+    "max_passes": 2,
+    "threads": 1,
+    "memory": 1 << 30,
+}
 LANDMARKS = EXACT | {"landmarks": 9, "solver": "newton", "embedding": "fly"}
 CASES = {"linear": LINEAR, "exact kernel": EXACT, "landmarks": LANDMARKS}
 
