@@ -219,6 +219,8 @@ GROUP = "/sys/fs/cgroup"
             [MIB],
         ),
         ({"/proc/self/cgroup": V2, f"{GROUP}/memory.max": "2097152\n"}, [2 * MIB]),
+        # the name of a group may have colons in it
+        ({"/proc/self/cgroup": "0::/job:1:a\n", f"{GROUP}/job:1:a/memory.max": "2097152\n"}, [2 * MIB]),
         ({"/proc/self/cgroup": V1, f"{GROUP}/memory/docker/abc/memory.limit_in_bytes": "1048576\n"}, [MIB]),
         # a container sees its own group as the root, under a path it cannot see
         ({"/proc/self/cgroup": V1, f"{GROUP}/memory/memory.limit_in_bytes": "3145728\n"}, [3 * MIB]),

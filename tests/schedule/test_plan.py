@@ -83,3 +83,8 @@ def test_each_chunk_comes_at_every_position_equally_often() -> None:
             table[position, chunk] += 1
     expected = epochs_drawn / 5
     assert np.sum((table - expected) ** 2 / expected) < 32.0  # 0.99 quantile of chi-square with 16 degrees of freedom
+
+
+def test_visits_begin_with_the_first_of_epoch_0() -> None:
+    layout = layout_of(5)
+    assert list(islice(visits(layout, 3, shuffled=True), 5)) == list(epoch_visits(layout, 3, 0, shuffled=True))

@@ -92,7 +92,8 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
         if alive or asked.planted:
             word = "SURVIVED" if alive else "noticed "
             print(
-                f"{word} {mutant.path}:{mutant.number} ({len(tests)} tests): {mutant.was} -> {mutant.now}", flush=True
+                f"{word} {tried}: {mutant.path}:{mutant.number} ({len(tests)} tests): {mutant.was} -> {mutant.now}",
+                flush=True,
             )
     print(
         f"{tried} mutants of seed {asked.seed} from {asked.first}, {survived} survived ({survived / max(tried, 1):.0%})"

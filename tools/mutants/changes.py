@@ -2,7 +2,7 @@
 
 Left alone is what no test should hold a program to: docstrings, annotations, decorators, errors and what is said in them,
 text that is put together, ``__repr__``, what is imported for types only, memory that is asked for early, named numbers of a
-module and defaults of options (settings: a test of one would say it again). EQUIVALENT names changes that make no other
+module and defaults of parameters (settings: a test of one would say it again). EQUIVALENT names changes that make no other
 program, each with the reason.
 """
 
@@ -108,7 +108,8 @@ def _left_alone(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.FunctionDef) and node.name != "__repr__":
         arguments = [*node.args.args, *node.args.kwonlyargs]
         annotated = [a.annotation for a in arguments if a.annotation]
-        return [*node.decorator_list, *annotated, *([node.returns] if node.returns else [])]
+        defaults = [*node.args.defaults, *(default for default in node.args.kw_defaults if default)]
+        return [*node.decorator_list, *annotated, *defaults, *([node.returns] if node.returns else [])]
     if isinstance(node, ast.ClassDef):
         defaults = [part.value for part in node.body if isinstance(part, ast.AnnAssign) and part.value]
         return [*node.decorator_list, *defaults]
