@@ -1,5 +1,5 @@
 """Bits do not depend on threads, workers, or how far is read ahead: of models of every solver that only sums up in a pass, of
-predictions, figures and features.
+predictions, figures, features and stores.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk
+from streamsvm.store.sources.lines import BLOCK
 from streamsvm.types import KernelSolver, Mergeable
 from tests.fault.test_determinism import bits_of
 
@@ -119,3 +122,27 @@ def test_short_of_memory_threads_are_given_up_first(store: Path, monkeypatch: py
     short = make_plan(replace(job, threads=8, memory=(one.total + eight.total) // 2), opened)
     assert 1 < short.memory.threads < 8
     assert f"memory is short: {short.memory.threads} of 8 threads" in short.why
+
+
+@pytest.mark.parametrize("kind", ["plain", "gaps", "bad lines", "words"])
+def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
+    """Blocks of a file are parsed side by side; those in which something is wrong are read as ever, in their place."""
+    source, rng = tmp_path / "a.svm", np.random.default_rng(0)
+    lines = [f"{1 + k % 2} {1 + k % 7}:{x:.4g} {9 + k % 31}:1" for k, x in enumerate(rng.normal(size=150_000))]
+    if kind == "gaps":
+        lines[1::3], lines[2::3] = ["# nothing"] * len(lines[1::3]), ["1"] * len(lines[2::3])
+    if kind == "bad lines":
+        for at in (5, 70_000, 70_001, 149_999):
+            lines[at] = "1 3:1 2:1"
+    if kind == "words":
+        lines = [("yes" if line.startswith("1") else "no") + line[1:] for line in lines]
+    source.write_text("\n".join(lines) + "\n")
+    assert source.stat().st_size > 2 * BLOCK
+    more: dict[str, Any] = {"bad lines": {"on_bad_line": "skip"}, "words": {"text_labels": True}}.get(kind, {})
+    found = []
+    for threads in (1, 2, 5):
+        store = tmp_path / f"{threads}.zarr"
+        result = ingest(IngestJob(sources=(source,), store=store, format="svmlight", threads=threads, **more))
+        found.append((written(store), result.rows, result.counts, result.notices))
+    assert found[0][1] == {"gaps": 100_000, "bad lines": 149_996}.get(kind, 150_000)
+    assert found == [found[0]] * 3

@@ -48,7 +48,7 @@ def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
         label=stated.label or "none",
         missing="error",
         undecided={},
-        memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False),
+        memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
     opened = open_source(job.sources, options)
     source, offsets = (opened.source, opened.offsets) if isinstance(opened, Centered) else (opened, offsets_from(None))

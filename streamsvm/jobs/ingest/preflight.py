@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,24 +22,47 @@ CHUNKS_PER_WRITER = 3
 """Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk."""
 
 
-def memory_for_source(stated: int | None, chunk_bytes: int, stores: int, *, shuffle: bool) -> int:
-    """Return the bytes a source may take beside what ``stores`` writers hold. Raises BudgetError when not even the
-    least fits.
+PARSER_BYTES = 16 << 20
+"""Bytes of each further thread that parses: text, arrays it is parsed into, rows (measured: 9 MiB with short rows)."""
+
+
+class SourceMemory(NamedTuple):
+    """What a source may take, and how many threads there is memory for."""
+
+    limit: int
+    """Bytes of the source."""
+    threads: int
+    """Threads, one at least."""
+    notices: tuple[str, ...]
+    """A line where these are fewer than were wanted."""
+
+
+def memory_for_source(
+    stated: int | None, chunk_bytes: int, stores: int, *, shuffle: bool, threads: int = 1
+) -> SourceMemory:
+    """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory for.
+
+    Raises BudgetError when not even the least fits.
     """
-    terms = (
-        *budget.base_terms(),
-        Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
-        Term(
-            "chunks",
-            CHUNKS_PER_WRITER * chunk_bytes * stores,
-            f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
-        ),
-        *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
-    )
     limit = budget.memory_limit(stated)
-    plan = budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True)
+
+    def planned(count: int) -> budget.MemoryPlan:
+        terms = (
+            *budget.base_terms(),
+            Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
+            Term("parsers", (count - 1) * PARSER_BYTES, f"{count - 1} more threads"),
+            Term(
+                "chunks",
+                CHUNKS_PER_WRITER * chunk_bytes * stores,
+                f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
+            ),
+            *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
+        )
+        return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
+
+    plan = budget.with_most_threads(planned, threads)
     plan.check(", or smaller chunks: --chunk")
-    return limit - plan.total + SOURCE_BYTES
+    return SourceMemory(limit - plan.total + SOURCE_BYTES, plan.threads, plan.short_of(threads))
 
 
 def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from streamsvm.aliases import JsonObject
+from streamsvm.compute import threading
 from streamsvm.config.fields import options_of
 from streamsvm.engine.checkpoint.signals import current, deferred
 from streamsvm.engine.executor import Executor, executor_for
@@ -28,6 +29,7 @@ from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lin
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.rows import Rows
+from streamsvm.schedule.cores import wanted_threads
 from streamsvm.scratch import sweep_beside
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
@@ -45,7 +47,18 @@ from streamsvm.store.write.building import Opener, all_locked, journaled, repair
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
 
-ELSEWHERE = ("store", "test_store", "overwrite", "repair", "memory", "sources", "schema", "cluster", "insecure_network")
+ELSEWHERE = (
+    "store",
+    "test_store",
+    "overwrite",
+    "repair",
+    "memory",
+    "threads",
+    "sources",
+    "schema",
+    "cluster",
+    "insecure_network",
+)
 """The fields of a job that say nothing of what the store will hold."""
 
 
@@ -84,11 +97,13 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     """
     job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
-    memory_limit = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle)
-    with executor_for(job, executor) as found, all_locked(job.targets()):
+    wanted = wanted_threads(job.threads)
+    memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted)
+    with executor_for(job, executor) as found, all_locked(job.targets()), threading.using(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
-            return _begun(replace(job, sources=tuple(map(Path, sources))), memory_limit, report, found)
+            result = _begun(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
+            return replace(result, notices=(*memory.notices, *result.notices))
 
 
 def kept_input(store: Path) -> Path:
@@ -104,7 +119,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
     A run that was stopped is not gone on with. Raises as ``ingest`` does.
     """
     job = replace(job, store=output_path(job.store))
-    memory_limit = memory_for_source(job.memory, job.chunk_bytes, len(job.targets()), shuffle=job.shuffle)
+    memory = memory_for_source(job.memory, job.chunk_bytes, len(job.targets()), shuffle=job.shuffle)
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         size, form, packed = chunk_bytes, job.store_format, job.compression
@@ -114,7 +129,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
         claim(store_outputs(job.targets(), continues=False), overwrite=job.overwrite)
         for target in job.targets():
             sweep_beside(target)
-        options = replace(job.options(), memory_limit=memory_limit)
+        options = replace(job.options(), memory_limit=memory.limit)
         return _ingest(job, report, opener, opened(options), options.rejects)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.decompression import Input
+from streamsvm.store.sources.in_order import in_order
 from streamsvm.store.sources.lines import BLOCK, line_blocks, note_form
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.source import SourceFile
@@ -30,6 +32,20 @@ QID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTIL
 NO_QUERY = rb"\1"
 READING = ("ignore_qid", "sort", "on_duplicate", "text_labels")
 """The options that other files of the same kind are read with too."""
+
+
+class _CleanRows(NamedTuple):
+    """The rows of a block in which nothing is wrong."""
+
+    X: CSR
+    labels: Float64
+    lines: int
+    blank: int
+    """Lines without a row."""
+    empty: int
+    """Rows without an entry."""
+    largest: int
+    """The largest column; -1 where there is no entry."""
 
 
 class SvmlightSource:
@@ -56,6 +72,8 @@ class SvmlightSource:
         self._largest = -1
         self._scratch: Scratch | None = None
         self._parsed: Any = None
+        self._spare: list[Scratch] = []
+        """Arrays that no thread is parsing into."""
         self._words = Words() if options.text_labels else None
 
     def batches(self) -> Iterator[Batch]:
@@ -83,9 +101,12 @@ class SvmlightSource:
         blocks = line_blocks(stream, allow_no_final_newline=allowed)
         blocks = ahead(blocks) if stream.compression else blocks
         lines = 0
-        for block in blocks:
-            text = QID.sub(NO_QUERY, block) if self._options.ignore_qid else block
-            batch, taken = self._batch(text, stream.name, lines)
+        for block, clean in in_order(self._clean, blocks):
+            if clean is None:
+                text = QID.sub(NO_QUERY, block) if self._options.ignore_qid else block
+                batch, taken = self._batch(text, stream.name, lines)
+            else:
+                batch, taken = self._counted(clean, stream.name), clean.lines
             lines += taken
             file.read = stream.disk_position
             self._options.rejects.read += taken
@@ -115,34 +136,66 @@ class SvmlightSource:
             end = text.index(b"\n", bad)
             text, left_out = text[:bad] + b"#" * (end - bad) + text[end:], left_out + 1
         self.notices["blank lines"] -= left_out
-        return self._rows(self._parsed, out, name), self._parsed.lines
+        found = _rows(self._parsed, out)
+        return self._counted(found, name), found.lines
+
+    def _clean(self, text: bytes) -> _CleanRows | None:
+        """The rows of a block, of which any thread may ask; None where one must be read in the order of the blocks: the
+        first one, and those in which something is wrong.
+        """
+        if self._base is None or self._words is not None or len(text) > 2 * BLOCK:
+            return None
+        text = QID.sub(NO_QUERY, text) if self._options.ignore_qid else text
+        with self._lent() as out:
+            parsed = self._tried(text, out, self._base)
+            return None if isinstance(parsed, int) else _rows(parsed, out)
+
+    @contextmanager
+    def _lent(self) -> Iterator[Scratch]:
+        """Arrays of a thread's own for a usual block."""
+        from streamsvm.compute.text.svmlight import scratch
+
+        try:
+            out = self._spare.pop()
+        except IndexError:
+            out = scratch(BLOCK, BLOCK // 2, exact=self.exact)
+        yield out
+        self._spare.append(out)
 
     def _parse(self, text: bytes, out: Scratch) -> int | None:
         """Parse a block into ``out``; where a line begins that cannot be read, None when all can."""
         from streamsvm.compute.text.svmlight import parse
 
-        array = np.frombuffer(text, np.uint8)
         if self._base is None:
+            array = np.frombuffer(text, np.uint8)
             first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabeled, out)
             self._base = 0 if first.smallest == 0 else 1
-        top = LARGEST_INDEX if self._features is None else self._base + self._features - 1
-        parsed: Parsed = parse(array, array.size, self._base, top, self._unlabeled, out)
+        found = self._tried(text, out, self._base)
+        if isinstance(found, int):
+            return found
+        self._parsed = found
+        return None
+
+    def _tried(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
+        """Parse a block into ``out``, indices from ``base`` on; where a line begins that cannot be read."""
+        from streamsvm.compute.text.svmlight import parse
+
+        array = np.frombuffer(text, np.uint8)
+        top = LARGEST_INDEX if self._features is None else base + self._features - 1
+        parsed: Parsed = parse(array, array.size, base, top, self._unlabeled, out)
         if parsed.bad:
             return int(parsed.consumed)
         for entry, start, stop in out.unfinished[: parsed.unfinished].tolist():
             if not _finish(out, entry, text[start:stop]):
                 return text.rfind(b"\n", 0, start) + 1
-        self._parsed = parsed
-        return None
+        return parsed
 
-    def _rows(self, parsed: Parsed, out: Scratch, name: str) -> Batch:
-        rows, entries = parsed.rows, parsed.entries
-        indptr, indices = out.indptr[: rows + 1].copy(), out.indices[:entries].copy()
-        X = CSR(out.data[:entries].copy(), indices, indptr)
-        self._largest = max(self._largest, int(indices.max(initial=-1)))
-        self.notices["blank lines"] += parsed.blank
-        self.notices["empty rows"] += int(np.count_nonzero(indptr[1:] == indptr[:-1]))
-        return Batch(X, self._labels(out.labels[:rows].copy(), name))
+    def _counted(self, found: _CleanRows, name: str) -> Batch:
+        """The rows as they are handed on, what was met in them noted."""
+        self._largest = max(self._largest, found.largest)
+        self.notices["blank lines"] += found.blank
+        self.notices["empty rows"] += found.empty
+        return Batch(found.X, self._labels(found.labels, name))
 
     def _labels(self, labels: Float64, name: str) -> Array:
         missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabeled else 0
@@ -173,6 +226,15 @@ class SvmlightSource:
         if self._scratch is None or self._scratch.data.itemsize != (8 if self.exact else 4):
             self._scratch = scratch(BLOCK, BLOCK // 2, exact=self.exact)
         return self._scratch
+
+
+def _rows(parsed: Parsed, out: Scratch) -> _CleanRows:
+    """Copies of the rows that were parsed."""
+    rows, entries = parsed.rows, parsed.entries
+    indptr, indices = out.indptr[: rows + 1].copy(), out.indices[:entries].copy()
+    empty = int(np.count_nonzero(indptr[1:] == indptr[:-1]))
+    X = CSR(out.data[:entries].copy(), indices, indptr)
+    return _CleanRows(X, out.labels[:rows].copy(), parsed.lines, parsed.blank, empty, int(indices.max(initial=-1)))
 
 
 def _finish(out: Scratch, entry: int, token: bytes) -> bool:
