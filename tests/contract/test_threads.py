@@ -128,7 +128,7 @@ def test_short_of_memory_threads_are_given_up_first(store: Path, monkeypatch: py
 def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
     """Blocks of a file are parsed side by side; those in which something is wrong are read as ever, in their place."""
     source, rng = tmp_path / "a.svm", np.random.default_rng(0)
-    lines = [f"{1 + k % 2} {1 + k % 7}:{x:.4g} {9 + k % 31}:1" for k, x in enumerate(rng.normal(size=150_000))]
+    lines = [f"{1 + k % 2} {1 + k % 7}:{x!r} {9 + k % 31}:1" for k, x in enumerate(rng.normal(size=150_000).tolist())]
     if kind == "gaps":
         lines[1::3], lines[2::3] = ["# nothing"] * len(lines[1::3]), ["1"] * len(lines[2::3])
     if kind == "bad lines":
@@ -137,12 +137,13 @@ def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) ->
     if kind == "words":
         lines = [("yes" if line.startswith("1") else "no") + line[1:] for line in lines]
     source.write_text("\n".join(lines) + "\n")
-    assert source.stat().st_size > 2 * BLOCK
+    assert source.stat().st_size > 1.5 * BLOCK
     more: dict[str, Any] = {"bad lines": {"on_bad_line": "skip"}, "words": {"text_labels": True}}.get(kind, {})
     found = []
     for threads in (1, 2, 5):
-        store = tmp_path / f"{threads}.zarr"
-        result = ingest(IngestJob(sources=(source,), store=store, format="svmlight", threads=threads, **more))
+        store = tmp_path / "s.zarr"
+        job = IngestJob(sources=(source,), store=store, format="svmlight", overwrite=True, **more)
+        result = ingest(replace(job, threads=threads))
         found.append((written(store), result.rows, result.counts, result.notices))
     assert found[0][1] == {"gaps": 100_000, "bad lines": 149_996}.get(kind, 150_000)
     assert found == [found[0]] * 3
