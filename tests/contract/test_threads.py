@@ -124,7 +124,10 @@ def test_short_of_memory_threads_are_given_up_first(store: Path, monkeypatch: py
     assert f"memory is short: {short.memory.threads} of 8 threads" in short.why
 
 
-@pytest.mark.parametrize("kind", ["plain", "gaps", "bad lines", "words"])
+SVMLIGHT: dict[str, dict[str, Any]] = {"bad lines": {"on_bad_line": "skip"}, "words": {"text_labels": True}}
+
+
+@pytest.mark.parametrize("kind", ["plain", "gaps", *SVMLIGHT])
 def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
     """Blocks of a file are parsed side by side; those in which something is wrong are read as ever, in their place."""
     source, rng = tmp_path / "a.svm", np.random.default_rng(0)
@@ -138,7 +141,7 @@ def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) ->
         lines = [("yes" if line.startswith("1") else "no") + line[1:] for line in lines]
     source.write_text("\n".join(lines) + "\n")
     assert source.stat().st_size > 1.5 * BLOCK
-    more: dict[str, Any] = {"bad lines": {"on_bad_line": "skip"}, "words": {"text_labels": True}}.get(kind, {})
+    more = SVMLIGHT.get(kind, {})
     found = []
     for threads in (1, 2, 5):
         store = tmp_path / "s.zarr"
