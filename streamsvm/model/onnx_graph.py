@@ -5,7 +5,7 @@
 
 Input ``X`` (n, columns) float64, NaN where a value is missing and the model knows what stands for it. Outputs ``label`` (n,), int64
 where all classes are whole numbers, else text, and ``decision`` (n, k) float64, as ``Model.decision_function`` has it, k = 1 for two
-classes. With a calibration also ``probability`` (n, classes). Operators are those of opset 17 (https://onnx.ai/onnx/operators),
+classes. Probabilities of a calibrated model are not in it. Operators are those of opset 17 (https://onnx.ai/onnx/operators),
 numbers float64 wherever rows are not rounded; no operator is of another domain.
 """
 
@@ -24,6 +24,7 @@ from streamsvm.model import Model
 from streamsvm.model.text import WHOLE, check_columns
 from streamsvm.rows import CSR, Float64
 
+DECISIONS_ALONE = "the graph has labels and decision values: the probabilities of the model are not in it"
 OPSET, FORMAT = 17, 8
 """Versions of the operators and of the file, which with the name of the program is how files of ours begin (``outputs.kinds``)."""
 

@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -38,6 +39,7 @@ OURS = (
     "warm_start",
     "class_weight",
     "verbose",
+    "n_jobs",
     "on_pass",
     "Cs",
     "cv",
@@ -140,7 +142,8 @@ def job_of(estimator: Any, class_weight: Mapping[Any, float] | str | None, **cho
     """Return what an estimator asks for, with options ``chosen`` for it. Raises UsageError, ConfigError."""
     name = type(estimator).__name__
     asked = {key: value for key, value in estimator.get_params(deep=False).items() if key not in OURS}
-    given = {"store": "", "model": "", "class_weight": class_weight, "seed": seed_of(estimator.random_state)}
+    given: ByName = {"store": "", "model": "", "class_weight": class_weight, "seed": seed_of(estimator.random_state)}
+    given["threads"] = effective_n_jobs(estimator.n_jobs)
     job: FitJob = make_job("fit", by_field("fit", asked | given | chosen, name), name)
     return job
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.model_selection import check_cv
 
 from streamsvm.aliases import Array
@@ -93,7 +94,8 @@ def _searched(
     asked = {key: value for key, value in estimator.get_params(deep=False).items() if key not in OURS}
     folds = estimator.cv if fold is None else int(fold.max()) + 1
     chosen = {"C": tuple(float(C) for C in estimator.Cs), "folds": folds, "class_weight": class_weight}
-    seed = {"store": "", "out": "", "seed": seed_of(estimator.random_state)}
+    seed: dict[str, Any] = {"store": "", "out": "", "seed": seed_of(estimator.random_state)}
+    seed["threads"] = effective_n_jobs(estimator.n_jobs)
     job: TuneJob = make_job("tune", by_field("tune", asked | chosen | seed, name), name)
     with reported(progress=estimator.verbose, on_event=None) as report:
         scores = tune_in_memory(job, store, report, fold)

@@ -63,6 +63,9 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         Start from the last fit where the solver can: dcd and newton, of a linear model.
     verbose : bool, default False
         Show progress.
+    n_jobs : int, optional
+        Threads that compute side by side, as joblib counts them: None is 1 unless ``joblib.parallel_config`` says otherwise, -1 all
+        processors. The model does not depend on it. Fewer where memory is short.
     multi_class : 'ovr' or 'ovo', default 'ovr'
         With several classes one problem for each against the rest, or one for each pair and a vote, as ``SVC`` does it.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'
@@ -122,6 +125,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         warm_start: bool = False,
         verbose: bool = False,
+        n_jobs: int | None = None,
         multi_class: str = "ovr",
         decision_function_shape: str = "ovr",
         on_pass: Callable[[dict[str, Any]], object] | None = None,
@@ -146,6 +150,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.n_jobs = n_jobs
         self.multi_class = multi_class
         self.decision_function_shape = decision_function_shape
         self.on_pass = on_pass

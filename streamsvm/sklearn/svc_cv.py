@@ -32,7 +32,7 @@ class StreamSVCCV(StreamSVC):
         How many folds, dealt as by ``StreamKFold`` and ``tune``. Of rows in memory also a splitter of scikit-learn, or its
         splits, that judges every row once.
     loss, loss_options, bias, class_weight, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, \
-    tolerance, max_passes, memory, random_state, verbose, on_pass
+    tolerance, max_passes, memory, random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``. A kernel wants ``landmarks``: exact kernel machines are not tuned.
 
     Attributes
@@ -75,6 +75,7 @@ class StreamSVCCV(StreamSVC):
         memory: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
+        n_jobs: int | None = None,
         on_pass: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__(
@@ -95,6 +96,7 @@ class StreamSVCCV(StreamSVC):
             memory=memory,
             random_state=random_state,
             verbose=verbose,
+            n_jobs=n_jobs,
             on_pass=on_pass,
         )
         self.Cs = Cs

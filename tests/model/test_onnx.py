@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
+from streamsvm.calibration.sigmoid import PlattSigmoid
+from streamsvm.calibration.stored import Calibration
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 4))
@@ -80,6 +83,16 @@ def test_a_graph_is_not_written_over_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "other.onnx").write_bytes(b"no graph of ours")
     with pytest.raises(sv.ExistsError):
         sv.export(tmp_path / "model.ssvm", tmp_path / "other.onnx", format="onnx", overwrite=True)
+
+
+def test_what_a_graph_has_not_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    sv.ingest(X, tmp_path / "rows.zarr", y=TWO)
+    model = sv.fit(tmp_path / "rows.zarr", tmp_path / "plain.ssvm").model
+    sigmoid = Calibration(PlattSigmoid(np.ones(1), np.zeros(1)), "5 folds", 200)
+    replace(model, calibration=sigmoid).save(tmp_path / "model.ssvm")
+    found = sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx")
+    assert any("probabilities" in notice for notice in found.notices)
 
 
 def test_tables_of_words_are_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from sklearn.svm import LinearSVC
 import streamsvm as sv
 from streamsvm.config.fields import options_of
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.sklearn import StreamSVC
+from streamsvm.sklearn import StreamSVC, fitting
 from streamsvm.sklearn.fitting import OURS
 
 X, Y = make_classification(300, 8, n_informative=5, n_classes=3, random_state=0)
@@ -145,6 +145,17 @@ def test_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
     loaded = sv.load_model(tmp_path / "model.ssvm")
     assert loaded == found.model_
     assert np.array_equal(loaded.predict(X), found.predict(X))
+
+
+def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    original = fitting.fit_in_memory
+    monkeypatch.setattr(
+        fitting, "fit_in_memory", lambda job, *more: (asked.append(job.threads), original(job, *more))[1]
+    )
+    one, two = (StreamSVC(solver="dcd", n_jobs=n).fit(X, Y).model_ for n in (None, 2))
+    assert asked == [1, 2]
+    assert np.array_equal(one.weights, two.weights)
 
 
 def test_every_pass_is_told_of_and_kept() -> None:

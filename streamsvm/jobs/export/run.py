@@ -57,5 +57,11 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
         model.save(out)
     else:
         durable.write_stream(out, other.write(model))
-    notices = notices_of(model) if job.format in TEXTS else ()
-    return ExportResult(out, model.kind, out.stat().st_size, notices=notices)
+    return ExportResult(out, model.kind, out.stat().st_size, notices=_notices(job, model))
+
+
+def _notices(job: ExportJob, model: Model) -> tuple[str, ...]:
+    """What people have to know of the file."""
+    if job.format in TEXTS:
+        return notices_of(model)
+    return (onnx_graph.DECISIONS_ALONE,) if job.format == ONNX and model.calibration is not None else ()
