@@ -6,6 +6,7 @@ owner likes. Each is refused here before a byte of it is read.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from streamsvm.errors import DataError
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+HINT = "put the file itself there"
 
 
 def what_is(mode: int) -> str:
@@ -25,12 +28,17 @@ def open_regular(path: Path | str, *, follow: bool = False) -> int:
 
     Raises OSError as ``os.open`` does, DataError E-FILE for everything that is not a regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise DataError(f"{path} is a link, not a regular file", code="E-FILE", hint=HINT) from error
+        raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
-    raise DataError(f"{path} is {what_is(mode)}, not a regular file", code="E-FILE", hint="put the file itself there")
+    raise DataError(f"{path} is {what_is(mode)}, not a regular file", code="E-FILE", hint=HINT)
 
 
 def read_whole(path: Path, limit: int, *, follow: bool = False) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from streamsvm.config.job_file import read_file
-from streamsvm.errors import BudgetError, StreamSVMError, UsageError
+from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
@@ -89,6 +89,14 @@ def sealed_again(store: Path, manifest: manifests.Manifest) -> None:
 
 
 FILES = {"s.zarr": ("manifest.json", "statistics.safetensors", "X/c.0.0", "y/c.0"), "s.h5": ("part-00000.h5",)}
+
+
+def test_a_link_in_place_of_a_manifest_is_called_a_link(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
+    (tmp_path / "s.zarr" / "manifest.json").rename(tmp_path / "there")
+    (tmp_path / "s.zarr" / "manifest.json").symlink_to(tmp_path / "there")
+    with pytest.raises(DataError, match="is a link, not a regular file"):
+        open_store(tmp_path / "s.zarr")
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -153,12 +153,16 @@ def test_a_label_is_one_whatever_kind_of_number_it_is() -> None:
     assert census.table() == ("1", "2", "3")
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5"])
-def test_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str) -> None:
-    path, X, y = tmp_path / f"a.{form}", np.arange(6.0).reshape(3, 2), np.array([BIG, BIG + 1, BIG])
+@pytest.mark.parametrize("big", [BIG, 2**64 - 2], ids=["2^53", "2^64 - 2"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "npy", "h5"])
+def test_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str, big: int) -> None:
+    path, X = tmp_path / f"a.{form}", np.arange(6.0).reshape(3, 2)
+    y = np.array([big, big + 1, big], np.uint64 if big > BIG else np.int64)
     options = SourceOptions(label="y")
     if form == "csv":
         path.write_text("a,y\n" + "".join(f"{x},{label}\n" for x, label in zip(X[:, 0], y, strict=True)))
+    elif form == "jsonl":
+        path.write_text("".join(f'{{"a": {x}, "y": {label}}}\n' for x, label in zip(X[:, 0], y, strict=True)))
     elif form == "parquet":
         pq.write_table(pa.table({"a": X[:, 0], "y": y}), path)
     elif form == "npy":
@@ -172,4 +176,17 @@ def test_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str) -> 
     census = Census()
     codes = [census.codes(batch.labels).tolist() for batch in open_source([path], options).batches()]
     assert codes == [[0, 1, 0]]
-    assert census.table() == (str(BIG), str(BIG + 1))
+    assert census.table() == (str(big), str(big + 1))
+
+
+@pytest.mark.parametrize("rows", [[1, 2**64 - 1], [1, -(2**70)], [2**64 - 1, 2**64], [2**64 - 1, -1]], ids=str)
+def test_labels_of_JSON_lines_beyond_64_bits_are_refused_or_exact(tmp_path: Path, rows: list[int]) -> None:
+    """An OverflowError once, and exit code 1."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"a": 1.5, "y": {label}}}\n' for label in rows))
+    if rows == [1, 2**64 - 1]:
+        (batch,) = open_source([path], SourceOptions(label="y")).batches()
+        assert batch.labels.tolist() == rows
+    else:
+        with fails("E-RANGE", "is beyond uint64|is beyond int64"):
+            list(open_source([path], SourceOptions(label="y")).batches())

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
 
@@ -28,6 +29,7 @@ HEAD = 1 << 20
 """Bytes of whole lines by which the columns and their types are told."""
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
+SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
 OF_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
@@ -58,7 +60,7 @@ class JSONLinesSource(TableSource):
         found: dict[str, Counter[type]] = {}
         for row in rows:
             for key, value in row.items():
-                found.setdefault(key, Counter())[type(value)] += 1
+                found.setdefault(key, Counter())[Unsigned if _is_unsigned(value) else type(value)] += 1
         return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
@@ -140,9 +142,17 @@ def _object(line: bytes, place: str) -> JsonMapping:
     return found
 
 
+class Unsigned:
+    """The kind of whole numbers that have 64 bits without a sign."""
+
+
+def _is_unsigned(value: Any) -> bool:
+    return isinstance(value, int) and value > SIGNED.max
+
+
 def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
     """The type that most values of a column have; whole numbers and others are of one type."""
-    numbers = kinds[int] + kinds[float]
+    numbers = kinds[int] + kinds[Unsigned] + kinds[float]
     counts = {float: numbers, bool: kinds[bool], str: kinds[str], dict: kinds[dict] + kinds[list]}
     most = max(counts, key=lambda kind: counts[kind])
     if most is dict:
@@ -150,7 +160,9 @@ def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
         hint = "write one value a key: jq -c '{a: .a, b: .c.d}' FILE > rows.jsonl"
         raise DataError(f"column {quote(key)} of {where} holds {what}", code="E-DTYPE", hint=hint)
     if most is float:
-        return pa.float64() if kinds[float] or not numbers else pa.int64()
+        if kinds[float] or not numbers:
+            return pa.float64()
+        return pa.uint64() if kinds[Unsigned] else pa.int64()
     return pa.bool_() if most is bool else pa.string()
 
 
@@ -159,6 +171,11 @@ def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
     for field in schema:
         value = row.get(field.name)
         expected = _expected(field.type)
+        if isinstance(value, int) and pa.types.is_integer(field.type):
+            limits = UNSIGNED if pa.types.is_unsigned_integer(field.type) else SIGNED
+            if not limits.min <= value <= limits.max:
+                found = f"{place}, column {quote(field.name)}: {value} is beyond {field.type}, as the first values are"
+                raise DataError(found, code="E-RANGE", hint="write such numbers as text")
         if value is not None and (
             not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
         ):

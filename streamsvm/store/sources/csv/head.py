@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from streamsvm.aliases import ByName
@@ -79,10 +80,20 @@ class Head(NamedTuple):
         """
         (table,) = self._tables([label], skip=True)
         inferred, values = _types_of(table, skip=skip)[label], table.column(0).drop_null()
-        if pa.types.is_integer(inferred):
-            largest = float(np.abs(values.to_numpy().astype(np.float64)).max(initial=0.0))
-            return pa.float64() if largest < LARGEST_LABEL else TEXT
-        return pa.float64() if pa.types.is_floating(inferred) else TEXT
+        if not (pa.types.is_integer(inferred) or pa.types.is_floating(inferred)):
+            return TEXT
+        numbers = values.to_numpy() if len(values) else np.empty(0)
+        if float(np.abs(numbers.astype(np.float64)).max(initial=0.0)) < LARGEST_LABEL:
+            return pa.float64()
+        return TEXT if pa.types.is_integer(inferred) or self._whole(label) else pa.float64()
+
+    def _whole(self, label: str) -> bool:
+        """Whether all labels are written as whole numbers: those beyond 64 bits with a sign are told as fractions."""
+        (told,) = conversions([label], {label: TEXT})
+        lines = self.content[: self.content.rfind(b"\n") + 1]
+        table = parse(lines, reading(self.dialect, BLOCK, multiline=self.multiline, skip=True), [told])
+        texts = pc.unique(table.column(0).combine_chunks().dictionary_decode()).to_pylist()
+        return all(text is None or text.lstrip("+-").isdigit() for text in texts)
 
     def _first_values(self, names: Sequence[str]) -> dict[str, Any]:
         """The first values of at most ``GROUP`` columns, by name."""
