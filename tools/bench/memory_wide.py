@@ -21,7 +21,7 @@ import numpy as np
 from tools.bench.memory import watch
 from tools.measure.harness import Row, hardware, print_table
 
-LITTLE = 180
+LITTLE = 190
 """MiB that an ingest can begin with, and no wide table can be read in."""
 SLACK = 4
 """MiB by which two processes differ."""
