@@ -30,7 +30,7 @@ class SourceMemory(NamedTuple):
     """What a source may take, and how many threads there is memory for."""
 
     limit: int
-    """Bytes of the source."""
+    """Bytes of a table, which one thread reads."""
     threads: int
     """Threads, one at least."""
     notices: tuple[str, ...]
@@ -62,7 +62,8 @@ def memory_for_source(
 
     plan = budget.with_most_threads(planned, threads)
     plan.check(", or smaller chunks: --chunk")
-    return SourceMemory(limit - plan.total + SOURCE_BYTES, plan.threads, plan.short_of(threads))
+    alone = planned(1).total  # tables, which ask for the limit, are not parsed by further threads
+    return SourceMemory(limit - alone + SOURCE_BYTES, plan.threads, plan.short_of(threads))
 
 
 def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
