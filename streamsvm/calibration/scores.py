@@ -130,6 +130,11 @@ def sample_rows(problems: int) -> int:
     return max(1, min(MOST_ROWS, MOST_BYTES // (8 * (problems + 3))))
 
 
+def table_bytes(problems: int) -> int:
+    """Return the bytes of a ``ScoreTable`` at its height: while two are joined."""
+    return 2 * problems * 3 * 8 * BINS + 3 * sample_rows(problems) * 8 * (problems + 3)
+
+
 def table_of(scores: Float64, truth: Int32, weights: Float64, draws: Float64) -> ScoreTable:
     """Return the table of rows with scores (n, k), classes (n,), weights (n,) and random numbers from 0 to 1 (n,).
 

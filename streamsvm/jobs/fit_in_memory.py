@@ -21,6 +21,8 @@ from threadpoolctl import threadpool_limits
 from streamsvm.compute import threading
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
+from streamsvm.jobs.calibrate.run import Calibrated, calibrated, with_calibration
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.certified import certify
 from streamsvm.jobs.fit.kernel_features import with_features
@@ -77,9 +79,21 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         loop = stack.enter_context(closing(local_loop(job, seen, plan, directory, report)))
         training = loop.train(Stop(job.max_passes, job.time_limit))
         certify(plan, training, store, seen)
-        models = models_of(job, store, plan, training)
+        models = with_calibration(models_of(job, store, plan, training), _calibrated(job, seen, plan, training))
     warnings = uncertified(job, store, plan, training)
     return MemoryFitResult(models[plan.costs[-1]], models, training, plan, warnings=warnings)
+
+
+def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training) -> dict[float, Calibrated]:
+    """The calibrations of a fit."""
+    fits = FoldFits(
+        starting_there(plan, plan, training),
+        lambda rows, again: local_loop(job, rows, again, Path(NOWHERE), silent),
+        job.seed,
+        job.prefetch,
+        lambda: Stop(job.max_passes, job.time_limit),
+    )
+    return calibrated(job, plan, training, seen, fits)
 
 
 def _exact(plan: Plan) -> Plan:

@@ -38,6 +38,7 @@ OURS = (
     "random_state",
     "warm_start",
     "class_weight",
+    "calibration",
     "verbose",
     "n_jobs",
     "on_pass",
@@ -46,7 +47,7 @@ OURS = (
     "multi_class",
     "decision_function_shape",
 )
-"""Parameters that have scikit-learn's meaning; all others are options of ``streamsvm fit``, by their names."""
+"""Parameters that have scikit-learn's meaning or name; all others are options of ``streamsvm fit``, by their names."""
 
 
 def fit_arrays(estimator: Any, X: Any, y: Array, sample_weight: Any, **chosen: Any) -> None:
@@ -144,6 +145,7 @@ def job_of(estimator: Any, class_weight: Mapping[Any, float] | str | None, **cho
     asked = {key: value for key, value in estimator.get_params(deep=False).items() if key not in OURS}
     given: ByName = {"store": "", "model": "", "class_weight": class_weight, "seed": seed_of(estimator.random_state)}
     given["threads"] = effective_n_jobs(estimator.n_jobs)
+    given["calibrate"] = getattr(estimator, "calibration", None)
     job: FitJob = make_job("fit", by_field("fit", asked | given | chosen, name), name)
     return job
 

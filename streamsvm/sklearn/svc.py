@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.aliases import Array
+from streamsvm.jobs.fit.options import NO_CALIBRATION
 from streamsvm.jobs.partial_fit import takes_portions
 from streamsvm.model import Model, outcomes_of
 from streamsvm.rows import Float64
@@ -23,6 +24,13 @@ from streamsvm.sklearn.stores import is_elsewhere
 from streamsvm.sklearn.stream_rows import StreamRows
 
 
+def _has_probabilities(estimator: Any) -> bool:
+    """Whether a fit of an estimator gives probabilities: pairs of classes have none."""
+    if getattr(estimator, "multi_class", "ovr") == "ovo":
+        return False
+    return getattr(estimator, "calibration", None) not in {None, NO_CALIBRATION} or estimator.loss == "logistic"
+
+
 class StreamSVC(ClassifierMixin, BaseEstimator):
     """Classify by a support vector machine whose distance from the optimum is proved.
 
@@ -33,7 +41,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     ----------
     C : float, default 1
         Weight of the losses.
-    loss : 'squared_hinge', 'hinge' or 'huber'
+    loss : 'squared_hinge', 'hinge', 'huber' or 'logistic'
     loss_options, kernel_options, options : dict, optional
         Settings of the loss, of the kernel and of the solver, by name.
     bias : float, default 1
@@ -61,6 +69,9 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         The seed; None is 0, so that two fits of the same data agree.
     warm_start : bool, default False
         Start from the last fit where the solver can: dcd and newton, of a linear model.
+    calibration : 'sigmoid', 'isotonic' or 'temperature', optional
+        Learn probabilities from scores of rows that had no part in them; only then, or with loss 'logistic', there is ``predict_proba``;
+        pairs of classes (multi_class 'ovo') have none.
     verbose : bool, default False
         Show progress.
     n_jobs : int, optional
@@ -124,6 +135,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         memory: int | str | None = None,
         random_state: Any = None,
         warm_start: bool = False,
+        calibration: str | None = None,
         verbose: bool = False,
         n_jobs: int | None = None,
         multi_class: str = "ovr",
@@ -149,6 +161,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         self.memory = memory
         self.random_state = random_state
         self.warm_start = warm_start
+        self.calibration = calibration
         self.verbose = verbose
         self.n_jobs = n_jobs
         self.multi_class = multi_class
@@ -199,6 +212,19 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
             X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
         with as_value_errors():
             return model.decision_function(X)
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Float64:
+        """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``."""
+        decision = self.decision_function(X)
+        return self.model_.probabilities(decision.reshape(-1, len(self.model_.weights)))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Float64:
+        """Return the natural logarithm of ``predict_proba``; minus infinity of a probability of 0."""
+        with np.errstate(divide="ignore"):
+            found: Float64 = np.log(self.predict_proba(X))
+        return found
 
     def predict(self, X: Any) -> Array:
         """Return the class of each row, (n_samples,); pairs of classes vote, and among equals the surest win."""

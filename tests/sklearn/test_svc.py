@@ -17,6 +17,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -126,6 +127,24 @@ def test_it_works_inside_the_tools() -> None:
     share = CalibratedClassifierCV(frozen, method="sigmoid").fit(X, BINARY).predict_proba(X)
     assert np.allclose(share.sum(axis=1), 1)
     assert cross_val_score(clone(StreamSVC(kernel="rbf", landmarks=30)), X, Y, cv=3).mean() > 0.6
+
+
+@pytest.mark.parametrize("y", [BINARY, Y], ids=["two classes", "three classes"])
+def test_probabilities_are_there_where_they_are_asked_for(y: Any) -> None:
+    """As good as those of the tool that fits once more for each fold, on the rows they were not made of."""
+    assert not hasattr(StreamSVC(), "predict_proba")
+    assert hasattr(StreamSVC(loss="logistic"), "predict_proba")
+    weights = np.random.default_rng(0).integers(1, 3, 200)
+    ours = StreamSVC(calibration="sigmoid").fit(X[:200], y[:200], weights)
+    p = ours.predict_proba(X[200:])
+    assert np.allclose(p.sum(axis=1), 1)
+    assert np.allclose(ours.predict_log_proba(X[200:]), np.log(p))
+    theirs = CalibratedClassifierCV(StreamSVC(), cv=5, ensemble=False).fit(X[:200], y[:200], weights)
+    other = theirs.predict_proba(X[200:])
+    assert log_loss(y[200:], p) < log_loss(y[200:], other) + 0.05
+    copies = np.repeat(np.arange(200), weights)
+    again = StreamSVC(calibration="sigmoid").fit(X[copies], y[copies])
+    assert np.allclose(again.predict_proba(X[200:]), p, atol=1e-6)
 
 
 def test_threads_of_joblib_fit_the_same_models() -> None:

@@ -8,6 +8,7 @@ from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
 from streamsvm.jobs.apply.row_batches import held_out_terms
+from streamsvm.jobs.calibrate.choice import calibration_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.options import FitJob
@@ -27,6 +28,7 @@ def plan_memory(
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, visiting = budget.memory_limit(job.memory), _visiting(job, solver, layout, count)
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, visiting)]
+    terms += calibration_terms(job, solver, problems, seen)
     terms += warm_terms(problems) + held_out_terms(job.validation, layout, len(problems))
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
+from streamsvm.calibration import CALIBRATIONS
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity
+from streamsvm.errors import UsageError
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     COST,
@@ -22,6 +24,9 @@ from streamsvm.jobs.option_groups import (
     SolverOptions,
     Tolerance,
 )
+
+NO_CALIBRATION = "none"
+"""The other way to say that a model is to have no probabilities."""
 
 
 @option_group
@@ -134,6 +139,25 @@ class FitJob(
             choices=("certify", "stop"),
         ),
     ] = "certify"
+    calibrate: Annotated[
+        str | None,
+        Option(
+            "Give the model probabilities: learn them from scores of rows that had no part in them. The logistic loss has some "
+            "without.",
+            "model",
+            choices=(NO_CALIBRATION, *CALIBRATIONS),
+            metavar="METHOD",
+        ),
+    ] = None
+    calibration_folds: Annotated[
+        int | None,
+        Option(
+            "Make the scores for --calibrate by so many more fits, each without a part of the chunks. Where nothing is said: by "
+            "leaving out each row alone, which one reading does, or by 5 where that is not possible.",
+            "model",
+            bounds=Bounds(least=2),
+        ),
+    ] = None
     strict: Annotated[
         bool,
         Option("Exit with code 76 if the fit ends without the certificate that was asked for.", "stopping"),
@@ -178,5 +202,9 @@ class FitJob(
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
         super().__post_init__()
+        if self.calibrate == NO_CALIBRATION:
+            object.__setattr__(self, "calibrate", None)
+        if self.calibration_folds is not None and self.calibrate is None:
+            raise UsageError("--calibration-folds is for --calibrate", hint="say which: --calibrate sigmoid")
         # of a caller's 1 for 1.0: to the compiler a whole number is another type, and every pass one more to compile
         object.__setattr__(self, "bias", float(self.bias))

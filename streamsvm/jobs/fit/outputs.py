@@ -84,7 +84,7 @@ def outputs_of(job: FitJob, store: Store, costs: list[float], *, checkpoint: boo
 
 def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
     """The models of a training, one for each C."""
-    weights, expansion = _function(plan, training)
+    weights, expansion = function_of(plan, training)
     model = Model(weights, plan.class_names, _provenance(job, store, training), expansion)
     return models_by_C(model, plan.problems)
 
@@ -108,8 +108,8 @@ def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]
     return found
 
 
-def _function(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
-    """Weights, one row a problem, the constant last, and what they are weights of: kernel points, or None for columns."""
+def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
+    """Return weights, one row a problem, the constant last, and what they are weights of: kernel points, or None for columns."""
     rows = []
     solutions = [plan.solver.solution(run.state) for run in training.runs]
     supports = [s for s in solutions if isinstance(s, SupportSolution)]

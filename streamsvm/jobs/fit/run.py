@@ -28,6 +28,8 @@ from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, InterruptedRun, MissingError
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
+from streamsvm.jobs.calibrate.run import Calibrated, calibrated, events_of, with_calibration
 from streamsvm.jobs.fit.certified import certify, final_passes, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
@@ -184,12 +186,15 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         limit = stack.enter_context(ExitStack())
         with signals.resumed_by(command_of("fit", job, resume=True)):
             limit.enter_context(signals.within(job.time_limit, time.monotonic() - this.began, finish=True))
-            seen, plan = with_features(job, store, this.plan, this.run, record, this.executor)
-        plan, training = stack.enter_context(_trained(this, seen, plan, record))
+            seen, planned = with_features(job, store, this.plan, this.run, record, this.executor)
+        plan, training = stack.enter_context(_trained(this, seen, planned, record))
         stack.enter_context(signals.resumed_by(command_of("fit", job, resume=True)))
         certify(plan, training, store, seen)
         limit.close()
-        models = models_of(job, store, plan, training)
+        found = _calibrated(this, seen, planned, plan, training)
+        for event in events_of(found):
+            record(event)
+        models = with_calibration(models_of(job, store, plan, training), found)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
         write_outputs(job, plan, training, models, best_cost(plan.costs, training))
@@ -198,6 +203,20 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
         record(_done(job, plan, training))
     _draw_page(this)
     return result
+
+
+def _calibrated(this: _Fit, seen: Store, planned: Plan, ended: Plan, training: Training) -> dict[float, Calibrated]:
+    """The calibrations of a fit; ``planned`` is its plan, ``ended`` the one it came to its end with. No row state of folds is kept."""
+    job, directory = this.job, this.checkpoints.directory
+    trains = planned if job.validation is not None else ended
+    fits = FoldFits(
+        starting_there(trains, ended, training),
+        lambda rows, again: local_loop(job, rows, again, directory, silent),
+        job.seed,
+        job.prefetch,
+        lambda: Stop(job.max_passes, max(0.0, job.time_limit - (time.monotonic() - this.began))),
+    )
+    return calibrated(job, ended, training, seen, fits)
 
 
 @contextmanager

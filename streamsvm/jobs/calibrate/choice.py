@@ -1,0 +1,49 @@
+"""Which scores a calibration is made of, and what it holds in memory.
+
+Leave-one-out scores are those of the very model that is calibrated, but for one row, and cost about a reading; a model of four fifths
+of the rows is another one. They need a matrix of the components (``MOST_BYTES`` for all problems), a loss that is curved or
+rows enough (``solvers.leave_one_out.applies``), and rows that know nothing of each other. Else, or where ``--calibration-folds``
+says so, the fit is made once more for each fold.
+"""
+
+from __future__ import annotations
+
+from streamsvm.calibration.scores import table_bytes
+from streamsvm.errors import UsageError
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.tune import folds as folding
+from streamsvm.solvers.leave_one_out import applies, leave_one_out_bytes
+from streamsvm.types import AnySolver, KernelSolver, Layout, Problem, Term
+
+MOST_BYTES = 256 << 20
+"""Of the matrices of leave-one-out scores."""
+FOLDS = 5
+"""As many as are made where nobody says."""
+
+
+def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | None:
+    """Return in how many folds the scores of a fit are made; None: by leaving one out."""
+    if job.calibration_folds is not None:
+        return job.calibration_folds
+    p = problems[0].columns + 1
+    able = not isinstance(solver, KernelSolver) and applies(problems[0]) and 8 * p * p * len(problems) <= MOST_BYTES
+    return None if able else FOLDS
+
+
+def calibration_terms(job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout) -> list[Term]:
+    """Return what calibration holds beside the fit. Raises UsageError where it cannot be made."""
+    if job.calibrate is None:
+        return []
+    folds = folds_of(job, solver, problems)
+    tables = table_bytes(len(problems)) + 8 * layout.largest_chunk * (len(problems) + 8)
+    if folds is None:
+        why = "scores in bins, a matrix for each problem"
+        return [Term("calibration", tables + leave_one_out_bytes(problems), why)]
+    if job.cluster is not None:
+        hint = "calibrate without --cluster"
+        raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)
+    costs = [solver.cost(problem, layout) for problem in problems]
+    again = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
+    weights = 8 * folds * len(problems) * (problems[0].columns + 1)
+    why = f"scores in bins, the solver once more, weights of {folds} folds"
+    return [Term("calibration", tables + again + weights, why), *folding.cut_terms(layout, folds)]

@@ -1,0 +1,147 @@
+"""fit --calibrate: scores of rows that had no part in them, the same whatever the memory, kept by the model and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamsvm as sv
+from streamsvm.errors import UsageError
+from streamsvm.jobs.calibrate import run as calibrating
+from streamsvm.jobs.calibrate.outcomes import outcomes_of
+from streamsvm.losses import Logistic, SquaredHinge
+from streamsvm.types import Layout, Problem
+
+ROWS = 3000
+FAST = {"solver": "newton", "overwrite": True}
+
+
+def rows(classes: int, count: int = ROWS, seed: int = 0) -> tuple[Any, Any]:
+    """Rows whose label is drawn, so that scores are not the odds; names of classes are not in their order."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, count)
+    X = rng.standard_normal((count, 5)) + 1.2 * np.eye(classes, 5)[y]
+    return X, np.array(["b", "c", "a"])[y]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store to train on and one to judge on, of two and of three classes."""
+    folder = tmp_path_factory.mktemp(f"classes{request.param}")
+    for name, seed in (("train.zarr", 0), ("test.zarr", 1)):
+        X, y = rows(request.param, seed=seed)
+        sv.ingest(X, folder / name, y=y, chunk=16 << 10)
+    return folder
+
+
+def figures(place: Path, name: str) -> Any:
+    return sv.evaluate(place / name, str(place / "test.zarr")).evaluation
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
+def test_probabilities_are_calibrated(place: Path, method: str) -> None:
+    model = sv.fit(place / "train.zarr", place / method, calibrate=method, **FAST).model
+    assert model.calibration is not None
+    assert (model.calibration.method, model.calibration.scores) == (method, "leave-one-out")
+    found = figures(place, method)
+    assert found.ECE < 0.04
+    X, y = rows(len(model.classes), 200, seed=2)
+    p = model.predict_proba(X)
+    assert p.shape == (200, len(model.classes))
+    right = p[np.arange(200), np.searchsorted(model.classes, y)]
+    assert right.mean() > 1 / len(model.classes) + 0.15  # columns are in the order of the classes
+    plain = sv.fit(place / "train.zarr", place / "plain", **FAST).model
+    assert np.array_equal(plain.weights, model.weights)
+
+
+def test_leave_one_out_and_folds_find_nearly_the_same(place: Path) -> None:
+    one = sv.fit(place / "train.zarr", place / "one", calibrate="sigmoid", **FAST).model
+    many = sv.fit(place / "train.zarr", place / "many", calibrate="sigmoid", calibration_folds=4, **FAST).model
+    assert many.calibration is not None
+    assert many.calibration.scores == "4 folds"
+    X, _ = rows(len(one.classes), 500, seed=3)
+    assert np.abs(one.predict_proba(X) - many.predict_proba(X)).max() < 0.03
+
+
+def test_folds_are_really_left_out(tmp_path: Path) -> None:
+    """Labels that mean nothing and as many columns as rows: a model is sure of what it has seen, and knows nothing else."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((200, 150)), rng.integers(0, 2, 200)
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    for name, more in (("one", {}), ("folds", {"calibration_folds": 5})):
+        model = sv.fit(tmp_path / "s.zarr", tmp_path / name, C=10.0, calibrate="sigmoid", **FAST, **more).model
+        p = model.predict_proba(X)[:, 1]
+        assert np.abs(p - 0.5).max() < 0.35
+        assert (model.decision_function(X) > 0).astype(int).tolist() == y.tolist()
+
+
+def test_several_C_have_a_calibration_each_and_the_run_records_them(place: Path) -> None:
+    result = sv.fit(
+        place / "train.zarr", place / "m", C=(1e-4, 1.0), calibrate="temperature", report=place / "p.html", **FAST
+    )
+    found = {C: model.calibration for C, model in result.models.items()}
+    headers = [one.header()["parameters"]["temperature"] for one in found.values() if one is not None]
+    assert len(set(headers)) == 2
+    events = [json.loads(line) for line in (place / "m.run" / "events.jsonl").read_text().splitlines()]
+    recorded = [event for event in events if event.get("event") == "calibration"]
+    assert [event["C"] for event in recorded] == [1e-4, 1.0]
+    assert recorded[0]["after"]["log_loss"] < recorded[0]["before"]["log_loss"]
+    assert sum(recorded[0]["after"]["weight"]) == ROWS
+
+
+def test_the_same_bits_in_less_memory_and_again(place: Path) -> None:
+    given = {"calibrate": "isotonic", "seed": 3, **FAST}
+    one = sv.fit(place / "train.zarr", place / "m", threads=1, **given).model
+    other = sv.fit(place / "train.zarr", place / "n", threads=2, prefetch=0, **given).model
+    assert one.digest == other.digest
+    again = sv.fit(place / "train.zarr", place / "m", resume=True, **{**given, "overwrite": False}).model
+    assert again.digest == one.digest
+
+
+def test_what_it_holds_is_in_the_plan(place: Path) -> None:
+    def held(**options: Any) -> dict[str, int]:
+        found = sv.plan(place / "train.zarr", solver="newton", **options).facts()
+        return {term["term"]: term["bytes"] for term in found["memory"]}
+
+    assert "calibration" not in held()
+    assert held(calibrate="sigmoid")["calibration"] > 0
+    assert held(calibrate="sigmoid", calibration_folds=3)["calibration"] > 0
+
+
+def test_the_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
+    """Also where classes are weighted: what weights add to the odds is taken from them."""
+    X, y = rows(2)
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    given = {"loss": "logistic", "solver": "interior_point", "overwrite": True, "C": 1.0}
+    one = sv.fit(tmp_path / "s.zarr", tmp_path / "m", **given).model
+    other = sv.fit(tmp_path / "s.zarr", tmp_path / "m", class_weight={"b": 4.0}, **given).model
+    p, q = one.predict_proba(X), other.predict_proba(X)
+    assert np.allclose(p[:, 1], 1 / (1 + np.exp(-one.decision_function(X))))
+    assert abs(q.mean(axis=0)[1] - p.mean(axis=0)[1]) < 0.02
+    assert abs(1 / (1 + np.exp(-other.decision_function(X))).mean() - p.mean(axis=0)[1]) > 0.1
+
+
+def test_several_weighted_classes_have_a_ratio_each() -> None:
+    layout = Layout(3, (6,), None, ("a", "b", "c"), (1, 2, 3))
+    problem = Problem(Logistic(), 1.0, 6, 3, 1, weights=(5.0, 4.0, 1.0))
+    assert calibrating._ratio(problem, layout) == pytest.approx(4.0 / ((5.0 + 3 * 1.0) / 4))
+    assert calibrating._ratio(Problem(Logistic(), 1.0, 6, 3, 1), layout) == 1.0
+
+
+def test_classes_of_a_model_are_in_their_order() -> None:
+    problems = [Problem(SquaredHinge(), C, 9, 2, k) for C in (1.0, 2.0) for k in range(3)]
+    first, second = outcomes_of(problems, ("b", "c", "a"))
+    assert (first.columns, second.columns) == ((2, 0, 1), (5, 3, 4))
+    assert first.truth(np.array([0, 1, 2], np.int32)).tolist() == [1, 2, 0]
+
+
+def test_what_cannot_be_is_refused_before_anything_is_read(place: Path) -> None:
+    with pytest.raises(UsageError, match="is for --calibrate"):
+        sv.fit(place / "train.zarr", place / "x", calibration_folds=3)
+    with pytest.raises(UsageError, match="folds, which are not fitted on a cluster"):
+        sv.fit(place / "train.zarr", place / "x", calibrate="sigmoid", calibration_folds=3, cluster="here:", **FAST)
+    assert sv.fit(place / "train.zarr", place / "x", calibrate="none", **FAST).model.calibration is None

@@ -1,0 +1,124 @@
+"""Leave-one-out scores against fits that really leave a row out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+
+from streamsvm.compute.blocks.operators import Factored, margins
+from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
+from streamsvm.rows import CSR, Dense
+from streamsvm.solvers import leave_one_out
+from streamsvm.solvers.leave_one_out import LeaveOneOut, SeenRows, applies, hessian_part
+from streamsvm.types import Problem
+
+ROWS, COLUMNS = 120, 6
+
+
+def data(seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((ROWS, COLUMNS)) * [1, 1, 1, 3, 0.1, 1]).astype(np.float32)
+    y = np.where(X @ [1, -1, 0.5, 0.1, 2, 0] + 0.5 + rng.standard_normal(ROWS) > 0, 1.0, -1.0).astype(np.float32)
+    return X, y
+
+
+def least(problem: Problem, X: Any, y: Any, s: Any) -> Any:
+    """The solution, by minimizing P as it is written."""
+    Z = np.concatenate([X.astype(float), np.full((len(X), 1), problem.bias)], axis=1)
+    value, slope = np.vectorize(problem.loss.value), np.vectorize(problem.loss.slope)
+
+    def P(w: Any) -> tuple[float, Any]:
+        m = y * (Z @ w)
+        return 0.5 * w @ w + problem.C * s @ value(m), w + Z.T @ (problem.C * s * slope(m) * y)
+
+    return scipy.optimize.minimize(P, np.zeros(Z.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+
+
+def scores(problem: Problem, X: Any, y: Any, weights: Any, drawn: Any, w: Any) -> tuple[Any, Any]:
+    """What is said with every row and without each."""
+    rows = SeenRows(X, y, np.ones(ROWS, np.float32), weights, drawn)
+    f = margins(X, w)
+    return f, LeaveOneOut.of(problem, hessian_part(problem, rows, f), 0).scores(rows, f)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.5), Logistic(2.0)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scores_are_those_of_fits_without_the_row(loss: Any, weighted: bool) -> None:
+    """Of a row of weight 3 one copy is left out."""
+    X, y = data()
+    weights = np.random.default_rng(1).integers(1, 4, ROWS).astype(float) if weighted else np.ones(ROWS)
+    problem = Problem(loss, 0.7, ROWS, COLUMNS, 1)
+    w = least(problem, X, y, weights)
+    f, found = scores(problem, Dense(X, 1.0), y, weights, np.ones(ROWS), w)
+    moved = np.flatnonzero(f != found)[:40]
+    without = [least(problem, X, y, weights - (np.arange(ROWS) == i)) for i in moved]
+    true = np.array([np.append(X[i], 1.0) @ v for i, v in zip(moved, without, strict=True)])
+    assert len(moved) > 20
+    assert np.sqrt(np.mean((found[moved] - true) ** 2)) < 0.15 * np.sqrt(np.mean((f[moved] - true) ** 2))
+
+
+def test_a_weight_of_two_is_two_rows() -> None:
+    X, y = data()
+    problem = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1)
+    weights = np.ones(ROWS)
+    weights[:40] = 2
+    twice = np.concatenate([np.arange(ROWS), np.arange(40)])
+    w = least(problem, X, y, weights)
+    _, one = scores(problem, Dense(X, 1.0), y, weights, np.ones(ROWS), w)
+    rows = SeenRows(Dense(X[twice], 1.0), y[twice], *(np.ones(len(twice), t) for t in (np.float32, float, float)))
+    f = margins(rows.X, w)
+    many = LeaveOneOut.of(problem, hessian_part(problem, rows, f), 0).scores(rows, f)
+    assert np.allclose(many[:ROWS], one, atol=1e-9)
+    assert np.allclose(many[ROWS:], one[:40], atol=1e-9)
+
+
+def test_rows_of_every_form_have_the_same_scores() -> None:
+    X, y = data()
+    problem, ones = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1), np.ones(ROWS)
+    w = least(problem, X, y, ones)
+    sparse = scipy.sparse.csr_matrix(X)
+    forms = [
+        Dense(X, 1.0),
+        CSR(sparse.data, sparse.indices.astype(np.int32), sparse.indptr.astype(np.int64), 1.0),
+        Factored(X, np.eye(COLUMNS, dtype=np.float32), 1.0),
+    ]
+    found = [scores(problem, form, y, ones, ones, w)[1] for form in forms]
+    assert np.allclose(found[1], found[0], atol=1e-6)
+    assert np.allclose(found[2], found[0], atol=1e-6)
+
+
+def test_rows_that_were_not_drawn_are_scored_by_those_that_were() -> None:
+    X, y = data()
+    problem, ones = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1), np.ones(ROWS)
+    w = least(problem, X, y, ones)
+    f, exact = scores(problem, Dense(X, 1.0), y, ones, ones, w)
+    drawn = np.where(np.arange(ROWS) % 2 == 0, 2.0, 0.0)
+    _, found = scores(problem, Dense(X, 1.0), y, ones, drawn, w)
+    assert np.linalg.norm(found - exact) < 0.6 * np.linalg.norm(f - exact)
+    assert np.corrcoef(f - exact, f - found)[0, 1] > 0.9
+
+
+def test_random_directions_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data()
+    problem, ones = Problem(SquaredHinge(), 0.7, 10**6, COLUMNS, 1), np.ones(ROWS)
+    w = least(problem, X, y, ones)
+    f, exact = scores(problem, Dense(X, 1.0), y, ones, ones, w)
+    monkeypatch.setattr(leave_one_out, "DIRECTIONS", 4)
+    found = np.mean([_directed(problem, X, y, w, seed) for seed in range(200)], axis=0)
+    assert np.allclose(found - f, exact - f, atol=0.2 * np.abs(exact - f).max())
+
+
+def _directed(problem: Problem, X: Any, y: Any, w: Any, seed: int) -> Any:
+    rows = SeenRows(Dense(X, 1.0), y, np.ones(ROWS, np.float32), np.ones(ROWS), np.zeros(ROWS))
+    drawn = rows._replace(drawn=np.ones(ROWS))
+    f = margins(rows.X, w)
+    return LeaveOneOut.of(problem, hessian_part(problem, drawn, f), seed).scores(rows, f)
+
+
+def test_a_loss_of_two_lines_asks_for_many_rows() -> None:
+    few, many = (Problem(Hinge(), 1.0, rows, 5, 1) for rows in (100, 1000))
+    assert (applies(few), applies(many), applies(Problem(SquaredHinge(), 1.0, 3, 5, 1))) == (False, True, True)
