@@ -17,9 +17,9 @@ stand there stand for them; that wants many rows for each component (``applies``
 g_i becomes 1 / (1 / g_i + (r - u) b_i), where a_i and b_i are those of weight 1 and u.
 
 **A sample for H.** With many more rows than components H is made of rows drawn with probability q and divided by it; a row that was not drawn
-is not in it, so that h_i is g_i already. **Directions.** With many components and many rows h_i = ||R x_i||^2, R'R = H^-1, is taken
-in ``DIRECTIONS`` random directions: ||S R x_i||^2 has mean h_i and a relative standard error of sqrt(2 / DIRECTIONS), 9 % of a
-correction that is small there (Achlioptas, J. Computer and System Sciences 66, 2003).
+is not in it, so that h_i is g_i already. **Directions.** h_i = ||R x_i||^2, R'R = H^-1, is of the order of p / n for n rows that count, and so is the correction, in units of what a row
+lacks to the margin. Taken in q random directions, ||S R x_i||^2 has mean h_i and a relative standard error of sqrt(2 / q): as many are taken
+as make the error of the correction ``NOISE`` in these units (Achlioptas, J. Computer and System Sciences 66, 2003).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ WIDTH = 0.3
 """Half the width a corner is rounded over, in margins."""
 ENOUGH = 20
 """Rows for each component that a loss of two straight lines asks for."""
-DIRECTIONS = 256
-"""Random directions, where there are more components ..."""
-MANY = 50
-"""... and so many rows for each."""
+NOISE = 0.01
+"""Of what a row lacks to the margin: the standard error that random directions may add to a score."""
+LEAST_DIRECTIONS = 32
+"""Random directions are no fewer, and where half as many as components would be needed there are none."""
 TILE = 1024
 """Rows whose h is computed at a time."""
 LEAST = 1e-6
@@ -89,10 +89,26 @@ def terms(problem: Problem, y: Float32, s: Float32, f: Float64) -> tuple[Float64
     return np.abs(slopes), bends
 
 
-def hessian_part(problem: Problem, rows: SeenRows, f: Float64) -> Float64:
-    """Return sum b_j x_j x_j' over the rows that were drawn, (p, p)."""
-    _, bends = terms(problem, rows.y, rows.factors, f)
-    return operators.gram(rows.X, bends * rows.weights * rows.drawn, problem.columns)
+class HessianSum:
+    """sum_j b_j x_j x_j' of one problem, and how many rows there are a term of."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.matrix = np.zeros((problem.columns + 1, problem.columns + 1))
+        self.rows = 0.0
+
+    def add(self, rows: SeenRows, f: Float64) -> None:
+        """Count the rows of a block that were drawn; f (n,) is what the solution says of them."""
+        _, bends = terms(self.problem, rows.y, rows.factors, f)
+        counted = rows.weights * rows.drawn
+        self.matrix += operators.gram(rows.X, bends * counted, self.problem.columns)
+        self.rows += float(counted[bends > 0.0].sum())
+
+
+def directions(components: int, rows: float) -> int | None:
+    """Return how many random directions do; None: as many as there are components, and none of them random."""
+    wanted = max(LEAST_DIRECTIONS, np.ceil(2.0 * (components / max(rows, 1.0) / NOISE) ** 2))
+    return None if 2 * wanted >= components else int(wanted)
 
 
 @dataclass(slots=True)
@@ -105,22 +121,24 @@ class LeaveOneOut:
     """R, or as many random combinations of its rows, (q, p)."""
 
     @classmethod
-    def of(cls, problem: Problem, hessian: Float64, seed: int) -> LeaveOneOut:
-        """Return what gives scores; ``hessian`` (p, p) is sum b_j x_j x_j', and used up.
+    def of(cls, total: HessianSum, seed: int) -> LeaveOneOut:
+        """Return what gives scores; the matrix of ``total`` is used up.
 
         Columns are divided by the roots of the diagonal before anything is factorized: their units do not matter.
         """
+        problem, hessian = total.problem, total.matrix
         p = len(hessian)
         hessian[np.diag_indices(p)] += 1.0
         scale = 1.0 / np.sqrt(np.diag(hessian))
         hessian *= scale[:, None]
         hessian *= scale
         factor = scipy.linalg.cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
-        if p > DIRECTIONS and problem.rows >= MANY * p:
-            signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (DIRECTIONS, p))
-            root = scipy.linalg.solve_triangular(factor, signs.T / np.sqrt(DIRECTIONS), lower=True, trans=1).T
-        else:
+        q = directions(p, total.rows)
+        if q is None:
             root = scipy.linalg.solve_triangular(factor, np.eye(p), lower=True)
+        else:
+            signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
+            root = scipy.linalg.solve_triangular(factor, signs, lower=True, trans=1).T
         root *= scale
         return cls(problem, root if p <= operators.PRECISE else root.astype(np.float32))
 

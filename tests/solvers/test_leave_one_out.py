@@ -13,7 +13,7 @@ from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import leave_one_out
-from streamsvm.solvers.leave_one_out import LeaveOneOut, SeenRows, applies, hessian_part
+from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows, applies, directions
 from streamsvm.types import Problem
 
 ROWS, COLUMNS = 120, 6
@@ -42,10 +42,16 @@ def scores(problem: Problem, X: Any, y: Any, weights: Any, drawn: Any, w: Any) -
     """What is said with every row and without each."""
     rows = SeenRows(X, y, np.ones(ROWS, np.float32), weights, drawn)
     f = margins(X, w)
-    return f, LeaveOneOut.of(problem, hessian_part(problem, rows, f), 0).scores(rows, f)
+    return f, fitted(problem, rows, f).scores(rows, f)
 
 
-@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.5), Logistic(2.0)])
+def fitted(problem: Problem, rows: SeenRows, f: Any, seed: int = 0) -> LeaveOneOut:
+    total = HessianSum(problem)
+    total.add(rows, f)
+    return LeaveOneOut.of(total, seed)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(1.0), Logistic(2.0)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_scores_are_those_of_fits_without_the_row(loss: Any, weighted: bool) -> None:
     """Of a row of weight 3 one copy is left out."""
@@ -71,7 +77,7 @@ def test_a_weight_of_two_is_two_rows() -> None:
     _, one = scores(problem, Dense(X, 1.0), y, weights, np.ones(ROWS), w)
     rows = SeenRows(Dense(X[twice], 1.0), y[twice], *(np.ones(len(twice), t) for t in (np.float32, float, float)))
     f = margins(rows.X, w)
-    many = LeaveOneOut.of(problem, hessian_part(problem, rows, f), 0).scores(rows, f)
+    many = fitted(problem, rows, f).scores(rows, f)
     assert np.allclose(many[:ROWS], one, atol=1e-9)
     assert np.allclose(many[ROWS:], one[:40], atol=1e-9)
 
@@ -107,16 +113,18 @@ def test_random_directions_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, ones = Problem(SquaredHinge(), 0.7, 10**6, COLUMNS, 1), np.ones(ROWS)
     w = least(problem, X, y, ones)
     f, exact = scores(problem, Dense(X, 1.0), y, ones, ones, w)
-    monkeypatch.setattr(leave_one_out, "DIRECTIONS", 4)
-    found = np.mean([_directed(problem, X, y, w, seed) for seed in range(200)], axis=0)
+    monkeypatch.setattr(leave_one_out, "directions", lambda *_: 4)
+    rows = SeenRows(Dense(X, 1.0), y, np.ones(ROWS, np.float32), ones, ones)
+    found = np.mean([fitted(problem, rows, f, seed).scores(rows, f) for seed in range(200)], axis=0)
     assert np.allclose(found - f, exact - f, atol=0.2 * np.abs(exact - f).max())
 
 
-def _directed(problem: Problem, X: Any, y: Any, w: Any, seed: int) -> Any:
-    rows = SeenRows(Dense(X, 1.0), y, np.ones(ROWS, np.float32), np.ones(ROWS), np.zeros(ROWS))
-    drawn = rows._replace(drawn=np.ones(ROWS))
-    f = margins(rows.X, w)
-    return LeaveOneOut.of(problem, hessian_part(problem, drawn, f), seed).scores(rows, f)
+def test_as_many_directions_are_taken_as_the_error_asks_for() -> None:
+    assert directions(50, 1e9) is None
+    assert directions(1000, 1e6) == 32
+    assert directions(1000, 50_000) == 32
+    assert directions(1000, 10_000) == 200
+    assert directions(1000, 2_000) is None
 
 
 def test_a_loss_of_two_lines_asks_for_many_rows() -> None:

@@ -16,7 +16,7 @@ from streamsvm.jobs.calibrate.outcomes import Outcomes
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.plan import visit_seed
 from streamsvm.schedule.stream import Stream
-from streamsvm.solvers.leave_one_out import LeaveOneOut, SeenRows, hessian_part
+from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, Problem, Store, Visit
 
 WANTED = 400
@@ -75,8 +75,7 @@ def draws(seed: int, use: int, chunk: int, rows: int) -> Float64:
 def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
     """Return the scores for each of ``outcomes``, whose problems follow each other. Raises what reading raises."""
     drawn = _drawn(solved.store.layout, solved.problems[0].columns + 1, solved.seed)
-    hessians = _hessians(solved, drawn)
-    found = [LeaveOneOut.of(p, hessians.pop(0), solved.seed) for p in solved.problems]
+    found = [LeaveOneOut.of(total, solved.seed) for total in _hessians(solved, drawn)]
     tables: list[ScoreTable | None] = [None] * len(outcomes)
     for visit, codes, weights, parts in _blocks(solved, range(len(solved.store.layout.chunks))):
         factors = drawn.factors(visit.chunk, len(codes), solved.seed)
@@ -111,17 +110,15 @@ def _drawn(layout: Layout, components: int, seed: int) -> _Drawn:
     return _Drawn(tuple(sorted(chosen.tolist())), share, chunks / (read * share))
 
 
-def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[Float64]:
-    """The sums of every problem, (p, p) each."""
-    p = solved.problems[0].columns + 1
-    found = [np.zeros((p, p)) for _ in solved.problems]
+def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
+    """The sums of every problem."""
+    found = [HessianSum(problem) for problem in solved.problems]
     for visit, codes, weights, parts in _blocks(solved, drawn.chunks):
         factors = drawn.factors(visit.chunk, len(codes), solved.seed)
         for part, f in parts:
             span = slice(part.start, part.stop)
-            for k, problem in enumerate(solved.problems):
-                rows = seen_rows(problem, part, codes[span], weights[span], factors[span])
-                found[k] += hessian_part(problem, rows, f[:, k])
+            for k, total in enumerate(found):
+                total.add(seen_rows(total.problem, part, codes[span], weights[span], factors[span]), f[:, k])
     return found
 
 
