@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.calibration.protocol import normalized, sigma
 from streamsvm.rows import Float64, Int32
 
@@ -89,6 +90,12 @@ class ProbabilityCounts:
         """Return what a reliability diagram shows."""
         weight, said, true = self.bins[:, self.bins[0] > 0]
         return Reliability(*(tuple(part.tolist()) for part in (said / weight, true / weight, weight)))
+
+
+def facts_of(counts: ProbabilityCounts) -> JsonObject:
+    """Return figures and diagram as plain JSON: the keys are the fields of ``ProbabilityFigures`` and ``Reliability``."""
+    found = counts.figures()
+    return {**({} if found is None else found._asdict()), **counts.diagram()._asdict()}
 
 
 def uncalibrated(decision: Float64) -> Float64:

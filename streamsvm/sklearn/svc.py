@@ -213,13 +213,13 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         with as_value_errors():
             return model.decision_function(X)
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64:
         """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``."""
         decision = self.decision_function(X)
         return self.model_.probabilities(decision.reshape(-1, len(self.model_.weights)))
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64:
         """Return the natural logarithm of ``predict_proba``; minus infinity of a probability of 0."""
         with np.errstate(divide="ignore"):

@@ -365,3 +365,24 @@ def test_only_a_page_is_replaced_by_a_page(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ExistsError, match="exists already"):
         report_on(place / "m.ssvm", page)
     report(ReportJob((str(place / "m.ssvm"),), str(page), overwrite=True))
+
+
+def test_reliability_is_drawn_before_and_after(tmp_path: Path) -> None:
+    """Of the evaluation and of the scores of the fit; a model without probabilities has no such part."""
+    synth(SynthJob("separable", str(tmp_path / "s.zarr"), rows=2000))
+    for name, method in (("plain", None), ("m", "sigmoid")):
+        fit(FitJob(str(tmp_path / "s.zarr"), str(tmp_path / name), solver="newton", calibrate=method))
+        evaluate(EvaluateJob(str(tmp_path / name), (str(tmp_path / "s.zarr"),)))
+    assert "Reliability" not in page_of([read_run(tmp_path / "plain.run")])
+    run = read_run(tmp_path / "m.run")
+    page = page_of([run])
+    seen = Seen()
+    seen.feed(page)
+    assert "Reliability on the evaluated rows" in seen.text
+    assert "Reliability of leave-one-out scores" in seen.text
+    assert run.evaluation is not None
+    assert run.evaluation.reliability is not None
+    assert sum(run.evaluation.reliability.after.weight) == 2000
+    assert sum(run.calibrations[0].before.weight) == 2000
+    (tmp_path / "m.run" / "evaluation.json").unlink()
+    assert "Reliability on the evaluated rows" not in page_of([read_run(tmp_path / "m.run")])

@@ -17,7 +17,7 @@ from streamsvm.losses import Logistic, SquaredHinge
 from streamsvm.types import Layout, Problem
 
 ROWS = 3000
-FAST = {"solver": "newton", "overwrite": True}
+FAST: dict[str, Any] = {"solver": "newton", "overwrite": True}
 
 
 def rows(classes: int, count: int = ROWS, seed: int = 0) -> tuple[Any, Any]:
@@ -72,8 +72,9 @@ def test_folds_are_really_left_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((200, 150)), rng.integers(0, 2, 200)
     sv.ingest(X, tmp_path / "s.zarr", y=y)
-    for name, more in (("one", {}), ("folds", {"calibration_folds": 5})):
-        model = sv.fit(tmp_path / "s.zarr", tmp_path / name, C=10.0, calibrate="sigmoid", **FAST, **more).model
+    for name, folds in (("one", None), ("folds", 5)):
+        given = FAST | {"C": 10.0, "calibrate": "sigmoid", "calibration_folds": folds}
+        model = sv.fit(tmp_path / "s.zarr", tmp_path / name, **given).model
         p = model.predict_proba(X)[:, 1]
         assert np.abs(p - 0.5).max() < 0.35
         assert (model.decision_function(X) > 0).astype(int).tolist() == y.tolist()
@@ -94,7 +95,7 @@ def test_several_C_have_a_calibration_each_and_the_run_records_them(place: Path)
 
 
 def test_the_same_bits_in_less_memory_and_again(place: Path) -> None:
-    given = {"calibrate": "isotonic", "seed": 3, **FAST}
+    given: dict[str, Any] = {"calibrate": "isotonic", "seed": 3, **FAST}
     one = sv.fit(place / "train.zarr", place / "m", threads=1, **given).model
     other = sv.fit(place / "train.zarr", place / "n", threads=2, prefetch=0, **given).model
     assert one.digest == other.digest
@@ -116,7 +117,7 @@ def test_the_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
     """Also where classes are weighted: what weights add to the odds is taken from them."""
     X, y = rows(2)
     sv.ingest(X, tmp_path / "s.zarr", y=y)
-    given = {"loss": "logistic", "solver": "interior_point", "overwrite": True, "C": 1.0}
+    given: dict[str, Any] = {"loss": "logistic", "solver": "interior_point", "overwrite": True, "C": 1.0}
     one = sv.fit(tmp_path / "s.zarr", tmp_path / "m", **given).model
     other = sv.fit(tmp_path / "s.zarr", tmp_path / "m", class_weight={"b": 4.0}, **given).model
     p, q = one.predict_proba(X), other.predict_proba(X)

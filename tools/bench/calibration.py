@@ -43,7 +43,7 @@ def a9a(data: Path) -> tuple[Any, Any, Any, Any]:
 def covtype(data: Path) -> tuple[Any, Any, Any, Any]:
     """Return the same of 581,012 x 54 rows, four fifths and one fifth drawn, seven classes, columns divided by their largest value."""
     with gzip.open(data / "covtype.csv.gz") as file:
-        table = np.loadtxt(file, np.float32, delimiter=",")
+        table = np.loadtxt(file, np.float32, delimiter=",", skiprows=1)
     X, y = table[:, :-1] / np.maximum(np.abs(table[:, :-1]).max(axis=0), 1e-9), table[:, -1].astype(int)
     order = np.random.default_rng(0).permutation(len(X))
     train, test = np.split(order, [4 * len(X) // 5])

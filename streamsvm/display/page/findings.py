@@ -68,6 +68,49 @@ class Margins(msgspec.Struct):
     """The loss at the edges of the bins."""
 
 
+class Said(msgspec.Struct):
+    """What probabilities said and what came true, in bins of what they said."""
+
+    said: list[float]
+    """The mean probability of each bin."""
+    came_true: list[float]
+    """The share of its rows it was right about."""
+    weight: list[float]
+    """The rows."""
+    log_loss: float | None = None
+    """The mean of - log p of the true class."""
+    Brier: float | None = None
+    """The mean squared error."""
+    ECE: float | None = None
+    """The expected calibration error."""
+
+
+class ReliabilityRecord(msgspec.Struct):
+    """The same of decision values taken for log odds, and of a model's probabilities."""
+
+    before: Said
+    """Of decision values."""
+    after: Said
+    """Of probabilities."""
+
+
+class CalibrationRecord(msgspec.Struct):
+    """An event: what a calibration was learned from, and what it makes of that."""
+
+    C: float
+    """Of which model."""
+    method: str
+    """Its name."""
+    scores: str
+    """Whose scores they were."""
+    rows: int
+    """The rows there were scores of."""
+    before: Said
+    """Of the scores."""
+    after: Said
+    """Of what became of them."""
+
+
 class Facts(msgspec.Struct):
     """What a fit recorded for its page: ``record.json``."""
 
@@ -130,6 +173,8 @@ class Evaluated(msgspec.Struct):
     """Recall and precision."""
     margins: Margins | None = None
     """The margins of the rows."""
+    reliability: ReliabilityRecord | None = None
+    """What its probabilities said and what came true; None for a model without any."""
 
 
 class GridPoint(msgspec.Struct):

@@ -13,6 +13,7 @@ from streamsvm.display.page.progress import held_out, progress
 from streamsvm.display.page.provenance import provenance
 from streamsvm.display.page.quality import evaluation, margins
 from streamsvm.display.page.record import RunRecord
+from streamsvm.display.page.reliability import reliability
 from streamsvm.display.page.resources import resources
 from streamsvm.display.page.search import heat, path, search_opening
 from streamsvm.display.page.weights import coefficients, drift
@@ -34,6 +35,7 @@ def page_of(runs: Sequence[RunRecord]) -> str:
         resources(run),
         margins(run),
         evaluation(run),
+        reliability(run),
         coefficients(run),
         drift(run),
         provenance(run),

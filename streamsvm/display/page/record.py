@@ -17,7 +17,7 @@ import msgspec
 
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.display.page.files import Began, End, HeldOut, Moment, Pass, Planned, Stopped
-from streamsvm.display.page.findings import Evaluated, Facts, Search
+from streamsvm.display.page.findings import CalibrationRecord, Evaluated, Facts, Search
 from streamsvm.errors import DataError, MissingError
 from streamsvm.regular import open_regular, read_whole
 
@@ -58,6 +58,8 @@ class RunRecord:
     """Memory, waiting and reading over time."""
     held_out: list[HeldOut] = field(default_factory=list)
     """The errors on held-out rows."""
+    calibrations: list[CalibrationRecord] = field(default_factory=list)
+    """Of each C, what its calibration was learned from."""
     done: bool = False
     """Whether the log says that it came to its end."""
     unread: list[str] = field(default_factory=list)
@@ -140,6 +142,8 @@ def _take(event: JsonObject, found: RunRecord) -> None:
             found.plan = found.plan or _as(event, Planned)
         case "began":
             found.began = found.began or _as(event, Began)
+        case "calibration" if (learned := _as(event, CalibrationRecord)) is not None:
+            found.calibrations.append(learned)
         case "done":
             found.done = True
         case "stopped":

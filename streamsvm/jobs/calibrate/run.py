@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.calibration.protocol import Calibrator
-from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
+from streamsvm.calibration.reliability import ProbabilityCounts, facts_of, uncalibrated
 from streamsvm.calibration.scores import ScoreTable
 from streamsvm.calibration.stored import Calibration, of_logistic_loss
 from streamsvm.engine.training import Training
@@ -108,6 +108,5 @@ def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
     for name, p in (("before", uncalibrated(f)), ("after", calibrator.probabilities(f))):
         counts = ProbabilityCounts()
         counts.add(p, truth, weights)
-        figures = counts.figures()
-        found[name] = {**({} if figures is None else figures._asdict()), **counts.diagram()._asdict()}
+        found[name] = facts_of(counts)
     return found

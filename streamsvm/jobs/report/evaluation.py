@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
+from streamsvm.calibration.reliability import facts_of
 from streamsvm.jobs.apply.metrics import MetricAccumulator
 from streamsvm.jobs.apply.thresholds import lower_edges
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, run_folder
@@ -42,10 +43,18 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
     found = accumulator.result()._asdict()
     primals = [float(c["primal"]) for c in model.provenance.get("certificates", [])]
     record = {"rows": found.pop("rows"), "at": now(), "data": list(data), "primals": primals, **found}
+    if accumulator.probabilities.figures() is not None:
+        record["reliability"] = reliability_of(accumulator)
     if accumulator.ranking is not None:
         record |= curves(accumulator.ranking.counts, model.classes)
     durable.write_file(folder / EVALUATION, json.dumps(record).encode())
     return folder / EVALUATION
+
+
+def reliability_of(accumulator: MetricAccumulator) -> JsonObject:
+    """Return what was said and what came true, of decision values taken for log odds and of the model's probabilities."""
+    both = {"before": accumulator.uncalibrated, "after": accumulator.probabilities}
+    return {name: facts_of(counts) for name, counts in both.items()}
 
 
 def curves(counts: Int64, classes: Sequence[str]) -> JsonObject:
