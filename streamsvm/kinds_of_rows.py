@@ -52,10 +52,10 @@ def is_on_disk(X: Any) -> bool:
 
 def is_numeric_frame(X: Any) -> bool:
     """Return whether X is a data frame in memory that is an array of numbers as it stands: of pandas or polars."""
-    kinds = getattr(X, "dtypes", None)
-    if kinds is None or not hasattr(X, "to_numpy"):
+    if not hasattr(X, "to_numpy"):  # asked first: a lazy frame would have to work for its types
         return False
-    return all(
+    kinds = getattr(X, "dtypes", None)
+    return kinds is not None and all(
         kind.is_numeric() if hasattr(kind, "is_numeric") else getattr(kind, "kind", "O") in "fiub" for kind in kinds
     )
 

@@ -77,6 +77,13 @@ def test_words_and_categories_go_the_way_of_the_ingest(tmp_path: Path) -> None:
         assert np.array_equal(other.predict(rows[::-1]), found.predict(rows)[::-1])
 
 
+def test_a_lazy_frame_is_not_asked_for_its_types() -> None:
+    """Warnings are errors here, and polars warns of what it would have to compute."""
+    polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame({**{f"c{k}": X[:, k] for k in range(8)}, "y": Y}).lazy()
+    assert StreamSVC().fit(lazy, "y").classes_.tolist() == [2, 7]
+
+
 def test_frames_of_numbers_are_arrays(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     expected = StreamSVC().fit(X, Y).decision_function(X)
