@@ -48,7 +48,7 @@ def test_the_model_takes_what_memory_leaves_it(solver: str) -> None:
     assert "short" not in ample.why
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     sizes = [rows(ample)]
-    for less in (20 * MIB, 100 * MIB, 150 * MIB):
+    for less in (20 * MIB, 230 * MIB, 270 * MIB):
         plan = planned(needs - less, solver=solver)
         assert plan.memory.total <= plan.memory.limit
         assert plan.solver_name == "newton"
@@ -76,7 +76,7 @@ def test_a_sample_that_was_asked_for_is_not_changed() -> None:
 def test_a_resumed_run_keeps_its_sample() -> None:
     ample = planned(4096 * MIB)
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
-    job = FitJob("memory", "model", memory=needs - 100 * MIB)
+    job = FitJob("memory", "model", memory=needs - 230 * MIB)
     first = make_plan(job, store())
     saved = Saved(1, identity.identity_of(job, store(), first), None, {}, Path())
     _, again = identity.settled(replace(job, memory=4096 * MIB), store(), [saved])

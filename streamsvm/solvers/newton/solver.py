@@ -130,7 +130,9 @@ class Newton(WarmStart):
         if is_wide(problem):  # it is needed between two passes only
             sampled = rows * sampled_bytes(problem)
         sampled = sampled if rows < problem.rows else 0
-        whole = 0 if self.sample else problem.rows * (row_bytes(problem) + ROW_ARRAYS)
+        # sparse rows are given up while they are joined; of dense ones two copies were seen
+        copies = 1 if problem.nonzeros else 2
+        whole = 0 if self.sample else problem.rows * (copies * row_bytes(problem) + ROW_ARRAYS)
         block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
             fixed=max(matrix_bytes(q), block_bytes(block)) + VECTORS * 8 * p + max(sampled, whole),
