@@ -13,9 +13,9 @@ from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.moments import dense_moments, sparse_moments
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.numba_bridge import touch_row, touch_start
-from streamsvm.compute.passes.certificate import RowLoss, certify_pass
+from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
 from streamsvm.compute.prefetch import LINE, touch
-from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
 
@@ -195,3 +195,32 @@ def test_touching_rows_of_any_length_changes_nothing(values: Any) -> None:
             for part, kept in zip(X, before, strict=True):
                 np.testing.assert_array_equal(part, kept)
             assert touch_row(X, 0) is touch_start(X, 0) is None
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(), Logistic()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("size", [0.1, 3.0], ids=["small rows", "large rows"])
+def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> None:
+    """D(t a) as it is written, row by row, over a grid of t that keep t a feasible."""
+    rng = np.random.default_rng(4)
+    X, C, share = size * rng.normal(size=(20, 3)), rng.uniform(0.5, 2.0, 20), rng.uniform(0.1, 0.9, 20)
+    a = C * share
+    square = float(np.sum((a @ X) ** 2))
+    linear, quadratic = np.sum([dual_terms.py_func(loss, *row) for row in zip(a, C, strict=True)], axis=0)
+
+    def dual(t: float) -> float:
+        return sum(t * one - loss.conjugate(t * one, c) for one, c in zip(a, C, strict=True)) - 0.5 * t * t * square
+
+    grid = np.linspace(0.0, 1.0 if loss.box() else 20.0, 4001)
+    values = [dual_at(t, linear, quadratic, square) for t in grid]
+    exact = [dual(t) for t in grid]
+    assert values[-1 if loss.box() else 200] == pytest.approx(exact[-1 if loss.box() else 200], rel=1e-12)  # t = 1
+    assert (np.array(values) <= np.array(exact) + 1e-9 * (1.0 + np.abs(exact))).all()
+    if loss.quadratic():
+        np.testing.assert_allclose(values, exact, rtol=1e-9, atol=1e-12)
+    assert scaled_dual(loss, linear, quadratic, square) == pytest.approx(max(values), rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize(("linear", "quadratic", "square"), [(-1.0, 1.0, 1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0)])
+def test_nothing_is_better_than_no_dual_point_where_none_gains(linear: float, quadratic: float, square: float) -> None:
+    assert best_scale(Hinge(), linear, quadratic, square) == 0.0
+    assert scaled_dual(SquaredHinge(), linear, quadratic, square) == 0.0
