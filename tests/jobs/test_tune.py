@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,25 @@ def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypat
     assert len(calls) == 5
     a, b = (json.loads((tmp_path / name / "table.json").read_text()) for name in "ab")
     assert a["scores"] == b["scores"]
+
+
+def test_a_time_limit_ends_the_search_of_a_program_too(store, tmp_path):
+    script = """
+import sys
+from streamsvm.errors import InterruptedRun
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.run import tune
+store, out = sys.argv[1:]
+try:
+    tune(TuneJob(store, out, kernel="rbf", landmarks=(10, 40), folds=2, time_limit=1e-3))
+except InterruptedRun as error:
+    print(error)
+print(len(tune(TuneJob(store, out, kernel="rbf", landmarks=(10, 40), folds=2)).scores))
+"""
+    command = [sys.executable, "-c", script, store, str(tmp_path / "out")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "time limit: what was finished stays. Resume: streamsvm tune " in said[0]
+    assert said[1:] == ["2"]
 
 
 def test_results_are_not_overwritten_unasked(store, tmp_path):

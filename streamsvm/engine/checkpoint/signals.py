@@ -30,6 +30,8 @@ PATIENCE = 4.5
 SAVING = 60.0
 """As long as a checkpoint is being written, this many."""
 POLL = 0.05
+SHORTEST = 1e-6
+"""Seconds: a timer of none would never end."""
 FINISHING, FINISHING_SHARE = 2.0, 0.4
 """Seconds, or this share of its limit, that a job may take beyond it to come to a result."""
 LEAST_PATIENCE, PATIENCE_SHARE = 1.5, 0.1
@@ -143,6 +145,25 @@ def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abstrac
     finishing = max(FINISHING, FINISHING_SHARE * limit) if finish else 0.0
     least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
     return expiring(limit + finishing - spent, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
+
+
+@contextmanager
+def ending(seconds: float) -> Iterator[None]:
+    """Unwind a job, of a program too, after so many seconds; where the program has an alarm of its own nothing changes."""
+    mine = _in_main_thread() and current.wakeup_socket is None and math.isfinite(seconds)
+    if not mine or signal.getsignal(EXPIRED) not in (signal.SIG_DFL, None):
+        with within(seconds):
+            yield
+        return
+    signal.signal(EXPIRED, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(EXPIRED, signal.SIG_DFL)
+        if current.name == TIME_LIMIT:  # the next job of the program has its own time
+            current.name = ""
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
     again = signals.resumed_by(command_of("tune", job))
-    with again, signals.within(job.time_limit), executor_for(job, executor) as found:
+    with again, signals.ending(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         return _tuned(mine, report, found)
 
