@@ -136,12 +136,12 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
 def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
     """The option ``data`` for rows of a program, and what has to be said of their labels."""
     from streamsvm.model import load
-    from streamsvm.store.sources.parts.arrow_stream import spilled
+    from streamsvm.store.sources.parts.arrow_stream import parquet_file
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
     if not (schema and gives_batches(X)):
         ingest(X, scratch / "rows.zarr", y=y)
         return {"data": (str(scratch / "rows.zarr"),)}
     named = y is None or isinstance(y, str)
-    rows = spilled(X, scratch, None if named else {"y": np.asarray(y)})
-    return {"data": (str(rows.path),)} | ({} if y is None else {"label": y if named else "y"})
+    path = parquet_file(X, scratch, None if named else {"y": np.asarray(y)})
+    return {"data": (str(path),)} | ({} if y is None else {"label": y if named else "y"})

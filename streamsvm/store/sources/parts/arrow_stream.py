@@ -21,7 +21,7 @@ from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.kinds_of_rows import is_lazy_frame
 from streamsvm.store.sources.array.stream import KINDS
-from streamsvm.store.sources.parts.record_batches import batch_rows, written
+from streamsvm.store.sources.parts.record_batches import as_parquet, batch_rows, written
 from streamsvm.store.sources.parts.writing import ARROW_ERRORS, BlocksPart
 
 DUCKDB = ("to_arrow_reader", "fetch_arrow_reader")
@@ -51,6 +51,13 @@ def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> 
         ) from error
     rows.check()
     return BlocksPart(path, 0, (rows.count,))
+
+
+def parquet_file(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> Path:
+    """The same as a Parquet file, for what reads files by their names. Raises what ``spilled`` raises."""
+    path = directory / "rows.parquet"
+    durable.write_stream(path, as_parquet(spilled(X, directory, beside).path))
+    return path
 
 
 def reader_of(X: Any) -> pa.RecordBatchReader:

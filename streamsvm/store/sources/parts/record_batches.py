@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streamsvm.store.format.row_ids import GrowingFile
 from streamsvm.store.sources.source import SourceFile
@@ -35,6 +36,16 @@ def written(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[by
             for start in range(0, batch.num_rows, rows):
                 writer.write_batch(batch.slice(start, rows))
                 yield sink.taken()
+    yield sink.taken()
+
+
+def as_parquet(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a Parquet file of the same rows, a row group for each batch."""
+    sink = GrowingFile()
+    with _opened(path) as reader, pq.ParquetWriter(sink, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.taken()
     yield sink.taken()
 
 
