@@ -93,7 +93,7 @@ class InterruptedRun(StreamSVMError):
 
 
 class UncertifiedError(StreamSVMError):
-    """A fit ended without the certificate that was asked for, and ``strict`` was; the model is written all the same."""
+    """A fit ended without the certificate or the probabilities that were asked for, and ``strict`` was; the model is written all the same."""
 
     exit_code = 76
     default_code = "E-UNCERTIFIED"

@@ -88,7 +88,7 @@ class FitLoop(ABC):
         """
         result, checkpointer = self.result, checkpointer or NoCheckpoint()
         checkpointer.resume(result)
-        if result.passes and not result.active():  # an earlier run was stopped after its training
+        if self._ended_before(stop):
             return result
         before = result.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
@@ -130,6 +130,16 @@ class FitLoop(ABC):
             for _ in steps_between(self._solver, one.state, self._deadline):
                 checkpointer.between(self.result)
 
+    def _ended_before(self, stop: Stop) -> bool:
+        """Whether an earlier run was stopped after its training: all is certified, or all passes are made."""
+        result = self.result
+        last = result.ending and result.passes >= stop.max_passes and not result.index
+        return result.passes > 0 and (not result.active() or (last and not self._to_evaluate()))
+
+    def _to_evaluate(self) -> bool:
+        """Whether the last pass is closed and what follows it is still to be done."""
+        return bool(self._pending()) or (self.evaluator is not None and self.evaluator.pending(self.result))
+
     def _pending(self) -> list[ActiveProblem]:
         """The problems whose solver has steps to make before the next pass."""
         solver = self._solver
@@ -139,7 +149,7 @@ class FitLoop(ABC):
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
         """Make the next pass, unless an earlier run has made it and was stopped before all that follows it was done."""
-        if self._pending() or (self.evaluator is not None and self.evaluator.pending(self.result)):
+        if self._to_evaluate():
             return
         checkpointer.check_store()
         if self.result.index == 0:

@@ -12,6 +12,7 @@ method for classification", 2002), and both agree to 1e-11. The tolerance asked 
 from __future__ import annotations
 
 import tempfile
+import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +22,17 @@ from threadpoolctl import threadpool_limits
 from streamsvm.compute import threading
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.calibrate.choice import calibration_passes
 from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
 from streamsvm.jobs.calibrate.run import Calibrated, calibrated, with_calibration
+from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, TimeLeft, time_left
 from streamsvm.jobs.embed.placement import FLY
-from streamsvm.jobs.fit.certified import certify
+from streamsvm.jobs.fit.certified import certify, final_passes
 from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import models_of
 from streamsvm.jobs.fit.plan import Plan, make_plan, started
-from streamsvm.jobs.fit.remarks import uncertified
+from streamsvm.jobs.fit.remarks import not_calibrated, uncertified
 from streamsvm.jobs.fit.run import local_loop
 from streamsvm.model import Model
 from streamsvm.solvers.newton.solver import Newton
@@ -63,6 +66,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
     ``start``: a linear model of the same columns and classes to start from. Raises BudgetError, UsageError, DataError,
     DefectError.
     """
+    began = time.monotonic()
     job = replace(job, embedding=FLY)
     plan = make_plan(job, store)
     if start is not None:
@@ -77,23 +81,29 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         stack.enter_context(threading.using(plan.memory.threads))
         seen, plan = with_features(job, store, plan, directory, report)
         loop = stack.enter_context(closing(local_loop(job, seen, plan, directory, report)))
+        loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
         training = loop.train(Stop(job.max_passes, job.time_limit))
         certify(plan, training, store, seen)
-        models = with_calibration(models_of(job, store, plan, training), _calibrated(job, seen, plan, training))
-    warnings = uncertified(job, store, plan, training)
+        found = _calibrated(job, seen, plan, training, time_left(job, began))
+        models = with_calibration(models_of(job, store, plan, training), found)
+    warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
     return MemoryFitResult(models[plan.costs[-1]], models, training, plan, warnings=warnings)
 
 
-def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training) -> dict[float, Calibrated]:
-    """The calibrations of a fit."""
+def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training, left: TimeLeft) -> dict[float, Calibrated]:
+    """The calibrations of a fit; empty where its time was over before they were made."""
     fits = FoldFits(
         starting_there(plan, plan, training),
         lambda rows, again: local_loop(job, rows, again, Path(NOWHERE), silent),
         job.seed,
         job.prefetch,
-        lambda: Stop(job.max_passes, job.time_limit),
+        job.max_passes,
+        left,
     )
-    return calibrated(job, plan, training, seen, fits)
+    try:
+        return calibrated(job, plan, training, seen, fits)
+    except CalibrationTimeout:
+        return {}
 
 
 def _exact(plan: Plan) -> Plan:

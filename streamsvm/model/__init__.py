@@ -183,11 +183,17 @@ class Model:
     def check_probabilities(self) -> Calibration:
         """Return where its probabilities come from. Raises UsageError where it has none."""
         if self.calibration is None:
-            raise UsageError(
-                "this model has no probabilities, only decision values",
-                hint="fit with --calibrate sigmoid (or isotonic, temperature), or with the logistic loss",
-            )
+            raise self._without_probabilities()
         return self.calibration
+
+    def _without_probabilities(self) -> UsageError:
+        """Why there are none, and what to do."""
+        asked = (self.provenance.get("settings") or {}).get("calibrate")
+        if asked is not None:
+            why = f"this model has no probabilities: its fit had no time left for --calibrate {asked}"
+            return UsageError(why, hint="run the same fit with --resume and a larger --time-limit")
+        hint = "fit with --calibrate sigmoid (or isotonic, temperature), or with the logistic loss"
+        return UsageError("this model has no probabilities, only decision values", hint=hint)
 
     def codes(self, decision: Float64) -> Int32:
         """Return the index into ``classes`` (n,) for decision values (n, k)."""

@@ -11,7 +11,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.aliases import Array
-from streamsvm.jobs.fit.options import NO_CALIBRATION
 from streamsvm.jobs.partial_fit import takes_portions
 from streamsvm.model import Model, outcomes_of
 from streamsvm.rows import Float64
@@ -19,16 +18,10 @@ from streamsvm.sklearn.fitting import decisions, fit_arrays, fit_elsewhere, fit_
 from streamsvm.sklearn.history import shown
 from streamsvm.sklearn.pairs import votes
 from streamsvm.sklearn.portions import fit_portion
+from streamsvm.sklearn.probabilities import has_probabilities, model_with_probabilities
 from streamsvm.sklearn.rows import NUMBERS, as_value_errors
 from streamsvm.sklearn.stores import is_elsewhere
 from streamsvm.sklearn.stream_rows import StreamRows
-
-
-def _has_probabilities(estimator: Any) -> bool:
-    """Whether a fit of an estimator gives probabilities: pairs of classes have none."""
-    if getattr(estimator, "multi_class", "ovr") == "ovo":
-        return False
-    return getattr(estimator, "calibration", None) not in {None, NO_CALIBRATION} or estimator.loss == "logistic"
 
 
 class StreamSVC(ClassifierMixin, BaseEstimator):
@@ -213,13 +206,16 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         with as_value_errors():
             return model.decision_function(X)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float64:
-        """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``."""
-        decision = self.decision_function(X)
-        return self.model_.probabilities(decision.reshape(-1, len(self.model_.weights)))
+        """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``.
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+        Raises UsageError where the last fit has learned none: after ``partial_fit``, or at its time limit.
+        """
+        model = model_with_probabilities(self)
+        return model.probabilities(self.decision_function(X).reshape(-1, len(model.weights)))
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64:
         """Return the natural logarithm of ``predict_proba``; minus infinity of a probability of 0."""
         with np.errstate(divide="ignore"):

@@ -177,6 +177,28 @@ def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
         assert not leftovers(tmp_path)
 
 
+@pytest.mark.parametrize(("folds", "place"), [(None, "leave_one_out.table_of"), (3, "folds._Decision")])
+def test_a_fit_in_its_calibration(server: Server, tmp_path: Path, folds: int | None, place: str) -> None:
+    """Killed in the reading of the scores, and when the first fold is fitted: the same bytes, with and without a checkpoint."""
+    settings: dict[str, Any] = {
+        "store": str(ingested(tmp_path)),
+        "loss": "squared_hinge",
+        "max_passes": 3,
+        "tolerance": 1e-12,
+        "calibrate": "sigmoid",
+        "calibration_folds": folds,
+        "resume": True,
+    }
+    assert server.run("fit", model=str(tmp_path / "reference"), **settings).status == 0
+    for every in (1e-9, 0.0):
+        model, given = tmp_path / f"m{every}", settings | {"checkpoint_every": every}
+        killed = server.run("fit", model=str(model), killed_in=f"streamsvm.jobs.calibrate.{place}", **given)
+        assert (killed.status, model.exists()) == (KILLED, False)
+        assert (tmp_path / f"{model.name}.run" / "checkpoint" / "ckpt-A").exists() == (every > 0)
+        assert server.run("fit", model=str(model), **given).status == 0
+        assert model.read_bytes() == (tmp_path / "reference").read_bytes()
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_a_fit_out_of_core(server: Server, tmp_path: Path, loss: str) -> None:
     """Second order on a sample: what passes on from reading to reading is a center, a damping, a corner and bounds."""

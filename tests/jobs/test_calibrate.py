@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.errors import UsageError
+from streamsvm.engine.training import Training
+from streamsvm.errors import InterruptedRun, UncertifiedError, UsageError
 from streamsvm.jobs.calibrate import run as calibrating
+from streamsvm.jobs.calibrate import time_left
 from streamsvm.jobs.calibrate.outcomes import outcomes_of
 from streamsvm.losses import Logistic, SquaredHinge
-from streamsvm.types import Layout, Problem
+from streamsvm.types import Layout, Problem, Status
 
 ROWS = 3000
 FAST: dict[str, Any] = {"solver": "newton", "overwrite": True}
@@ -101,6 +104,118 @@ def test_the_same_bits_in_less_memory_and_again(place: Path) -> None:
     assert one.digest == other.digest
     again = sv.fit(place / "train.zarr", place / "m", resume=True, **{**given, "overwrite": False}).model
     assert again.digest == one.digest
+
+
+class Clock:
+    """One that goes a year forward when it was looked at so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+        self.left = looks
+        monkeypatch.setattr(time_left, "time", self)
+
+    def monotonic(self) -> float:
+        self.left -= 1
+        return time.monotonic() + (3e7 if self.left < 0 else 0.0)
+
+
+LIMIT = 1e5
+warned = pytest.mark.filterwarnings("ignore::streamsvm.errors.StreamSVMWarning")
+
+
+@warned
+def test_a_limit_before_calibration_ends_without_it(place: Path) -> None:
+    result = sv.fit(place / "train.zarr", place / "m", calibrate="sigmoid", tolerance=1e-15, time_limit=1e-9, **FAST)
+    assert result.model.calibration is None
+    (said,) = (line for line in result.warnings if line.startswith("not calibrated"))
+    assert said.endswith("next: a larger --time-limit, with --resume")
+    assert not (place / "m.run" / "checkpoint").exists()  # the fit itself is not what it could be
+    with pytest.raises(UsageError, match="no time left for --calibrate sigmoid"):
+        result.model.predict_proba(rows(2)[0])
+
+
+@warned
+@pytest.mark.parametrize(("folds", "looks"), [(None, 6), (3, 8)])
+def test_a_limit_in_calibration_leaves_a_model_that_is_resumed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, looks: int
+) -> None:
+    given: dict[str, Any] = {
+        "calibrate": "isotonic",
+        "calibration_folds": folds,
+        "time_limit": LIMIT,
+        "solver": "newton",
+    }
+    train, model = place / "train.zarr", place / f"cut{folds}-{looks}"
+    whole = sv.fit(train, place / "whole", overwrite=True, **given)
+    with monkeypatch.context() as patch:
+        clock = Clock(patch, looks)
+        cut = sv.fit(train, model, **given)
+        assert clock.left == -1  # nothing goes on after the first look that finds the time over
+    assert cut.training.status.value == "converged"
+    assert np.array_equal(cut.model.weights, whole.model.weights)
+    assert cut.model.calibration is None
+    assert ["not calibrated" in line for line in cut.warnings] == [True]
+    events = [json.loads(line) for line in (place / f"{model.name}.run" / "events.jsonl").read_text().splitlines()]
+    assert [(e["method"], e["reason"]) for e in events if e.get("event") == "uncalibrated"] == [
+        ("isotonic", "time limit")
+    ]
+    passes = cut.training.passes
+    again = sv.fit(train, model, resume=True, **given)
+    assert again.training.passes == passes
+    assert again.training.bytes_read == cut.training.bytes_read  # the training was not made again
+    assert again.warnings == ()
+    assert model.read_bytes() == (place / "whole").read_bytes()
+    assert not (place / f"{model.name}.run" / "checkpoint").exists()
+
+
+def test_a_limit_in_calibration_is_an_error_where_that_was_asked_for(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"calibrate": "sigmoid", "time_limit": LIMIT, "solver": "newton"}
+    train = place / "train.zarr"
+    with monkeypatch.context() as patch:
+        Clock(patch, 1)
+        with pytest.raises(UncertifiedError, match="not calibrated"):
+            sv.fit(train, place / "strict", strict=True, **given)
+        Clock(patch, 1)
+        with pytest.raises(InterruptedRun, match=r"time limit: checkpoint saved at .*--resume"):
+            sv.fit(train, place / "stopped", at_limit="stop", **given)
+    assert not (place / "stopped").exists()
+    assert sv.fit(train, place / "stopped", at_limit="stop", resume=True, **given).model.calibration is not None
+
+
+def test_a_fold_that_time_has_ended_is_no_part_of_a_calibration() -> None:
+    ended = Training([], Status.TIME)
+    with pytest.raises(time_left.CalibrationTimeout):
+        time_left.TimeLeft().whole(ended)
+
+
+@warned
+@pytest.mark.parametrize("folds", [None, 3])
+def test_stopped_in_calibration_the_passes_are_not_made_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None
+) -> None:
+    """Also where all passes were made and nothing is certified."""
+    given: dict[str, Any] = {
+        "calibrate": "sigmoid",
+        "calibration_folds": folds,
+        "solver": "dcd",
+        "tolerance": 1e-15,
+        "max_passes": 3,
+    }
+    train, model = place / "train.zarr", place / f"stopped{folds}"
+    whole = sv.fit(train, place / "whole", overwrite=True, **given)
+    assert whole.training.passes == 3
+
+    def stop(*_: Any) -> None:
+        raise InterruptedRun("SIGTEST")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calibrating, "leave_one_out_scores" if folds is None else "fold_scores", stop)
+        with pytest.raises(InterruptedRun, match="checkpoint saved at epoch 4, chunk 0"):
+            sv.fit(train, model, **given)
+    again = sv.fit(train, model, resume=True, **given)
+    assert again.training.passes == 3
+    assert model.read_bytes() == (place / "whole").read_bytes()
 
 
 def test_what_it_holds_is_in_the_plan(place: Path) -> None:

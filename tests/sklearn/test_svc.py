@@ -25,6 +25,7 @@ from sklearn.svm import LinearSVC
 
 import streamsvm as sv
 from streamsvm.config.fields import options_of
+from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.sklearn import StreamSVC, fitting
 from streamsvm.sklearn.fitting import OURS
@@ -145,6 +146,37 @@ def test_probabilities_are_there_where_they_are_asked_for(y: Any) -> None:
     copies = np.repeat(np.arange(200), weights)
     again = StreamSVC(calibration="sigmoid").fit(X[copies], y[copies])
     assert np.allclose(again.predict_proba(X[200:]), p, atol=1e-6)
+
+
+def test_probabilities_that_are_not_there_say_what_would_give_them() -> None:
+    with pytest.raises(AttributeError) as alone:
+        StreamSVC().predict_proba(X)
+    assert "calibration='sigmoid'" in str(alone.value.__cause__)
+    paired = StreamSVC(multi_class="ovo", calibration="sigmoid")
+    with pytest.raises(AttributeError) as caught:
+        paired.predict_proba(X)
+    assert "multi_class='ovr', or through CalibratedClassifierCV" in str(caught.value.__cause__)
+    assert not hasattr(paired, "predict_log_proba")
+    again = StreamSVC(multi_class="ovo", tolerance=0.1).fit(X, Y).set_params(multi_class="ovr", loss="logistic")
+    with pytest.raises(UsageError, match="fitted for pairs of classes") as refused:
+        again.predict_proba(X)
+    assert "fit again with multi_class='ovr'" in refused.value.hint
+    portions = StreamSVC(solver="sgd", loss="hinge", calibration="sigmoid").partial_fit(X, BINARY, np.unique(BINARY))
+    with pytest.raises(UsageError, match="last fitted by partial_fit") as refused:
+        portions.predict_proba(X)
+    assert "CalibratedClassifierCV(FrozenEstimator(estimator))" in refused.value.hint
+    share = CalibratedClassifierCV(FrozenEstimator(portions), method="sigmoid").fit(X, BINARY).predict_proba(X)
+    assert np.allclose(share.sum(axis=1), 1)
+
+
+@pytest.mark.filterwarnings("ignore:not certified")
+def test_a_fit_that_had_no_time_for_probabilities_warns() -> None:
+    estimator = StreamSVC(calibration="sigmoid", tolerance=1e-15, loss="hinge", solver="dcd", time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="not calibrated: the time limit"):
+        estimator.fit(X, BINARY)
+    with pytest.raises(UsageError, match="no probabilities") as refused:
+        estimator.predict_proba(X)
+    assert "time" in refused.value.hint
 
 
 def test_threads_of_joblib_fit_the_same_models() -> None:

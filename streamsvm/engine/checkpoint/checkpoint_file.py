@@ -121,12 +121,14 @@ class CheckpointDirectory:
     """Where they are; there may be none yet."""
     number: int = 0
     """Of the last one that was written or read."""
+    kept: bool = False
+    """Whether they stay when the run ends well: it has left something for a resumed one to do."""
 
     @contextmanager
     def open(self, *, keep: bool) -> Iterator[None]:
         """The directory while a run writes to it; without ``keep`` what was there before is removed.
 
-        It is removed when the run ends well, or badly without a checkpoint that could be of use.
+        It is removed when the run ends well, unless it is ``kept``, or badly without a checkpoint that could be of use.
         """
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -138,7 +140,8 @@ class CheckpointDirectory:
             if not self.number:
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if not self.kept:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def write(self, identity: JsonObject, content: Any) -> None:
         """Write the next checkpoint in place of the older one. Raises StorageError."""

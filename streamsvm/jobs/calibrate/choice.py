@@ -30,6 +30,11 @@ def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | N
     return None if able else FOLDS
 
 
+def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) -> float:
+    """Return how many passes of the training leave-one-out scores take, about; fits of folds are as long as the fit, and none waits for them."""
+    return 2.0 if job.calibrate is not None and folds_of(job, solver, problems) is None else 0.0
+
+
 def calibration_terms(job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout) -> list[Term]:
     """Return what calibration holds beside the fit. Raises UsageError where it cannot be made."""
     if job.calibrate is None:

@@ -19,6 +19,7 @@ from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.jobs.calibrate.leave_one_out import SAMPLE, draws
 from streamsvm.jobs.calibrate.outcomes import Outcomes
+from streamsvm.jobs.calibrate.time_left import TimeLeft
 from streamsvm.jobs.fit.outputs import function_of
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.tune import folds as folding
@@ -26,7 +27,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64, Rows, row_count
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.types import LinearSolution, Stop, Store, WarmStart
+from streamsvm.types import LinearSolution, Store, WarmStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,10 @@ class FoldFits:
     """Of what is drawn."""
     depth: int
     """Blocks read ahead."""
-    stop: Callable[[], Stop]
-    """What a fit may cost, asked before each."""
+    max_passes: int
+    """What a fit may cost ..."""
+    time: TimeLeft
+    """... and all of them."""
     folds: int = 0
     """How many."""
 
@@ -69,7 +72,7 @@ class _Decision:
 
 
 def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
-    """Return the scores for each of ``outcomes``. Raises UsageError for too few rows, and what training raises."""
+    """Return the scores for each of ``outcomes``. Raises UsageError for too few rows, CalibrationTimeout, and what training raises."""
     store = folding.cut_finer(seen, fits.folds, fits.depth)
     fold = folding.round_robin(store.layout, fits.folds, fits.seed)
     decisions = []
@@ -97,7 +100,8 @@ def _fitted(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
     """Train on all but the chunks that the problems do not see; the files of row state are those of the whole fit."""
     plan = replace(plan, memory=replace(plan.memory, cached=False, resident=True))
     with closing(fits.loop(store, plan)) as loop:
-        training = loop.train(fits.stop())
+        training = loop.train(fits.time.stop(fits.max_passes), fits.time)
+        fits.time.whole(training)
         solutions = [plan.solver.solution(run.state) for run in training.runs]
         linear = [solution.w for solution in solutions if isinstance(solution, LinearSolution)]
         if linear:
@@ -113,6 +117,7 @@ def _scores(
     tables: list[ScoreTable | None] = [None] * len(outcomes)
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), depth=fits.depth) as stream:
         for loaded in stream:
+            fits.time.check()
             chunk, (X, codes, weight) = loaded.visit.chunk, loaded.chunk
             weights = np.ones(len(codes)) if weight is None else weight.astype(np.float64)
             f = decisions[fold[chunk]].of(X)

@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.calibration.scores import ScoreTable, table_of
 from streamsvm.compute.blocks import operators
 from streamsvm.jobs.calibrate.outcomes import Outcomes
+from streamsvm.jobs.calibrate.time_left import TimeLeft
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.plan import visit_seed
 from streamsvm.schedule.stream import Stream
@@ -65,6 +66,8 @@ class FinishedFit:
     """Blocks read ahead."""
     seed: int
     """Of what is drawn."""
+    time: TimeLeft
+    """What the scores may take."""
 
 
 def draws(seed: int, use: int, chunk: int, rows: int) -> Float64:
@@ -73,9 +76,9 @@ def draws(seed: int, use: int, chunk: int, rows: int) -> Float64:
 
 
 def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
-    """Return the scores for each of ``outcomes``, whose problems follow each other. Raises what reading raises."""
+    """Return the scores for each of ``outcomes``, whose problems follow each other. Raises CalibrationTimeout, what reading raises."""
     drawn = _drawn(solved.store.layout, solved.problems[0].columns + 1, solved.seed)
-    found = [LeaveOneOut.of(total, solved.seed) for total in _hessians(solved, drawn)]
+    found = [_factorized(solved, total) for total in _hessians(solved, drawn)]
     tables: list[ScoreTable | None] = [None] * len(outcomes)
     for visit, codes, weights, parts in _blocks(solved, range(len(solved.store.layout.chunks))):
         factors = drawn.factors(visit.chunk, len(codes), solved.seed)
@@ -122,6 +125,12 @@ def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
     return found
 
 
+def _factorized(solved: FinishedFit, total: HessianSum) -> LeaveOneOut:
+    """What gives the scores of a problem; the matrix of ``total`` is used up."""
+    solved.time.check()
+    return LeaveOneOut.of(total, solved.seed)
+
+
 def _blocks(
     solved: FinishedFit, chunks: Sequence[int]
 ) -> Iterator[tuple[Visit, Int32, Float64, Iterator[tuple[FeaturePart, Float64]]]]:
@@ -130,6 +139,7 @@ def _blocks(
     w = np.ascontiguousarray(solved.weights.T)
     with Stream(solved.store, visits, depth=solved.depth) as stream:
         for loaded in stream:
+            solved.time.check()
             X, codes, weight = loaded.chunk
             weights = np.ones(len(codes)) if weight is None else weight.astype(np.float64)
             parts = ((part, operators.margins(part.X, w)) for part in solved.features.parts(X))

@@ -42,14 +42,15 @@ class Calibrated:
 def calibrated(job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits) -> dict[float, Calibrated]:
     """Return by C how decision values become probabilities; empty where nothing was asked for.
 
-    ``seen``: what the solver has read. Raises DataError where a class has no rows, and what reading and training raise.
+    ``seen``: what the solver has read. Raises DataError where a class has no rows, CalibrationTimeout where the time is over before all
+    scores are there, and what reading and training raise.
     """
     if job.calibrate is None:
         return _by_the_loss(plan)
     outcomes, folds = outcomes_of(plan.problems, plan.class_names), folds_of(job, fits.plan.solver, plan.problems)
     if folds is None:
         weights = np.array([_weights(plan, run.state) for run in training.runs])
-        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed)
+        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
         tables = leave_one_out_scores(solved, outcomes)
     else:
         tables = fold_scores(replace(fits, folds=folds), seen, outcomes)

@@ -160,7 +160,10 @@ class FitJob(
     ] = None
     strict: Annotated[
         bool,
-        Option("Exit with code 76 if the fit ends without the certificate that was asked for.", "stopping"),
+        Option(
+            "Exit with code 76 if the fit ends without the certificate or the probabilities that were asked for.",
+            "stopping",
+        ),
     ] = False
     checkpoint_every: Annotated[
         float,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
+from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.store.foreign import foreign_format
 from streamsvm.types import Certificate, KernelSolver, Status, Store
@@ -35,6 +37,14 @@ def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tu
     also = f"; {apart[0]}" if apart else ""
     wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
     return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_unbounded(plan))
+
+
+def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
+    """One line if the models have no probabilities although these were asked for: only the time limit leaves them out. Empty if not."""
+    if job.calibrate is None or all(model.calibration is not None for model in models.values()):
+        return ()
+    why = f"not calibrated: the time limit of {job.time_limit:g} s was reached before the probabilities were learned"
+    return (f"{why}, the model has decision values alone; next: a larger --time-limit, with --resume",)
 
 
 def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:

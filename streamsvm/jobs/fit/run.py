@@ -28,8 +28,10 @@ from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, InterruptedRun, MissingError
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.calibrate.choice import calibration_passes
 from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
 from streamsvm.jobs.calibrate.run import Calibrated, calibrated, events_of, with_calibration
+from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, time_left, timeout_event
 from streamsvm.jobs.fit.certified import certify, final_passes, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
@@ -47,7 +49,7 @@ from streamsvm.jobs.fit.outputs import (
     write_outputs,
 )
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.remarks import scale_notice, strict_failure, uncertified, without_effect
+from streamsvm.jobs.fit.remarks import not_calibrated, scale_notice, strict_failure, uncertified, without_effect
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.jobs.leaving import left_event, stalled, successor
 from streamsvm.jobs.report.record import write_record
@@ -57,8 +59,10 @@ from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.scratch import sweep_beside
-from streamsvm.types import Report, Status, Stop, Store, silent
+from streamsvm.types import Certificate, Report, Status, Stop, Store, silent
 
+Certificates = list[Certificate | None]
+"""Those of all problems."""
 STOP = "stop"
 """The value of ``at_limit`` that ends a run at its time limit with a checkpoint."""
 
@@ -111,7 +115,7 @@ class _Fit:
         notice, best = self.store.facts.get("notice"), best_cost(plan.costs, training)
         idle = without_effect(self.job, plan)
         notices = (*([notice] if notice else []), *scale_notice(self.job, self.store), *idle)
-        warnings = uncertified(self.job, self.store, plan, training)
+        warnings = (*uncertified(self.job, self.store, plan, training), *not_calibrated(self.job, models))
         failure = strict_failure(warnings) if self.job.strict else None
         return FitResult(
             models[best], training, plan, self.run, models, notices=notices, warnings=warnings, failure=failure
@@ -189,14 +193,15 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
             seen, planned = with_features(job, store, this.plan, this.run, record, this.executor)
         plan, training = stack.enter_context(_trained(this, seen, planned, record))
         stack.enter_context(signals.resumed_by(command_of("fit", job, resume=True)))
-        certify(plan, training, store, seen)
-        limit.close()
-        found = _calibrated(this, seen, planned, plan, training)
-        for event in events_of(found):
-            record(event)
+        closed = [run.certificate for run in training.runs]
+        with limit:  # not of what is written
+            certify(plan, training, store, seen)
+            found = _calibrated(this, seen, planned, plan, training, report=record)
         models = with_calibration(models_of(job, store, plan, training), found)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
+        if not_calibrated(job, models):
+            _keep(this, plan, training, closed, record)
         write_outputs(job, plan, training, models, best_cost(plan.costs, training))
         result = this.result(plan, training, models)
         write_record(job, store, plan, result.model, training.passes, (result.warnings, result.notices))
@@ -205,8 +210,13 @@ def _fitted(this: _Fit, report: Report) -> FitResult:
     return result
 
 
-def _calibrated(this: _Fit, seen: Store, planned: Plan, ended: Plan, training: Training) -> dict[float, Calibrated]:
-    """The calibrations of a fit; ``planned`` is its plan, ``ended`` the one it came to its end with. No row state of folds is kept."""
+def _calibrated(
+    this: _Fit, seen: Store, planned: Plan, ended: Plan, training: Training, *, report: Report
+) -> dict[float, Calibrated]:
+    """The calibrations of a fit; ``planned`` is its plan, ``ended`` the one it came to its end with. No row state of folds is kept.
+
+    Empty where its time was over before they were made. Raises CalibrationTimeout then where the run is to stop at its limit.
+    """
     job, directory = this.job, this.checkpoints.directory
     trains = planned if job.validation is not None else ended
     fits = FoldFits(
@@ -214,9 +224,40 @@ def _calibrated(this: _Fit, seen: Store, planned: Plan, ended: Plan, training: T
         lambda rows, again: local_loop(job, rows, again, directory, silent),
         job.seed,
         job.prefetch,
-        lambda: Stop(job.max_passes, max(0.0, job.time_limit - (time.monotonic() - this.began))),
+        job.max_passes,
+        time_left(job, this.began),
     )
-    return calibrated(job, ended, training, seen, fits)
+    try:
+        found = calibrated(job, ended, training, seen, fits)
+    except CalibrationTimeout:
+        if job.at_limit == STOP:
+            raise
+        report(timeout_event(job))
+        return {}
+    for event in events_of(found):
+        report(event)
+    return found
+
+
+def _keep(this: _Fit, plan: Plan, training: Training, closed: Certificates, report: Report) -> None:
+    """Leave a checkpoint of a training that is over beside the models: what --resume makes the calibration of, and nothing else."""
+    if this.job.validation is None and not training.active():
+        with _as_closed(training, closed):
+            _checkpointer(replace(this, saved=[]), plan, report).save(training)
+        this.checkpoints.kept = True
+
+
+@contextmanager
+def _as_closed(training: Training, closed: Certificates) -> Iterator[None]:
+    """The training with the certificates of its last pass: what the last evaluation makes of them a resumed run does again."""
+    evaluated = [run.certificate for run in training.runs]
+    for run, certificate in zip(training.runs, closed, strict=True):
+        run.certificate = certificate
+    try:
+        yield
+    finally:
+        for run, certificate in zip(training.runs, evaluated, strict=True):
+            run.certificate = certificate
 
 
 @contextmanager
@@ -243,7 +284,7 @@ def _trained_by(
     with closing(_loop(this, seen, plan, report)) as loop:
         spent, stops = time.monotonic() - this.began, job.at_limit == STOP
         limit = math.inf if stops else max(0.0, job.time_limit - spent)
-        loop.final_passes = final_passes(plan)
+        loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
         loop.evaluator, loop.leaves = evaluator, stalled if leaves else None
         if before is not None:
             loop.result.count_on(before)
@@ -251,12 +292,14 @@ def _trained_by(
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
                 plan, training = evaluator.chosen(plan, training, loop)
+        closed = [run.certificate for run in training.runs]
         try:
             yield plan, training
         except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
             if evaluator is not None:
                 raise
-            raise checkpointer.stopped(training) from error
+            with _as_closed(training, closed):
+                raise checkpointer.stopped(training) from error
 
 
 def _checkpointer(this: _Fit, plan: Plan, report: Report) -> RunCheckpointer:

@@ -1,0 +1,48 @@
+"""Whether an estimator has probabilities, and what to do where it has none.
+
+Before a fit it is a matter of parameters, and an AttributeError, as scikit-learn's own estimators have it: its tools ask ``hasattr``, and go on
+with decision values. After one it is a matter of how that was made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.errors import UsageError
+from streamsvm.jobs.fit.options import NO_CALIBRATION
+from streamsvm.jobs.partial_fit import PORTIONS
+from streamsvm.model import Model
+
+AROUND = "CalibratedClassifierCV"
+"""The tool of scikit-learn that learns probabilities of whatever has decision values."""
+
+
+def has_probabilities(estimator: Any) -> bool:
+    """Return whether a fit of an estimator gives probabilities. Raises AttributeError, which says what would, where it does not."""
+    if getattr(estimator, "multi_class", "ovr") == "ovo":
+        raise AttributeError(
+            f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {AROUND}"
+        )
+    if getattr(estimator, "calibration", None) in {None, NO_CALIBRATION} and estimator.loss != "logistic":
+        raise AttributeError(
+            "decision values alone are learned: fit with calibration='sigmoid' (or 'isotonic', 'temperature'), or loss='logistic'"
+        )
+    return True
+
+
+def model_with_probabilities(estimator: Any) -> Model:
+    """Return the model of a fitted estimator. Raises UsageError where it has no probabilities."""
+    check_is_fitted(estimator)
+    if hasattr(estimator, "models_"):
+        hint = f"fit again with multi_class='ovr', or through {AROUND}"
+        raise UsageError("this estimator was fitted for pairs of classes, which have no probabilities", hint=hint)
+    model: Model = estimator.model_
+    if PORTIONS in model.provenance:
+        raise UsageError(
+            "this estimator was last fitted by partial_fit, which learns no probabilities: the rows of earlier portions are gone",
+            hint=f"fit all rows with fit, or learn them from rows kept back: {AROUND}(FrozenEstimator(estimator))",
+        )
+    model.check_probabilities()
+    return model
