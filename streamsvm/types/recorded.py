@@ -57,7 +57,8 @@ class _Recorded(msgspec.Struct):
 
     names: list[str] | None = None
     encoding: _Encoding | None = None
-    labels: _Labels | None = None
+    labels: _Labels | list[Any] | None = None
+    """Of a part that a worker made: the labels it met."""
     ids: dict[str, Any] | None = None
     sources: list[dict[str, Any]] = []
     certificates: list[_Certificate] = []
