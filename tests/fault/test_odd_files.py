@@ -233,7 +233,9 @@ def test_a_manifest_that_memory_has_no_room_for_is_not_read(place: Path, tmp_pat
     """Reading it takes some times its size, before any plan is made."""
     shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
     manifest = manifests.read(place / "s.zarr")
-    sealed_again(tmp_path / "s.zarr", msgspec.structs.replace(manifest, facts={"sources": [{"file": "x" * 1000}] * 20_000}))
+    sealed_again(
+        tmp_path / "s.zarr", msgspec.structs.replace(manifest, facts={"sources": [{"file": "x" * 1000}] * 20_000})
+    )
     store = str(tmp_path / "s.zarr")
     with pytest.raises(BudgetError, match="are needed to read it"):
         fit(FitJob(store, str(tmp_path / "n"), memory=150 << 20))

@@ -16,7 +16,7 @@ from streamsvm.aliases import ByName
 from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
-from streamsvm.store.sources.csv.sieve import most_types
+from streamsvm.store.sources.csv.sieve import most_types, numbers_among
 from streamsvm.store.sources.decompression import Input
 from streamsvm.store.sources.lines import UTF16_MARKS
 from streamsvm.store.sources.table.samples import Samples
@@ -82,8 +82,8 @@ class Head(NamedTuple):
         inferred, values = _types_of(table, skip=skip)[label], table.column(0).drop_null()
         if not (pa.types.is_integer(inferred) or pa.types.is_floating(inferred)):
             return TEXT
-        numbers = values.to_numpy() if len(values) else np.empty(0)
-        if float(np.abs(numbers.astype(np.float64)).max(initial=0.0)) < LARGEST_LABEL:
+        numbers = numbers_among(values) if len(values) else np.empty(0)
+        if float(np.abs(numbers).max(initial=0.0)) < LARGEST_LABEL:
             return pa.float64()
         return TEXT if pa.types.is_integer(inferred) or self._whole(label) else pa.float64()
 

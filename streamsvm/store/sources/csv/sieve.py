@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamsvm.errors import DataError
+from streamsvm.rows import Float64
 from streamsvm.store.sources.csv.blocks import parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.faults import Columns, check_line
@@ -88,8 +89,15 @@ def most_types(table: Arrow) -> dict[str, pa.DataType]:
 
 def _numbers(values: Arrow) -> float:
     """The share that are numbers."""
-    texts = values.to_pylist()
-    return sum(NUMBER.fullmatch(text.strip()) is not None for text in texts) / max(1, len(texts))
+    return len(numbers_among(values)) / max(1, len(values))
+
+
+def numbers_among(values: Arrow) -> Float64:
+    """Return the values that are numbers as float64; a column of which most are may have words in it, and is text then."""
+    if not pa.types.is_string(values.type):
+        return values.to_numpy().astype(np.float64)
+    texts = (text.strip() for text in values.to_pylist())
+    return np.array([float(text) for text in texts if NUMBER.fullmatch(text)], np.float64)
 
 
 def _whole(column: Arrow, *, missing: bool) -> bool:
