@@ -80,7 +80,9 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         stack.enter_context(threadpool_limits(1))
         stack.enter_context(threading.using(plan.memory.threads))
         seen, plan = with_features(job, store, plan, directory, report)
-        loop = stack.enter_context(closing(local_loop(job, seen, plan, directory, report)))
+        loop = stack.enter_context(
+            closing(local_loop(job, seen, plan, None if plan.memory.resident else directory, report))
+        )
         loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
         training = loop.train(Stop(job.max_passes, job.time_limit))
         certify(plan, training, store, seen)
@@ -94,7 +96,7 @@ def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training, left: 
     """The calibrations of a fit; empty where its time was over before they were made."""
     fits = FoldFits(
         starting_there(plan, plan, training),
-        lambda rows, again: local_loop(job, rows, again, Path(NOWHERE), silent),
+        lambda rows, again: local_loop(job, rows, again, None, silent),
         job.seed,
         job.prefetch,
         job.max_passes,

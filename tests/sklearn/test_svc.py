@@ -170,13 +170,15 @@ def test_probabilities_that_are_not_there_say_what_would_give_them() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:not certified")
-def test_a_fit_that_had_no_time_for_probabilities_warns() -> None:
+def test_a_fit_that_had_no_time_for_probabilities_warns(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     estimator = StreamSVC(calibration="sigmoid", tolerance=1e-15, loss="hinge", solver="dcd", time_limit=1e-9)
     with pytest.warns(ConvergenceWarning, match="not calibrated: the time limit"):
         estimator.fit(X, BINARY)
     with pytest.raises(UsageError, match="no probabilities") as refused:
         estimator.predict_proba(X)
     assert "time" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_threads_of_joblib_fit_the_same_models() -> None:

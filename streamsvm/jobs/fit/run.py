@@ -326,8 +326,8 @@ def _loop(this: _Fit, seen: Store, plan: Plan, report: Report) -> FitLoop:
     return DistributedTrainer(distributed_fit(this.job, plan, seen, directory), this.executor, report)
 
 
-def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path, report: Report) -> FitLoop:
-    """The fit loop in this process as a plan has it; ``directory`` is for per-row state that memory has no room for."""
+def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:
+    """The fit loop in this process as a plan has it; ``directory`` is for checkpoints of per-row state, None: there are none."""
     memory, groups = plan.memory, job.groups
     whole = groups is not None and in_whole_groups(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
