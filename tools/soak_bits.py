@@ -1,4 +1,4 @@
-"""One model, made in many ways: python -m tools.soak_bits [--rounds 1] [--seed 0]. Prints a table, exits 1 if any bit differs.
+"""One model, made in many ways: python -m tools.soak_bits [--rounds 1] [--seed 0] [--kind NAME]. Exits 1 if any bit differs.
 
 Of each kind of fit, on data drawn anew each round, the sha256 of the model's file is compared with that of one thread: on several
 threads, with blocks read ahead or not, on workers of a cluster, and killed at random durable steps and resumed, on another
@@ -85,8 +85,8 @@ def killed(server: Server, job: FitJob, draw: random.Random) -> Iterator[tuple[s
         yield "killed and resumed", sha256(Path(mine["model"]))
 
 
-def one_round(folder: Path, seed: int, server: Server, counts: Counter[tuple[str, bool]]) -> None:
-    """Every kind of fit in every way, counted by whether its bits are those of one thread."""
+def one_round(folder: Path, seed: int, kinds: list[str], server: Server, counts: Counter[tuple[str, bool]]) -> None:
+    """These kinds of fit in every way, counted by whether their bits are those of one thread."""
     draw, rows = random.Random(seed), stores(folder, seed)
     reference: dict[str, str] = {}
 
@@ -98,6 +98,7 @@ def one_round(folder: Path, seed: int, server: Server, counts: Counter[tuple[str
     jobs = {
         kind: FitJob(str(rows[name]), str(folder / f"{number}"), max_passes=4, tolerance=0.02, overwrite=True, **more)
         for number, (kind, (name, more)) in enumerate(KINDS.items())
+        if kind in kinds
     }
     for kind, job in jobs.items():
         fit(replace(job, threads=1))
@@ -118,15 +119,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=KINDS, action="append", help="this kind of fit only; may be repeated")
     options = parser.parse_args()
+    kinds = options.kind or list(KINDS)
     counts: Counter[tuple[str, bool]] = Counter()
     with ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(partition, "PASS_GROUP_BYTES", 1)
         server = stack.enter_context(Server())
         for seed in range(options.seed, options.seed + options.rounds):
             with tempfile.TemporaryDirectory(prefix="streamsvm-bits-") as folder:
-                one_round(Path(folder), seed, server, counts)
-    for kind in KINDS:
+                one_round(Path(folder), seed, kinds, server, counts)
+    for kind in kinds:
         print(f"{kind:<20} {counts[kind, True]:>5} equal {counts[kind, False]:>4} different")
     return int(any(not same for _, same in counts))
 

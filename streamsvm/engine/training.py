@@ -73,6 +73,8 @@ class Run:
     """That of the last pass; None before the first was closed."""
     done: bool = False
     """Whether it takes part in no further pass."""
+    witness: State | None = None
+    """What the dual variables are read off at the end, where ``state`` has not all of it (``types.DualWitness``)."""
 
     def certified(self, found: Certificate) -> None:
         """Take in the certificate of a closed pass; exact and small enough, or final, it is the last one.
@@ -81,7 +83,11 @@ class Run:
         """
         found.verify(self.problem)
         self.certificate = found
-        self.done = found.exact and (found.gap <= self.problem.tolerance or found.final)
+        self.done = found.ends(self.problem)
+
+    def witnessed(self) -> State:
+        """Return the state as it was when the last pass was closed, as far as dual variables are read off it."""
+        return self.state if self.witness is None else self.witness
 
 
 @dataclass(slots=True)

@@ -144,14 +144,21 @@ class WarmStart(Protocol):
 
 
 @runtime_checkable
-class DualWitness(Protocol[S_contra]):
+class DualWitness(Protocol[S]):
     """A solver without dual variables as row state that can still say what those behind its bound are."""
 
     def keeping_dual_point(self) -> Self:
         """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
         ...
 
-    def dual_values(self, state: S_contra, block: Block) -> Float64 | None:
+    def witness(self, state: S) -> S:
+        """Return the least of a state that ``dual_values`` answers from alike: what a worker that closes the last pass sends.
+
+        Shares arrays with ``state``, which does not change.
+        """
+        ...
+
+    def dual_values(self, state: S, block: Block) -> Float64 | None:
         """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate.
 
         Of a solver that was not asked to keep it, those of the best point that it knows in this way; None where it knows none.

@@ -237,6 +237,10 @@ class Certificate:
         primal, dual = self.primal + self.rounding, self.dual - self.rounding
         return (primal - dual) / abs(primal) if primal else abs(dual)
 
+    def ends(self, problem: Problem) -> bool:
+        """Whether it is the last one of its problem: exact, and small enough or final."""
+        return self.exact and (self.gap <= problem.tolerance or self.final)
+
     def verify(self, problem: Problem) -> None:
         """Refuse an exact certificate that contradicts itself: a lower bound above the upper one by more than rounding.
 

@@ -73,6 +73,18 @@ def test_fit_finds_the_bits_of_this_process_alone(store: Path, tmp_path: Path, c
     assert spread.training.runs[0].certificate == alone.training.runs[0].certificate
 
 
+def test_the_end_of_a_fit_knows_the_dual_variables(store: Path, tmp_path: Path, client: Client) -> None:
+    """Those of Newton's method are found in a worker's memory."""
+    job = job_of(store, tmp_path / "a", "newton", dual=str(tmp_path / "a.npy"))
+    fit(job, executor=SerialExecutor())
+    with using(client) as executor:
+        spread = fit(replace(job, model=str(tmp_path / "b"), dual=str(tmp_path / "b.npy")), executor=executor)
+    assert spread.training.runs[0].certificate is not None
+    assert spread.training.runs[0].certificate.facts["rows"] == "all in memory"
+    assert (tmp_path / "b.npy").read_bytes() == (tmp_path / "a.npy").read_bytes()
+    assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
+
+
 BATCH: dict[str, dict[str, Any]] = {
     "newton": {"tolerance": 1e-6},
     "blended": {"kernel": "rbf", "gamma": 0.1, "max_passes": 3},

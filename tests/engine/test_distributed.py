@@ -165,6 +165,34 @@ def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp
     assert certificate.gap <= 1e-2
 
 
+KNOWN: dict[str, dict[str, Any]] = {
+    "found in memory": {"tolerance": 1e-3, "C": (0.01, 0.05)},
+    "slopes at weights": {"tolerance": 0.05, "options": {"sample": 500}},
+    "at the last pass": {"tolerance": 1e-12, "max_passes": 3, "options": {"sample": 500}},
+}
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_dual_variables_newton_knows_are_those_of_this_process(store: Path, tmp_path: Path, kind: str) -> None:
+    """What they are read off is not sent from round to round: it comes with the last one of a problem."""
+    files = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    job = FitJob(str(store), str(tmp_path / "a"), solver="newton", **{"C": 0.05, **KNOWN[kind]}, dual=str(files[0]))
+    alone = fit(job)
+    spread = fit(replace(job, model=str(tmp_path / "b"), dual=str(files[1])), executor=SerialExecutor())
+    assert [run.certificate for run in spread.training.runs] == [run.certificate for run in alone.training.runs]
+    assert np.load(files[0]).any()
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_bound_of_kernel_features_is_that_of_the_dual_variables(store: Path, tmp_path: Path) -> None:
+    """The slopes at the weights prove less: the file of the model shows which it was."""
+    features: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "landmarks": 30, "embedding": "disk"}
+    job = FitJob(str(store), str(tmp_path / "a"), solver="newton", tolerance=0.02, **features)
+    fit(job)
+    fit(replace(job, model=str(tmp_path / "b")), executor=SerialExecutor())
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 @pytest.mark.parametrize(("solver", "passes"), [("dcd", 6), ("newton", 5)])
 def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path, solver: str, passes: int) -> None:
     """Killed in round 3, resumed: the same bits as without; what is on disk between the rounds and all."""

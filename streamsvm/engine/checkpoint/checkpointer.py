@@ -112,6 +112,7 @@ class RunCheckpointer:
                 setattr(training, name, content[name])
         training.partials = content.get("partials", [])  # checkpoints of before had none
         training.status = Status(content["status"])
+        # runs of earlier versions have no witness
         training.runs = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
         before = others[0].content("rows") if others and training.row_states else {}
         for name, rows in training.row_states.items():
@@ -136,7 +137,7 @@ class RunCheckpointer:
             content: ByName = field_values(training, SAVED_FIELDS)
             content["partials"] = position.partials
             content["status"] = training.status.value
-            content["runs"] = [(run.state, run.certificate, run.done) for run in training.runs]
+            content["runs"] = [(run.state, run.certificate, run.done, run.witness) for run in training.runs]
             content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}
             self.checkpoints.write(self.identity, content)
         self._last = time.monotonic()

@@ -38,7 +38,9 @@ class DistributedTrainer(GroupTrainer):
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
         """Return a loop for another solver over the same groups."""
         assert isinstance(solver, Mergeable)  # what evaluates weights is
-        work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)
+        work = replace(
+            self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None, witnesses=False
+        )
         other = DistributedTrainer(replace(self._fit, work=work), self._executor, self._report)
         other.result.count_on(before)
         return other
@@ -51,7 +53,8 @@ class DistributedTrainer(GroupTrainer):
             (one.number, serialize(driver_state.without(one.state) if driver_state else one.state)) for one in active
         )
         deadline = time.time() + (self._deadline - time.perf_counter())
-        begun = Round(result.passes, states, self._versions.version, self._versions.drop(), {}, deadline)
+        on_disk = self._versions.version, self._versions.drop()
+        begun = Round(result.passes, states, *on_disk, {}, deadline, ending=result.ending)
         with self.saving_on_loss(checkpointer):
             closed = self._closed(begun, self._meanwhile(checkpointer))
         self._versions.advance()
@@ -59,11 +62,11 @@ class DistributedTrainer(GroupTrainer):
         result.bytes_read += self._fit.layout.bytes_per_pass
         self._taken(closed.spent)
         result.reads_repeated += closed.spent.reads_repeated
-        ended = zip(active, closed.states, closed.certificates, strict=True)
-        for number, (one, state, certificate) in enumerate(ended, 1):
+        ended = zip(active, closed.states, closed.certificates, closed.witnesses, strict=True)
+        for number, (one, state, certificate, witness) in enumerate(ended, 1):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
-            run.state = clone(state)
+            run.state, run.witness = clone(state), clone(witness)
             run.certified(certificate)
             self._progress.certificate(one.number, run)
 

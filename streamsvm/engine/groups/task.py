@@ -32,6 +32,7 @@ from streamsvm.store.views.cached import Resident
 from streamsvm.store.views.subset import Section
 from streamsvm.types import (
     Certificate,
+    DualWitness,
     FeatureMap,
     LeanParts,
     Mergeable,
@@ -91,6 +92,8 @@ class Work:
     driver_state: DriverState | None = None
     """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part, or it
     stays where it is."""
+    witnesses: bool = False
+    """Whether what the dual variables are read off (``types.DualWitness``) is wanted when the training is over."""
     maps: list[FeatureMap] = field(default_factory=list)
     """Copies of the map that no thread of this process is using: they have buffers."""
 
@@ -126,6 +129,8 @@ class Round(NamedTuple):
     """Whether the one group there is goes on with the states themselves: the rest of a pass that an earlier version
     began.
     """
+    ending: bool = False
+    """Whether this pass is the last one."""
 
     def learn(self, solver: Mergeable[State], states: list[State]) -> None:
         """Take in what the states of some groups, in the order of ``states``, show about all others."""
@@ -309,6 +314,8 @@ class Closed(NamedTuple):
     """Serialized, without what stays on disk."""
     certificates: list[Certificate]
     """What is now known of each problem."""
+    witnesses: list[State | None]
+    """Of each problem that takes part in no further pass, serialized, where that is wanted: see ``Work.witnesses``."""
     spent: Partial
     """What all groups took; its states are gone."""
 
@@ -322,12 +329,27 @@ def close_round(found: Partial, work: Work, begun: Round) -> Closed:
     visitor = BlockVisitor(work.solver, work.features)
     deadline = time.perf_counter() + (begun.deadline - time.time())
     certificates = [visitor.finish(state, deadline) for state in states.values()]
-    for state in states.values():
+    for (k, state), certificate in zip(states.items(), certificates, strict=True):
+        if certificate.ends(work.problems[k]):  # no further pass looks at what steps would come to
+            continue
         for _ in steps_between(work.solver, state, deadline):  # nobody saves a round before it is over
             pass
-    left = list(states.values())
+    left, witnesses = list(states.values()), _witnesses(states, certificates, work, begun)
     if work.driver_state is not None:
         work.driver_state.save(begun.version + 1, states, begun.drop)
         left = [work.driver_state.without(state) for state in left]
     spent = found._replace(states=[], peak=max(found.peak, anonymous_bytes()))
-    return Closed([serialize(state) for state in left], certificates, spent)
+    return Closed([serialize(state) for state in left], certificates, witnesses, spent)
+
+
+def _witnesses(
+    states: dict[int, State], certificates: list[Certificate], work: Work, begun: Round
+) -> list[State | None]:
+    """What is sent of whole states, which are here alone, because the dual variables are read off it."""
+    solver = work.solver
+    if not (work.witnesses and isinstance(solver, DualWitness)):
+        return [None] * len(states)
+    return [
+        serialize(solver.witness(state)) if begun.ending or found.ends(work.problems[k]) else None
+        for (k, state), found in zip(states.items(), certificates, strict=True)
+    ]

@@ -234,7 +234,7 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     problems, solver = [run.problem for run in training.runs], plan.solver
 
     def dual_values(k: int, block: Block) -> Float64 | None:
-        return solver.dual_values(training.runs[k].state, block) if isinstance(solver, DualWitness) else None
+        return solver.dual_values(training.runs[k].witnessed(), block) if isinstance(solver, DualWitness) else None
 
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
@@ -312,6 +312,7 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
             for part in features.parts(loaded.chunk.X):
                 y, s = labeled_part(problem, loaded, part)
                 order = loaded.order[part.start : part.stop]
-                found = solver.dual_values(run.state, Block(part.X, y, s, chunk, starts[chunk] + part.start, order, 0))
+                seen = Block(part.X, y, s, chunk, starts[chunk] + part.start, order, 0)
+                found = solver.dual_values(run.witnessed(), seen)
                 assert found is not None  # ``plan.proving`` has had it kept
                 yield found

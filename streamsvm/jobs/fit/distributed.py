@@ -63,6 +63,7 @@ def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> G
         whole_groups=in_whole_groups(plan, layout, len(groups)),
         state_files=tuple(GroupStateFiles(place, state, len(problems)) for state in solver.row_state),
         driver_state=DriverState(place, solver.driver_fields) if isinstance(solver, SplitState) else None,
+        witnesses=job.dual is not None or plan.request is not None,  # what ``jobs.fit.certified`` reads them off for
     )
     return GroupFit(work, groups, layout, plan.memory.total)
 

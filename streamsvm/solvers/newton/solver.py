@@ -376,10 +376,15 @@ class Newton(WarmStart):
         """Without polish: the dual point of the certificate stays one whose variables are known of every row."""
         return replace(self, polish=False)
 
+    def witness(self, state: NewtonState) -> NewtonState:
+        """The slopes of the rows in memory where theirs is the largest D, and the weights whose slopes are used elsewhere."""
+        rows = state.proven_in_memory
+        return replace(self.part(state), dual_point=state.dual_point, all_rows=rows and rows.slopes_alone())
+
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
         """The dual variables (n,) of the largest D: those found in memory, or the slopes at some weights, scaled."""
-        if state.all_rows is not None and state.all_rows.slopes is not None and state.all_rows.dual >= state.dual:
-            return state.all_rows.dual_values(block.start, len(block.y))
+        if state.proven_in_memory is not None:
+            return state.proven_in_memory.dual_values(block.start, len(block.y))
         if state.dual_point is None:
             return None
         return slopes_at(state.problem, state.dual_point, block)

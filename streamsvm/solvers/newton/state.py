@@ -67,6 +67,12 @@ class NewtonState:
     """How often the problem in memory is gone on with before the next reading."""
 
     @property
+    def proven_in_memory(self) -> AllRows | None:
+        """The rows in memory, where the largest D is that of dual variables that were found there, and are known."""
+        rows = self.all_rows
+        return rows if rows is not None and rows.slopes is not None and rows.dual >= self.dual else None
+
+    @property
     def smooth(self) -> Any:
         """The loss as the pass under way has it, its corner rounded over ``mu``."""
         return rounded(self.problem.loss, self.mu)

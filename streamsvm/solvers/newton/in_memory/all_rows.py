@@ -151,6 +151,12 @@ class AllRows:
         found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.sample.y[low:high]
         return found
 
+    def slopes_alone(self) -> AllRows:
+        """Return what ``dual_values`` looks at: signs, numbers and slopes of the rows, but not the rows."""
+        none = np.empty(0)
+        sample = self.sample._replace(X=None, s=none, probability=none, f=none)
+        return replace(self, sample=sample, w=none, best=none, interior=None, descent=None, outer=None)
+
     def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: DualValue, slopes: Float64 | None) -> None:
         """An iterate was evaluated: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,), scaled.
 
