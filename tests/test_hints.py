@@ -216,8 +216,10 @@ def test_a_number_alone_is_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert called("streamsvm -q synth susy 'a store.zarr' --rows 20000", monkeypatch)[0] == 0
-    fit = "streamsvm fit 'a store.zarr' \"it's.ssvm\" --solver dcd --C 3 --tolerance 1e-9 --max-passes 100000"
-    code, said = called(fit + " --time-limit 1s --at-limit stop --standardize --set solver.sweeps=2", monkeypatch)
+    dcd = "--solver dcd --C 3 --tolerance 1e-9 --standardize --set solver.sweeps=2"
+    assert called(f"streamsvm fit 'a store.zarr' compiled.ssvm {dcd} --max-passes 2", monkeypatch)[0] == 0  # no limit
+    fit = f"streamsvm fit 'a store.zarr' \"it's.ssvm\" {dcd} --max-passes 100000"
+    code, said = called(fit + " --time-limit 1s --at-limit stop", monkeypatch)
     assert code == 75, said
     command = said.split("Resume: ")[1].splitlines()[0]
     assert "..." not in command
