@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -28,7 +27,7 @@ from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
 from streamsvm.model import LINEAR, Model
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn import pairs
-from streamsvm.sklearn.rows import as_value_errors, balanced, row_weights, seed_of, store_of
+from streamsvm.sklearn.rows import as_value_errors, balanced, row_weights, seed_of, store_of, threads_of
 from streamsvm.sklearn.stores import classes_of, located
 from streamsvm.sklearn.stream_rows import StreamRows
 from streamsvm.store.format.labels import label_text
@@ -144,7 +143,7 @@ def job_of(estimator: Any, class_weight: Mapping[Any, float] | str | None, **cho
     name = type(estimator).__name__
     asked = {key: value for key, value in estimator.get_params(deep=False).items() if key not in OURS}
     given: ByName = {"store": "", "model": "", "class_weight": class_weight, "seed": seed_of(estimator.random_state)}
-    given["threads"] = effective_n_jobs(estimator.n_jobs)
+    given["threads"] = threads_of(estimator.n_jobs)
     given["calibrate"] = getattr(estimator, "calibration", None)
     job: FitJob = make_job("fit", by_field("fit", asked | given | chosen, name), name)
     return job

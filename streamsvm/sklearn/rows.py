@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_random_state
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.rows import Float64, Int32, Rows, row_slice
+from streamsvm.schedule.cores import usable_cores
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.centering import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
@@ -29,6 +30,18 @@ def seed_of(random_state: Any) -> int:
     if isinstance(seed, numbers.Integral):
         return int(seed)
     return int(check_random_state(seed).randint(np.iinfo(np.int32).max))
+
+
+def threads_of(n_jobs: int | None) -> int:
+    """Return the threads that ``n_jobs`` stands for: 1 for None, all processors for -1, all but one for -2. Raises ValueError for 0.
+
+    joblib counts so too; it is not asked, as it brings what executes the files it reads.
+    """
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0:
+        raise ValueError("n_jobs is 0: give a number of threads, or -1 for all processors")
+    return n_jobs if n_jobs > 0 else max(1, usable_cores() + 1 + n_jobs)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.model_selection import check_cv
 
 from streamsvm.aliases import Array
@@ -24,7 +23,7 @@ from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import best_of
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn.fitting import OURS, check_own, class_weights, coded
-from streamsvm.sklearn.rows import as_value_errors, row_weights, seed_of, store_of
+from streamsvm.sklearn.rows import as_value_errors, row_weights, seed_of, store_of, threads_of
 from streamsvm.sklearn.stream_rows import StreamRows
 from streamsvm.store import open_store
 from streamsvm.types import Store
@@ -95,7 +94,7 @@ def _searched(
     folds = estimator.cv if fold is None else int(fold.max()) + 1
     chosen = {"C": tuple(float(C) for C in estimator.Cs), "folds": folds, "class_weight": class_weight}
     seed: dict[str, Any] = {"store": "", "out": "", "seed": seed_of(estimator.random_state)}
-    seed["threads"] = effective_n_jobs(estimator.n_jobs)
+    seed["threads"] = threads_of(estimator.n_jobs)
     job: TuneJob = make_job("tune", by_field("tune", asked | chosen | seed, name), name)
     with reported(progress=estimator.verbose, on_event=None) as report:
         scores = tune_in_memory(job, store, report, fold)

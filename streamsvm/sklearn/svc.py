@@ -68,8 +68,8 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
     verbose : bool, default False
         Show progress.
     n_jobs : int, optional
-        Threads that compute side by side, as joblib counts them: None is 1 unless ``joblib.parallel_config`` says otherwise, -1 all
-        processors. The model does not depend on it. Fewer where memory is short.
+        Threads that compute side by side: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` has no say.
+        The model does not depend on it. Fewer where memory is short.
     multi_class : 'ovr' or 'ovo', default 'ovr'
         With several classes one problem for each against the rest, or one for each pair and a vote, as ``SVC`` does it.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'

@@ -27,7 +27,7 @@ import streamsvm as sv
 from streamsvm.config.fields import options_of
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.sklearn import StreamSVC, fitting
+from streamsvm.sklearn import StreamSVC, fitting, rows
 from streamsvm.sklearn.fitting import OURS
 
 X, Y = make_classification(300, 8, n_informative=5, n_classes=3, random_state=0)
@@ -209,6 +209,13 @@ def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
     one, two = (StreamSVC(solver="dcd", n_jobs=n).fit(X, Y).model_ for n in (None, 2))
     assert asked == [1, 2]
     assert np.array_equal(one.weights, two.weights)
+
+
+def test_threads_are_counted_as_joblib_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "usable_cores", lambda: 4)
+    assert [rows.threads_of(n) for n in (None, 1, 7, -1, -2, -4, -9)] == [1, 1, 7, 4, 3, 1, 1]
+    with pytest.raises(ValueError, match="n_jobs is 0"):
+        StreamSVC(n_jobs=0).fit(X, BINARY)
 
 
 def test_every_pass_is_told_of_and_kept() -> None:
