@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,14 @@ settings.register_profile("default", deadline=None, max_examples=50, suppress_he
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if CI else "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """All tests together leave no file in the repository's root, which is where they mostly run; hidden ones are caches."""
+    before = set(REPOSITORY.glob("[!.]*"))
+    yield
+    assert set(REPOSITORY.glob("[!.]*")) <= before, "a test has left files in the working directory"
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,18 @@ def test_threads_are_counted_as_joblib_counts_them(monkeypatch: pytest.MonkeyPat
     assert [rows.threads_of(n) for n in (None, 1, 7, -1, -2, -4, -9)] == [1, 1, 7, 4, 3, 1, 1]
     with pytest.raises(ValueError, match="n_jobs is 0"):
         StreamSVC(n_jobs=0).fit(X, BINARY)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"solver": "dcd"}, {"kernel": "rbf"}, {"kernel": "rbf", "calibration": "sigmoid"}], ids=str
+)
+def test_a_fit_leaves_nothing_in_the_working_directory(
+    asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of per-row state were made there, empty ones, though the memory had room for all of it."""
+    monkeypatch.chdir(tmp_path)
+    StreamSVC(**asked).fit(X[:60], BINARY[:60])
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_pass_is_told_of_and_kept() -> None:
