@@ -32,7 +32,12 @@ EXACT: dict[str, Any] = {
     "memory": 1 << 30,
 }
 LANDMARKS = EXACT | {"landmarks": 9, "solver": "newton", "embedding": "fly"}
-CASES = {"linear": LINEAR, "exact kernel": EXACT, "landmarks": LANDMARKS}
+CASES = {
+    "linear": LINEAR,
+    "exact kernel": EXACT,
+    "landmarks": LANDMARKS,
+    "calibrated": LINEAR | {"calibrate": "sigmoid"},
+}
 
 OTHER: dict[str, Any] = {
     "C": 0.3,
@@ -63,6 +68,8 @@ OTHER: dict[str, Any] = {
     "max_passes": 1,
     "time_limit": 0.0,
     "at_limit": "stop",
+    "calibrate": "isotonic",
+    "calibration_folds": 3,
     "strict": True,
     "groups": 2,
     "memory": 700 << 20,
@@ -85,6 +92,7 @@ ELSEWHERE = {
         "warm_start",
         "dual",
         "standardize",
+        "calibrate",
     ),
     "landmarks": (
         "bias",
@@ -97,9 +105,11 @@ ELSEWHERE = {
         "embedding",
         "max_support",
         "dual",
+        "calibrate",
     ),
+    "calibrated": ("calibrate", "calibration_folds", "standardize"),
 }
-"""What else is tried of the cases of kernels; all others were, and are what they are in the linear case."""
+"""What else is tried of the cases of kernels and of calibration; all others were, and are what they are in the linear case."""
 HOW = {
     "seed": "of what is drawn; a method that draws nothing has the same result (tests/engine, tests/fault/test_same_bits.py)",
     "threads": "the result does not depend on it (tests/contract/test_threads.py)",
@@ -139,9 +149,11 @@ def seen(place: Path, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         return {"refused": str(error).replace(str(folder), "")}
     model, plan = result.model, json.loads((folder / "m.run" / "plan.json").read_text())
     failed = None if result.failure is None else type(result.failure).__name__
+    values = decisions_of(model, NEW)
     certificates = [run.certificate for run in result.training.runs]
     return {
-        "numbers": np.round(decisions_of(model, NEW), 6).tolist(),
+        "numbers": np.round(values, 6).tolist(),
+        "probabilities": None if model.calibration is None else np.round(model.probabilities(values), 6).tolist(),
         "ended": (str(result.training.status), failed),
         "said": [line for line in result.notices if line.startswith("without effect")],
         "bounds": [(round(c.primal, 6), round(c.dual, 6)) for c in certificates if c is not None],
