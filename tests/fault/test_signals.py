@@ -157,6 +157,41 @@ def test_a_time_limit_ends_what_makes_features(
     assert re.search(rf"time limit: [^\n]*Resume: streamsvm {name} ", said), said
 
 
+SWALLOWED = """
+import ctypes, sys, time
+from contextlib import nullcontext
+from streamsvm.engine.checkpoint import signals
+raised = []
+def hold():
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not raised: sys.intern("x")
+sys.unraisablehook = lambda lost: raised.append(lost.exc_type.__name__)
+with signals.listening() if sys.argv[1] == "command" else nullcontext():
+    try:
+        with signals.ending(0.2):
+            try:
+                ctypes.CFUNCTYPE(None)(hold)()
+                print(*raised, flush=True)
+                time.sleep(20)
+            finally:
+                time.sleep(0.5)
+                print("tidied up")
+    except signals.InterruptedRun as error:
+        print(error)
+"""
+"""A job within a callback of C as its time ends, where what is raised goes nowhere; it tidies up longer than an alarm takes."""
+
+
+@pytest.mark.parametrize("way", ["command", "program"])
+def test_a_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> None:
+    command, environment = [sys.executable, "-c", SWALLOWED, way], {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lost, tidied, said = done.stdout.splitlines()
+    assert (lost, tidied) == ("InterruptedRun", "tidied up")
+    assert "time limit: what was being written is removed" in said
+
+
 STUCK = """
 import sys, time
 from streamsvm.engine.checkpoint import signals

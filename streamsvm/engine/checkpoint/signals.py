@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -32,6 +32,8 @@ SAVING = 60.0
 POLL = 0.05
 SHORTEST = 1e-6
 """Seconds: a timer of none would never end."""
+AGAIN = 0.1
+"""Seconds from one alarm of a limit to the next, until the job is left: what is raised in a callback of C or in __del__ is lost."""
 FINISHING, FINISHING_SHARE = 2.0, 0.4
 """Seconds, or this share of its limit, that a job may take beyond it to come to a result."""
 LEAST_PATIENCE, PATIENCE_SHARE = 1.5, 0.1
@@ -56,6 +58,8 @@ class Interruption:
         """Seconds from the end of the job's time to the end of the process."""
         self.deferred = False
         """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
+        self.raised: InterruptedRun | None = None
+        """What a signal raised last in the main thread."""
 
     @property
     def seconds(self) -> float:
@@ -125,16 +129,17 @@ def expiring(seconds: float, patience: float = PATIENCE) -> Iterator[None]:
         yield
         return
     before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
-    timer = threading.Timer(max(0.0, seconds), _expire)
-    timer.daemon, current.expiry_patience = True, patience
+    left = threading.Event()
+    timer = threading.Thread(target=_expire, args=(max(0.0, seconds), left), name="streamsvm-limit", daemon=True)
+    current.expiry_patience = patience
     timer.start()
     try:
         yield
     finally:
-        timer.cancel()
+        left.set()
         timer.join()  # it sends no signal any more that nobody handles
-        current.expiry_patience = expiry_patience
         signal.signal(EXPIRED, before)
+        current.expiry_patience, current.raised = expiry_patience, None
 
 
 def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
@@ -156,12 +161,13 @@ def ending(seconds: float) -> Iterator[None]:
             yield
         return
     signal.signal(EXPIRED, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(EXPIRED, signal.SIG_DFL)
+        current.raised = None
         if current.name == TIME_LIMIT:  # the next job of the program has its own time
             current.name = ""
 
@@ -194,28 +200,42 @@ def deferred() -> Iterator[None]:
 
 def _handle(number: int, _: Any) -> None:
     """Runs in the main thread, between two instructions: where nobody looks for signals they end what is being done."""
-    if current.deferred:
+    if current.deferred or _unwinding():
         return
     if not current.name:
         _note(number)
-    if current.resume:
-        raise current.error(f"what was finished stays. Resume: {current.resume}")
-    raise current.error("what was being written is removed, what was finished stays")
+    going_on = f"what was finished stays. Resume: {current.resume}"
+    what = going_on if current.resume else "what was being written is removed, what was finished stays"
+    current.raised = current.error(what)
+    raise current.raised
+
+
+def _unwinding() -> bool:
+    """Whether what was raised is on its way, through blocks that tidy up, or a generator is closed: nothing disturbs that."""
+    error = sys.exc_info()[1] if current.raised is not None else None
+    while error is not None and error is not current.raised and not isinstance(error, GeneratorExit):
+        error = error.__context__
+    return error is not None
 
 
 def _interrupt(number: int, frame: Any) -> None:
     """Runs in the main thread, where a program's job is asked to stop; nobody ends its process."""
-    if current.name:
+    if current.name and number != EXPIRED:
         raise KeyboardInterrupt
-    _note(number)
+    if not current.name:
+        _note(number)
     _handle(number, frame)
 
 
-def _expire() -> None:
-    """Runs in the thread of the timer."""
+def _expire(seconds: float, left: threading.Event) -> None:
+    """Runs in the thread of the timer: an alarm, and again where what it raised may have been lost."""
     main = threading.main_thread().ident
-    if main is not None and not current.name:  # a second number would end the process at once
-        signal.pthread_kill(main, EXPIRED)  # its number goes to the socket too
+    if main is None or left.wait(seconds) or current.name:
+        return
+    signal.pthread_kill(main, EXPIRED)  # its number goes to the socket too
+    while not left.wait(AGAIN):
+        if current.raised is not None:
+            signal.pthread_kill(main, EXPIRED)
 
 
 def _note(number: int) -> None:
@@ -225,7 +245,7 @@ def _note(number: int) -> None:
 
 def _watch(heard: socket.socket) -> None:
     """Runs in the thread of the signals."""
-    first = _next(heard, None)
+    first = _next(heard, None, {*SIGNALS, EXPIRED})
     if first:
         if not current.name:
             _note(first)
@@ -237,14 +257,14 @@ def _watch(heard: socket.socket) -> None:
     heard.close()
 
 
-def _next(heard: socket.socket, seconds: float | None) -> int | None:
-    """The number of the next signal; 0 when none came in time, None when the job is over."""
-    if not select.select([heard], [], [], seconds)[0]:
-        return 0
-    while got := heard.recv(1):
-        if got[0] in {*SIGNALS, EXPIRED}:
-            return got[0]
-    return None
+def _next(heard: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
+    """The number of the next of these signals; 0 when none came in time, None when the job is over."""
+    until = time.monotonic() + (seconds or 0.0)
+    while select.select([heard], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
+        got = heard.recv(1)
+        if not got or got[0] in numbers:
+            return got[0] if got else None
+    return 0
 
 
 def _leave(second: int) -> None:
