@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def nothing_is_left() -> Iterator[None]:
     before = set(REPOSITORY.glob("[!.]*"))
     yield
     assert set(REPOSITORY.glob("[!.]*")) <= before, "a test has left files in the working directory"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_for_tests() -> None:
+    """Behind nohup or ``&`` signals are ignored, and would be in all that tests start: here they do nothing, there what they do."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

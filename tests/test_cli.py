@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -348,12 +349,14 @@ def test_an_interrupt_ends_with_75_and_leaves_nothing(place: Path, tmp_path: Pat
 
     command = [sys.executable, "-m", "streamsvm", "synth", "susy", str(tmp_path / "big.zarr"), "--rows", "1e8"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    started = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.rglob("c.0.0")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=60)
+    with ExitStack() as stack:
+        started = stack.enter_context(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        stack.callback(started.kill)
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.rglob("c.0.0")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        started.send_signal(signal.SIGINT)
+        _, said = started.communicate(timeout=60)
     assert started.returncode == 75
     assert "error[E-INTERRUPTED]: SIGINT" in said
     assert "Traceback" not in said

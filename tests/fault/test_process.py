@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,15 @@ def run(*arguments: object, shell: str = "", cwd: Path | None = None) -> subproc
 def test_a_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Path) -> None:
     """On a slow file system that takes minutes."""
     (tmp_path / "click.py").write_text("import time\nopen('loading', 'w').close()\ntime.sleep(60)\n")
-    started = subprocess.Popen(
-        [*PROGRAM, "info", "x"],
-        env=environment(PYTHONPATH=f"{tmp_path}:{REPOSITORY}"),
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-    )
-    while not (tmp_path / "loading").exists():
-        assert started.poll() is None
-        time.sleep(0.01)
-    started.send_signal(number)
-    said = started.communicate(timeout=20)[1].decode()
+    command, place = [*PROGRAM, "info", "x"], environment(PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
+    with ExitStack() as stack:
+        started = stack.enter_context(subprocess.Popen(command, env=place, cwd=tmp_path, stderr=subprocess.PIPE))
+        stack.callback(started.kill)
+        while not (tmp_path / "loading").exists():
+            assert started.poll() is None
+            time.sleep(0.01)
+        started.send_signal(number)
+        said = started.communicate(timeout=20)[1].decode()
     assert started.returncode == (130 if number == signal.SIGINT else 75)
     assert said == f"error[E-INTERRUPTED]: {number.name}: no job was running; what was finished stays\n"
 
