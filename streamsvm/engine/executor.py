@@ -123,19 +123,23 @@ class Executor(Protocol):
         ...
 
 
-class SerialExecutor:
-    """In this process: one part after the other. What a cluster returns is what this returns, to the last bit."""
-
-    threads = 1
-    """One task at a time."""
+class InThisProcess:
+    """What is the same of every executor whose tasks see the memory of this process."""
 
     def limit(self, stated: int | None) -> int | None:
-        """Return what the user allows: there is nobody else to ask."""
+        """Return what the user allows: the plan has counted all there is here."""
         return stated
 
     def share(self, value: Shared) -> Shared:
         """Return the value itself."""
         return value
+
+
+class SerialExecutor(InThisProcess):
+    """In this process: one part after the other. What a cluster returns is what this returns, to the last bit."""
+
+    threads = 1
+    """One task at a time."""
 
     def map(
         self,

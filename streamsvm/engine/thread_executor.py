@@ -12,11 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import count
 from typing import Self
 
 from streamsvm.compute.threading import CORES
 from streamsvm.engine.executor import (
+    InThisProcess,
     Joins,
     OnProgress,
     Part,
@@ -33,20 +35,12 @@ AHEAD = 2
 """Parts a thread may be ahead of who takes results in their order."""
 
 
-class ThreadExecutor:
+class ThreadExecutor(InThisProcess):
     """On N threads of this process; see ``engine.executor.Executor``."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         """Tasks that run at once, where no strip of another one has taken their core."""
-
-    def limit(self, stated: int | None) -> int | None:
-        """Return what the user allows: the plan has counted every thread."""
-        return stated
-
-    def share(self, value: Shared) -> Shared:
-        """Return the value itself."""
-        return value
 
     def map(
         self,
@@ -59,10 +53,7 @@ class ThreadExecutor:
         raise.
         """
         found: dict[int, Result] = {}
-
-        def results(some: Iterator[Part]) -> Generator[Result]:
-            return task.results(some, shared)
-
+        results = partial(task.results, shared=shared)
         with _Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
             for number in count():
                 while number not in found:
@@ -84,9 +75,7 @@ class ThreadExecutor:
         if len(missing) < 2:  # nothing to share out, and nobody to wait for
             return SerialExecutor().reduce(task, parts, joins._replace(tree=tree), shared, on_progress)
 
-        def results(some: Iterator[Part]) -> Generator[Result]:
-            return task.results(some, shared)
-
+        results = partial(task.results, shared=shared)
         with _Lanes(results, missing, tree.add, min(self.threads, len(missing))) as lanes:
             while not lanes.over:
                 lanes.wait()
