@@ -3,6 +3,7 @@
 One number holds for all: a thread that works on a group of chunks (``engine.thread_executor``) and one that works on a
 strip of rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on
 who was idle.
+Who starts threads waits for all of them before it goes, whatever a signal raises in between (``undisturbed``).
 """
 
 from __future__ import annotations
@@ -62,6 +63,43 @@ def using(count: int) -> Iterator[None]:
         CORES.count = before
 
 
+class _Postponed:
+    """What a signal has to say to the main thread while that starts threads or waits for their end."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.act: Callable[[], None] | None = None
+
+
+_POSTPONED = _Postponed()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let no signal raise anything as long as this lasts, in the main thread; what one has to raise is raised at the end.
+
+    A thread whose start was interrupted is one that nobody waits for, and goes on with what its owner closes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _POSTPONED.depth += 1
+    try:
+        yield
+    finally:
+        _POSTPONED.depth -= 1
+        if _POSTPONED.depth == 0 and _POSTPONED.act is not None:
+            act, _POSTPONED.act = _POSTPONED.act, None
+            act()
+
+
+def postponed(act: Callable[[], None]) -> bool:
+    """Whether the main thread must not be disturbed now; then it calls ``act`` itself as soon as it may be."""
+    if _POSTPONED.depth:
+        _POSTPONED.act = act
+    return _POSTPONED.depth > 0
+
+
 def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
     """Call ``work(start, stop)`` so that all of [0, rows) is covered; boundaries are multiples of ``tile``.
 
@@ -76,11 +114,13 @@ def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
     edges = [min(tile * (tiles * k // strips), rows) for k in range(strips)] + [rows]
     try:
         mine, *theirs = pairwise(edges)
-        others = [_pool().submit(work, *span) for span in theirs]
+        with undisturbed():
+            others = [_pool().submit(work, *span) for span in theirs]
         try:
             work(*mine)
         finally:  # what others still do writes into arrays of the caller
-            errors = [error for other in others if (error := other.exception()) is not None]
+            with undisturbed():
+                errors = [error for other in others if (error := other.exception()) is not None]
         for error in errors:
             raise error
     finally:

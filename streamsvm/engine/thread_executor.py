@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Self
 
-from streamsvm.compute.threading import CORES
+from streamsvm.compute.threading import CORES, undisturbed
 from streamsvm.engine.executor import (
     InThisProcess,
     Joins,
@@ -116,17 +116,20 @@ class _Lanes:
         """Parts whose results were taken in, parts that threads have taken, and whether there are no more."""
 
     def __enter__(self) -> Self:
-        self._borrowed = CORES.borrow(self._wanted - 1)
-        for number in range(min(self._wanted, self._borrowed + 1)):
-            lane = threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True)
-            lane.start()
-            self._threads.append(lane)
+        try:
+            with undisturbed():
+                self._borrowed = CORES.borrow(self._wanted - 1)
+                for number in range(min(self._wanted, self._borrowed + 1)):
+                    lane = threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True)
+                    lane.start()
+                    self._threads.append(lane)
+        except BaseException:
+            self._join()
+            raise
         return self
 
     def __exit__(self, *outcome: object) -> None:
-        self._end()
-        for lane in self._threads:
-            lane.join()
+        self._join()
         while outcome[0] is None and not self._news.empty():
             self.wait()
 
@@ -150,6 +153,14 @@ class _Lanes:
         with self._changed:
             self._delivered += 1
             self._changed.notify_all()
+
+    def _join(self) -> None:
+        with undisturbed():
+            self._end()
+            for lane in self._threads:
+                lane.join()
+            CORES.give_back(self._borrowed)  # of lanes that did not come to be
+            self._borrowed = 0
 
     def _end(self) -> None:
         """Let threads stop after what they are at."""

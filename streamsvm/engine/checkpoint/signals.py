@@ -18,8 +18,10 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
+from streamsvm.compute.threading import postponed, undisturbed
 from streamsvm.errors import InterruptedRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
@@ -87,15 +89,17 @@ def listening() -> Iterator[None]:
     heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # under nohup: not all
     before = {number: signal.signal(number, _handle) for number in heeded}
     wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
     try:
+        with undisturbed():
+            threading.Thread(target=_watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
         yield
     finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        current.wakeup_socket.close()
-        current.wakeup_socket = None
+        with undisturbed():
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            current.wakeup_socket.close()
+            current.wakeup_socket = None
 
 
 @contextmanager
@@ -132,14 +136,16 @@ def expiring(seconds: float, patience: float = PATIENCE) -> Iterator[None]:
     left = threading.Event()
     timer = threading.Thread(target=_expire, args=(max(0.0, seconds), left), name="streamsvm-limit", daemon=True)
     current.expiry_patience = patience
-    timer.start()
     try:
+        with undisturbed():
+            timer.start()
         yield
     finally:
-        left.set()
-        timer.join()  # it sends no signal any more that nobody handles
-        signal.signal(EXPIRED, before)
-        current.expiry_patience, current.raised = expiry_patience, None
+        with undisturbed():
+            left.set()
+            timer.join()  # it sends no signal any more that nobody handles
+            signal.signal(EXPIRED, before)
+            current.expiry_patience, current.raised = expiry_patience, None
 
 
 def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
@@ -200,7 +206,7 @@ def deferred() -> Iterator[None]:
 
 def _handle(number: int, _: Any) -> None:
     """Runs in the main thread, between two instructions: where nobody looks for signals they end what is being done."""
-    if current.deferred or _unwinding():
+    if current.deferred or _unwinding() or postponed(partial(_handle, number, None)):
         return
     if not current.name:
         _note(number)

@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.threading import undisturbed
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
 from streamsvm.jobs.embed.kernel_map import chosen
@@ -58,12 +59,16 @@ class Sink:
         self._thread = threading.Thread(target=self._write_all, name="streamsvm-writer", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        try:
+            with undisturbed():
+                self._thread.start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._full.put(None)
-        self._thread.join()
+        self._end()
 
     @property
     def room(self) -> int:
@@ -91,9 +96,15 @@ class Sink:
         """Hand over the rest and wait until everything is written. Raises what the writer met."""
         if self._slot.count:
             self._hand_over()
-        self._full.put(None)
-        self._thread.join()
+        self._end()
         self._raise()
+
+    def _end(self) -> None:
+        """Let the writer thread come to its end, also where it has."""
+        with undisturbed():
+            self._full.put(None)
+            if self._thread.is_alive():
+                self._thread.join()
 
     def _hand_over(self) -> None:
         self._raise()

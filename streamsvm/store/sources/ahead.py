@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import TypeVar
 
+from streamsvm.compute.threading import undisturbed
+
 T = TypeVar("T")
 POLL_SECONDS = 0.2
 """How soon the thread notices that nobody wants its items any more, in seconds."""
@@ -29,15 +31,18 @@ def ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
     made: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = threading.Event()
     thread = threading.Thread(target=_make, args=(items, made, unwanted), name="streamsvm-source", daemon=True)
-    thread.start()
     try:
+        with undisturbed():
+            thread.start()
         while not isinstance(item := made.get(), _End):
             yield item
         if item.error is not None:
             raise item.error
     finally:
-        unwanted.set()
-        thread.join()
+        with undisturbed():
+            unwanted.set()
+            if thread.is_alive():
+                thread.join()
 
 
 def _make(items: Generator[T], made: queue.Queue[T | _End], unwanted: threading.Event) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from streamsvm.compute.threading import CORES
+from streamsvm.compute.threading import CORES, undisturbed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,13 +28,15 @@ def in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R
             waiting: deque[tuple[T, Future[R]]] = deque()
             try:
                 for item in items:
-                    waiting.append((item, pool.submit(make, item)))
+                    with undisturbed():  # it may start a thread
+                        waiting.append((item, pool.submit(make, item)))
                     if len(waiting) > borrowed + 1:
                         yield _first(waiting)
                 while waiting:
                     yield _first(waiting)
             finally:
-                pool.shutdown(cancel_futures=True)
+                with undisturbed():
+                    pool.shutdown(cancel_futures=True)
     finally:
         CORES.give_back(borrowed)
 
