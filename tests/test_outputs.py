@@ -353,7 +353,7 @@ def test_a_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: 
     out = tmp_path / "search"
     job = TuneJob(str(gallery / "store.zarr"), str(out), folds=2, C=(1.0, 2.0), overwrite=True)
     steps = iter(range(10**6))
-    monkeypatch.setattr(durable, "observe", lambda *_: next(steps))
+    monkeypatch.setattr(durable.steps, "observe", lambda *_: next(steps))
     shutil.copytree(gallery / "search", out)
     tune(job)
     total, new = next(steps), (out / "table.json").read_text()
@@ -367,7 +367,7 @@ def test_a_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: 
             if next(countdown, 1) == 0:
                 raise Died
 
-        monkeypatch.setattr(durable, "observe", dying)
+        monkeypatch.setattr(durable.steps, "observe", dying)
         with suppress(Died):
             tune(job)
         found = (out / "table.json").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "streamsvm"
 WRITERS = {
-    "durable.py": "the one that does",
+    "durable": "the one that does",
     "locks.py": "a lock is nothing to keep",
     "__main__.py": "standard error, and the null device",
 }
@@ -50,7 +50,7 @@ def offense(call: ast.Call) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_else_writes(path: Path) -> None:
-    if path.name not in WRITERS or path.parent != PACKAGE:
+    if path.relative_to(PACKAGE).parts[0] not in WRITERS:
         assert list(offenses(path)) == []
 
 
