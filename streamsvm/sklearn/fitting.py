@@ -24,7 +24,7 @@ from streamsvm.jobs.apply.row_batches import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
-from streamsvm.model import LINEAR, Model
+from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn import pairs
 from streamsvm.sklearn.rows import as_value_errors, balanced, row_weights, seed_of, store_of, threads_of

@@ -17,7 +17,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.row_batches import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
-from streamsvm.model import LINEAR, Model
+from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.types import Layout, Problem, Store, Term, WarmStart

@@ -1,0 +1,233 @@
+"""A model: a linear function of the stored columns, or one of kernel values, k(x, z_j) for landmarks or support rows z_j."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import __version__, durable
+from streamsvm.aliases import Array, JsonObject
+from streamsvm.calibration.stored import Calibration
+from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.container import pieces
+from streamsvm.errors import UsageError
+from streamsvm.features.expansion import Expansion
+from streamsvm.model.explanation import Explanation, numbered
+from streamsvm.registry import load as load_name
+from streamsvm.rows import Float64, Int32, Rows, row_count
+from streamsvm.types import Certificate
+
+FORMAT = 1
+"""Of the file."""
+LINEAR, KERNEL = "linear", "kernel"
+DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
+PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
+"""What reads rows of any kind for a model, by name: a model sees blocks, never files."""
+TO_SKLEARN = "streamsvm.sklearn.converted:converted"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
+
+    phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
+    ``classes[1]``; with several the largest f names the class.
+    """
+
+    weights: Float64
+    """Float64 (problems, features + 1); the last column belongs to the constant feature."""
+    classes: tuple[str, ...]
+    """The label each class code stands for."""
+    provenance: JsonObject = field(default_factory=dict)
+    """How the model was made, as plain JSON: settings, certificates, the store, how its files were read."""
+    expansion: Expansion | None = None
+    """The points and kernel of phi; None for a linear function."""
+    calibration: Calibration | None = None
+    """How decision values become probabilities; None for a model that has none."""
+
+    @property
+    def kind(self) -> str:
+        """'linear' or 'kernel'."""
+        return LINEAR if self.expansion is None else KERNEL
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of the rows it is applied to."""
+        return self.weights.shape[1] - 1 if self.expansion is None else self.expansion.columns
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """How far each problem can be from its optimum; one for two classes, else one a class in their order."""
+        known = self.provenance.get("certificates", [])
+        return tuple(Certificate(c["primal"], c["dual"], rounding=c.get("rounding", 0.0)) for c in known)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate with the largest gap. Raises UsageError for a model that was made without a fit."""
+        if not self.certificates:
+            raise UsageError("this model has no certificate", hint="a fit gives it one")
+        return max(self.certificates, key=lambda found: found.gap)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the columns; None where they have none."""
+        known = self.provenance.get("names")
+        return None if known is None else tuple(known)
+
+    @property
+    def coef(self) -> Float64:
+        """The weights of the columns, (problems, columns) float64, scaling undone. Raises UsageError for a kernel."""
+        if self.expansion is not None:
+            raise UsageError("a kernel model has no weights of columns", hint="model.weights are those of its points")
+        return self.weights[:, :-1]
+
+    @property
+    def offsets(self) -> dict[int, float]:
+        """By column number, what is taken from its numbers before the model sees them; most columns have none."""
+        known = (self.provenance.get("encoding") or {}).get("offsets") or ()
+        return {int(j): float(o) for j, o in known}
+
+    @property
+    def intercept(self) -> Float64:
+        """What is added to the sum of each problem, (problems,) float64: over columns as the sources have them.
+
+        Of a kernel model what is added to the kernel values.
+        """
+        if self.expansion is not None:
+            return self.weights[:, -1]
+        columns = list(self.offsets)
+        return self.weights[:, -1] - self.weights[:, columns] @ np.array(list(self.offsets.values()))
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the whole model: equal for equal models, however they were come by."""
+        return seal(*self._parts())
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, Model) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def decision_function(self, X: Any) -> Float64:
+        """Return what the model says of rows of any kind: float64 (n,) for two classes, (n, classes) for more.
+
+        ``X``: an array (n, columns), a sparse matrix, or the path of a store or of files like those the model's store was
+        made of. With two classes f > 0 means ``classes[1]``. Raises DataError, UsageError, MissingError.
+        """
+        found: Float64 = load_name(DECISIONS)(self, X)
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    def predict(self, X: Any) -> Array:
+        """Return the label of each row as text (n,); ``X`` as for ``decision_function``."""
+        decision = self.decision_function(X).reshape(-1, len(self.weights))
+        return np.array(self.classes)[self.codes(decision)]
+
+    def predict_proba(self, X: Any) -> Float64:
+        """Return the probability of each class, float64 (n, classes) in the order of ``classes``; ``X`` as for ``decision_function``.
+
+        Raises UsageError for a model without probabilities.
+        """
+        self.check_probabilities()
+        return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
+
+    def explain(self, X: Any = None) -> Explanation:
+        """Return the weights by column name, in the units of the columns; of rows, the part each column has in f.
+
+        ``X``: rows (n, columns), dense or sparse. Raises UsageError for a kernel model, which has no weights of columns.
+        """
+        coef = self.coef
+        parts = None if X is None else load_name(PARTS)(self, X)
+        return Explanation(self.outcomes, self.names or numbered(coef.shape[1]), coef, self.intercept, parts)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
+
+        A ``LinearSVC``, for a kernel model a ``Pipeline`` that ends with one; it needs nothing of streamsvm, and has no probabilities: of
+        a calibrated model it warns (StreamSVMWarning) that they stay behind. Raises ImportError
+        without scikit-learn, UsageError for a model of a table whose columns are not numbers.
+        """
+        return load_name(TO_SKLEARN)(self)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The class that each decision value speaks for where it is positive."""
+        return self.classes[1:] if len(self.weights) == 1 else self.classes
+
+    def decision(self, X: Rows) -> Float64:
+        """Return the decision values (n, k) float64 of rows as stored; columns that CSR rows lack count as 0."""
+        values = np.empty((row_count(X), len(self.weights)))
+        if self.expansion is None:
+            decision_values(X._replace(bias=1.0), self.weights, values)
+        else:
+            self.expansion.decision(X, self.weights, values)
+        return values
+
+    def probabilities(self, decision: Float64) -> Float64:
+        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError where there is none."""
+        return self.check_probabilities().calibrator.probabilities(decision)
+
+    def check_probabilities(self) -> Calibration:
+        """Return where its probabilities come from. Raises UsageError where it has none."""
+        if self.calibration is None:
+            raise self._without_probabilities()
+        return self.calibration
+
+    def _without_probabilities(self) -> UsageError:
+        """Why there are none, and what to do."""
+        asked = (self.provenance.get("settings") or {}).get("calibrate")
+        if asked is not None:
+            why = f"this model has no probabilities: its fit had no time left for --calibrate {asked}"
+            return UsageError(why, hint="run the same fit with --resume and a larger --time-limit")
+        hint = "fit with --calibrate sigmoid (or isotonic, temperature), or with the logistic loss"
+        return UsageError("this model has no probabilities, only decision values", hint=hint)
+
+    def codes(self, decision: Float64) -> Int32:
+        """Return the index into ``classes`` (n,) for decision values (n, k)."""
+        return outcomes_of(decision)
+
+    def save(self, path: Path) -> None:
+        """Write the model to a file, all of it or nothing. Raises StorageError."""
+        text, tensors = self._parts()
+        sealed = {"header": text, "sha256": seal(text, tensors)}
+        durable.write_stream(path, pieces(tensors, sealed, by_name=True))
+
+    def _parts(self) -> tuple[str, dict[str, Array]]:
+        """The header and the arrays of the file."""
+        header = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "classes": list(self.classes),
+            "streamsvm": __version__,
+            "provenance": self.provenance,
+        }
+        tensors = {"weights": np.ascontiguousarray(self.weights)}
+        if self.expansion is not None:
+            header["expansion"] = self.expansion.header()
+            tensors |= self.expansion.tensors()
+        if self.calibration is not None:
+            header["calibration"] = self.calibration.header()
+            tensors |= self.calibration.tensors()
+        return json.dumps(header, sort_keys=True), tensors
+
+
+def outcomes_of(decision: Float64) -> Int32:
+    """What decision values (n, k) say, (n,): with one column 1 where it is positive and else 0, with several the largest."""
+    if decision.shape[1] == 1:
+        return (decision[:, 0] > 0).astype(np.int32)
+    return np.argmax(decision, axis=1).astype(np.int32)
+
+
+def seal(header: str, tensors: dict[str, Array]) -> str:
+    """Return the sha256 of all that a model consists of."""
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\0{name} {array.dtype.str} {array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
