@@ -74,7 +74,7 @@ def stored(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Pat
 
     Raises UsageError for labels beside a store, and what ``ingest`` raises.
     """
-    from streamsvm.jobs.apply.row_batches import is_store
+    from streamsvm.jobs.apply.opening import is_store
     from streamsvm.store.foreign import foreign_format
 
     place = scratch / "rows.zarr"

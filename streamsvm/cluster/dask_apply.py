@@ -22,7 +22,8 @@ from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for
-from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, rows_of_source, source_options
+from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_options
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model, load
 from streamsvm.store.sources.parts.source import array_source, frame_source
 from streamsvm.store.sources.parts.writing import write_arrays, write_frames

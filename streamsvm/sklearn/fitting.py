@@ -20,7 +20,7 @@ from streamsvm.api.running import reported
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.checkpoint.signals import interruptible
-from streamsvm.jobs.apply.row_batches import moved_from
+from streamsvm.jobs.apply.opening import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory

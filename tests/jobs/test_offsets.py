@@ -16,9 +16,9 @@ import scipy.sparse
 from streamsvm import model as models
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.opening import moved_from
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.apply.row_batches import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.describe import describe

@@ -13,9 +13,10 @@ from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for
+from streamsvm.jobs.apply.opening import FileRequest, is_store, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
-from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, is_store, row_batches
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store

@@ -17,8 +17,8 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
 from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.on_threads import accumulated
+from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.apply.row_batches import located, request_of, row_batches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.jobs.report.evaluation import record_evaluation
 from streamsvm.schedule.cores import wanted_threads

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from streamsvm.errors import DataError
-from streamsvm.jobs.apply.row_batches import FileRequest, located, row_batches, rows_of_source, source_options
+from streamsvm.jobs.apply.opening import FileRequest, located, row_batches, rows_of_source, source_options
 from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Rows

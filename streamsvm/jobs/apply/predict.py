@@ -17,9 +17,10 @@ from streamsvm.errors import DataError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
 from streamsvm.jobs.apply.on_threads import decided
+from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
-from streamsvm.jobs.apply.row_batches import RowBatches, located, request_of, row_batches
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import Output, claim

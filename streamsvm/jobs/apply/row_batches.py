@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonMapping
+from streamsvm.aliases import Array
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.thread_executor import AHEAD
-from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.errors import DataError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.stream import Stream
-from streamsvm.store import open_store
-from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.labels import REST, label_text
-from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.row_ids import IdReader
-from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.store.sources import Source
 from streamsvm.store.sources.centering import Offsets, offsets_from
-from streamsvm.store.sources.expand import expand
-from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.write.journal import FILE as JOURNAL
-from streamsvm.types import Layout, Term, Visit
+from streamsvm.types import Term, Visit
 
-STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
-"""Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
 DEPTH = 1
 """Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
 SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at most (measured: 20 to 70 MiB)")
@@ -73,8 +64,10 @@ class RowBatches:
     """The number of rows, where it is known beforehand."""
     terms: list[Term]
     """The memory that reading takes."""
-    _store: Any = None
-    _source: Source | None = None
+    store: Any = None
+    """The store the rows are of; None for files."""
+    source: Source | None = None
+    """The files the rows are of; None for a store."""
     notices: list[str] = field(default_factory=list)
     """What a user should know, as lines of text."""
     chunks: tuple[int, ...] | None = None
@@ -91,7 +84,7 @@ class RowBatches:
     """Of the classes of a store, their places in ``truths``."""
 
     def __post_init__(self) -> None:
-        classes = () if self._store is None else self._store.layout.classes
+        classes = () if self.store is None else self.store.layout.classes
         self._codes = np.array([self._truth(name) for name in classes], np.int32)
 
     def fitted(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
@@ -104,7 +97,7 @@ class RowBatches:
         return plan
 
     def _planned(self, memory: int | None, per_row: int, threads: int) -> MemoryPlan:
-        rows = 65_536 if self._store is None else self._store.layout.largest_chunk
+        rows = 65_536 if self.store is None else self.store.layout.largest_chunk
         waiting = AHEAD * threads if threads > 1 else 0
         terms = [
             *budget.base_terms(),
@@ -114,7 +107,7 @@ class RowBatches:
             Term("results in their order", 8 * waiting * len(self.model.weights) * rows, f"{waiting} decision values"),
         ]
         if threads > 1:
-            each = BATCH_BYTES if self._store is None else sum(term.nbytes for term in self.terms)
+            each = BATCH_BYTES if self.store is None else sum(term.nbytes for term in self.terms)
             terms.append(Term("rows of other threads", (threads - 1) * each, f"{threads - 1} x {mib(each)}"))
         limit = budget.memory_limit(memory)
         return MemoryPlan(tuple(terms), limit, resident=True, cached=False, retain=True, threads=threads)
@@ -133,24 +126,24 @@ class RowBatches:
 
     def parts(self) -> Iterable[RowPart]:
         """Return what the rows can be shared out in, in order: chunks of a store, or batches of files as they are read."""
-        if self._source is not None:
-            return self._of_source(self._source)
-        return range(len(self._store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
+        if self.source is not None:
+            return self._of_source(self.source)
+        return range(len(self.store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
 
     def groups(self) -> list[Group] | None:
         """Return the groups of chunks in which sums over all rows of a store are taken; None for files."""
-        return None if self._source is not None else contiguous(self._store.layout)
+        return None if self.source is not None else contiguous(self.store.layout)
 
     def read(self, parts: Iterator[RowPart]) -> Generator[RowBatch]:
         """Yield the rows of parts, in their order; each batch is valid until the next is asked for. Any thread may do so."""
-        if self._source is not None:
+        if self.source is not None:
             yield from cast(Iterator[RowBatch], parts)
             return
-        layout = self._store.layout
+        layout = self.store.layout
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
         starts = np.append(0, np.cumsum(layout.chunks)).tolist()
         visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in cast(Iterator[int], parts))
-        with Stream(self._store, visits, depth=DEPTH, retain=retain) as stream:
+        with Stream(self.store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:
                 truth = self._codes[loaded.chunk.codes]
                 yield RowBatch(self.offsets.applied(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
@@ -192,7 +185,7 @@ class RowBatches:
             found = X.values.shape[1]
             wrong = found != columns
         if wrong:
-            raise _width_error("the source", found, columns)
+            raise width_error("the source", found, columns)
 
 
 def model_terms(model: Model, threads: int = 1) -> list[Term]:
@@ -206,130 +199,8 @@ def model_terms(model: Model, threads: int = 1) -> list[Term]:
     ]
 
 
-def held_out_terms(validation: float | str | None, layout: Layout, models: int) -> list[Term]:
-    """Return the memory of evaluating on held-out rows after each pass: part of a store of this layout, or another
-    store.
-    """
-    if validation is None:
-        return []
-    seen = (
-        layout
-        if isinstance(validation, float | int) or not Path(validation).is_dir()
-        else open_store(validation).layout
-    )
-    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
-    return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
-
-
-def is_store(path: Path) -> bool:
-    """Return whether a path is a store of ours, perhaps one whose ingest has not ended, and not files to read."""
-    return path.is_dir() and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
-
-
-def located(data: Sequence[str]) -> tuple[str, ...]:
-    """Return a store as it is named, or the files that are meant: directories and patterns stand for those in them.
-
-    Raises MissingError, and UsageError for several stores.
-    """
-    if not data:
-        raise UsageError("there is no data", hint="name a store, or files")
-    if any(is_store(Path(name)) for name in data):
-        if len(data) > 1:
-            raise UsageError("one store at a time", hint="run the command once for each")
-        return tuple(data)
-    return tuple(map(str, expand(data)))
-
-
-def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
-    """Open the rows of one store, or of files (``located``). Raises MissingError, DataError E-SCHEMA, UsageError."""
-    paths = [Path(d) for d in data]
-    if is_store(paths[0]):
-        return _store_rows(model, paths[0], request.memory_limit)
-    if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
-        RowBatches(model, [], None, [SOURCE_TERM]).fitted(request.memory, request.bytes_a_row)
-    options = source_options(model, request)
-    return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
-
-
-def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -> RowBatches:
-    """Return the rows of a source that is open; ``where`` is what errors call it. Raises DataError E-SCHEMA."""
-    if source.columns is not None and not source.sparse and source.columns != model.columns:
-        raise _width_error(where, source.columns, model.columns)
-    return RowBatches(
-        model, list(model.classes), None, [SOURCE_TERM], _source=source, rejects=rejects, id_column=source.id_column
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class FileRequest:
-    """What a job that applies a model says of its files."""
-
-    stated: JsonMapping = field(default_factory=dict)
-    """Fields of ``SourceOptions`` by name; what is not among them is as recorded in the model."""
-    memory_limit: int | None = None
-    """Bytes of memory for knowing the columns of a table; None asks nothing."""
-    memory: int | None = None
-    """What is said of memory, in bytes; None where nothing is."""
-    bytes_a_row: int = 0
-    """What a row of a block takes besides itself; 0 where memory has been checked."""
-
-
-def request_of(job: NewRowOptions, memory: int | None, bytes_a_row: int, *, unlabeled: bool = False) -> FileRequest:
-    """Return what a job says of its files, and what memory there is for knowing their columns.
-
-    ``bytes_a_row``: what a row of a block takes besides itself. ``unlabeled``: the job has no use for labels.
-    """
-    left = budget.memory_limit(memory) - sum(term.nbytes for term in budget.base_terms())
-    stated = job.stated() | ({"unlabeled": True} if unlabeled else {})
-    return FileRequest(stated, max(0, left), memory, bytes_a_row)
-
-
-def source_options(model: Model, request: FileRequest) -> SourceOptions:
-    """Return how to read files: like those the model was trained on, or as asked where nothing of them is known."""
-    recorded = model.provenance.get("encoding")
-    if recorded:
-        return options_from(recorded, memory_limit=request.memory_limit, **request.stated)
-    plain = {"label": "none", "features": model.columns, **request.stated}
-    return SourceOptions(**plain, memory_limit=request.memory_limit)
-
-
-def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatches:
-    store = open_store(path, memory_limit=memory_limit)
-    layout = store.layout
-    check_names(model.provenance.get("names"), store.facts.get("names"), path)
-    if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
-        raise _width_error(f"store '{path}'", layout.columns, model.columns)
-    terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
-    moved = moved_from(model, store.facts)
-    if len(moved.columns):
-        terms.append(Term("another zero", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
-    found = RowBatches(model, list(model.classes), layout.rows, terms, _store=store, offsets=moved)
-    if ids := store.facts.get("ids"):
-        found.id_column, found.id_reader = str(ids.get("column")), partial(IdReader, path)
-    if layout.columns < model.columns:
-        found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
-    return found
-
-
-def moved_from(model: Model, facts: JsonMapping) -> Offsets:
-    """Return what is to be taken from the rows of a store with these facts to have them from the zero of a model."""
-    return offsets_from(model.provenance.get("encoding")).less(offsets_from(facts.get("encoding")))
-
-
-def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:
-    """Raise DataError E-SCHEMA for the first column that has another name."""
-    if not model or not store or list(model) == list(store):
-        return
-    for number, (expected, found) in enumerate(zip(model, store, strict=False)):
-        if expected != found:
-            raise DataError(
-                f"column {number + 1} of store '{path}' is {quote(found)}, the model expects {quote(expected)}",
-                code="E-SCHEMA",
-                hint="ingest the same columns in the same order",
-            )
-
-
-def _width_error(what: str, found: int, expected: int) -> DataError:
+def width_error(what: str, found: int, expected: int) -> DataError:
+    """Return what is said of rows that have another number of columns than the model."""
     return DataError(
         f"{what} has {found} columns, the model {expected}",
         code="E-SCHEMA",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
-from streamsvm.jobs.apply.row_batches import held_out_terms
+from streamsvm.jobs.apply.row_batches import DEPTH
 from streamsvm.jobs.calibrate.choice import calibration_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
@@ -16,6 +17,7 @@ from streamsvm.jobs.fit.problems import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
+from streamsvm.store import open_store
 from streamsvm.types import AnySolver, Layout, Problem, ShrinkableMemory, Store, Term
 
 
@@ -29,7 +31,7 @@ def plan_memory(
     limit, visiting = budget.memory_limit(job.memory), _visiting(job, solver, layout, count)
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, visiting)]
     terms += calibration_terms(job, solver, problems, seen)
-    terms += warm_terms(problems) + held_out_terms(job.validation, layout, len(problems))
+    terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems))
     terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
     terms.append(Term("solver, per block row", visiting * scratch * seen.largest_chunk, "scratch"))
@@ -50,6 +52,19 @@ def plan_memory(
     terms += [cache] if cache and cached else []
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
+
+
+def _held_out_terms(validation: float | str | None, layout: Layout, models: int) -> list[Term]:
+    """The memory of evaluating on held-out rows after each pass: part of a store of this layout, or another store."""
+    if validation is None:
+        return []
+    seen = (
+        layout
+        if isinstance(validation, float | int) or not Path(validation).is_dir()
+        else open_store(validation).layout
+    )
+    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
+    return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
 
 
 def _visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.config.checks import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.apply.row_batches import check_names, moved_from
+from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model

@@ -22,7 +22,8 @@ from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import ErrorCounts
-from streamsvm.jobs.apply.row_batches import FileRequest, RowBatches, row_batches
+from streamsvm.jobs.apply.opening import FileRequest, row_batches
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
@@ -182,7 +183,7 @@ def evaluator_for(
     if held is None:
         rows = rows_of_store(job, plan)
     else:
-        rows = RowBatches(_shape(plan), list(plan.class_names), held.layout.rows, [], _store=held)
+        rows = RowBatches(_shape(plan), list(plan.class_names), held.layout.rows, [], store=held)
     if executor is None:
         return HeldOutValidation(plan, partial(count_errors, rows), job.patience, report)
     store = open_store(str(job.validation)) if held is None else held
@@ -212,7 +213,7 @@ def count_errors_in(group: Group, given: tuple[StoreReference, Offsets, Model, i
     """The task: the errors on the chunks of a group. Raises DataError, StorageError."""
     store, offsets, model, models = given
     opened, classes = store.open(), list(model.classes)
-    rows = RowBatches(model, classes, group.rows, [], _store=opened, chunks=group.chunks, offsets=offsets)
+    rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
     return count_errors(rows, model, models)
 
 

@@ -1,0 +1,136 @@
+"""Opening the rows a model is applied to: one store, or files that are read as those of its training were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from streamsvm.aliases import JsonMapping
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.jobs.apply.row_batches import DEPTH, SOURCE_TERM, RowBatches, width_error
+from streamsvm.model import Model
+from streamsvm.schedule import budget
+from streamsvm.store import open_store
+from streamsvm.store.foreign import foreign_format
+from streamsvm.store.format.manifest import FILE as MANIFEST
+from streamsvm.store.format.row_ids import IdReader
+from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.store.sources.centering import Offsets, offsets_from
+from streamsvm.store.sources.expand import expand
+from streamsvm.store.sources.options import NewRowOptions
+from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.write.journal import FILE as JOURNAL
+from streamsvm.types import Term
+
+STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
+"""Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
+
+
+def is_store(path: Path) -> bool:
+    """Return whether a path is a store of ours, perhaps one whose ingest has not ended, and not files to read."""
+    return path.is_dir() and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
+
+
+def located(data: Sequence[str]) -> tuple[str, ...]:
+    """Return a store as it is named, or the files that are meant: directories and patterns stand for those in them.
+
+    Raises MissingError, and UsageError for several stores.
+    """
+    if not data:
+        raise UsageError("there is no data", hint="name a store, or files")
+    if any(is_store(Path(name)) for name in data):
+        if len(data) > 1:
+            raise UsageError("one store at a time", hint="run the command once for each")
+        return tuple(data)
+    return tuple(map(str, expand(data)))
+
+
+def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
+    """Open the rows of one store, or of files (``located``). Raises MissingError, DataError E-SCHEMA, UsageError."""
+    paths = [Path(d) for d in data]
+    if is_store(paths[0]):
+        return _store_rows(model, paths[0], request.memory_limit)
+    if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
+        RowBatches(model, [], None, [SOURCE_TERM]).fitted(request.memory, request.bytes_a_row)
+    options = source_options(model, request)
+    return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
+
+
+def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -> RowBatches:
+    """Return the rows of a source that is open; ``where`` is what errors call it. Raises DataError E-SCHEMA."""
+    if source.columns is not None and not source.sparse and source.columns != model.columns:
+        raise width_error(where, source.columns, model.columns)
+    return RowBatches(
+        model, list(model.classes), None, [SOURCE_TERM], source=source, rejects=rejects, id_column=source.id_column
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """What a job that applies a model says of its files."""
+
+    stated: JsonMapping = field(default_factory=dict)
+    """Fields of ``SourceOptions`` by name; what is not among them is as recorded in the model."""
+    memory_limit: int | None = None
+    """Bytes of memory for knowing the columns of a table; None asks nothing."""
+    memory: int | None = None
+    """What is said of memory, in bytes; None where nothing is."""
+    bytes_a_row: int = 0
+    """What a row of a block takes besides itself; 0 where memory has been checked."""
+
+
+def request_of(job: NewRowOptions, memory: int | None, bytes_a_row: int, *, unlabeled: bool = False) -> FileRequest:
+    """Return what a job says of its files, and what memory there is for knowing their columns.
+
+    ``bytes_a_row``: what a row of a block takes besides itself. ``unlabeled``: the job has no use for labels.
+    """
+    left = budget.memory_limit(memory) - sum(term.nbytes for term in budget.base_terms())
+    stated = job.stated() | ({"unlabeled": True} if unlabeled else {})
+    return FileRequest(stated, max(0, left), memory, bytes_a_row)
+
+
+def source_options(model: Model, request: FileRequest) -> SourceOptions:
+    """Return how to read files: like those the model was trained on, or as asked where nothing of them is known."""
+    recorded = model.provenance.get("encoding")
+    if recorded:
+        return options_from(recorded, memory_limit=request.memory_limit, **request.stated)
+    plain = {"label": "none", "features": model.columns, **request.stated}
+    return SourceOptions(**plain, memory_limit=request.memory_limit)
+
+
+def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatches:
+    store = open_store(path, memory_limit=memory_limit)
+    layout = store.layout
+    check_names(model.provenance.get("names"), store.facts.get("names"), path)
+    if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
+        raise width_error(f"store '{path}'", layout.columns, model.columns)
+    terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
+    moved = moved_from(model, store.facts)
+    if len(moved.columns):
+        terms.append(Term("another zero", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
+    found = RowBatches(model, list(model.classes), layout.rows, terms, store=store, offsets=moved)
+    if ids := store.facts.get("ids"):
+        found.id_column, found.id_reader = str(ids.get("column")), partial(IdReader, path)
+    if layout.columns < model.columns:
+        found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
+    return found
+
+
+def moved_from(model: Model, facts: JsonMapping) -> Offsets:
+    """Return what is to be taken from the rows of a store with these facts to have them from the zero of a model."""
+    return offsets_from(model.provenance.get("encoding")).less(offsets_from(facts.get("encoding")))
+
+
+def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:
+    """Raise DataError E-SCHEMA for the first column that has another name."""
+    if not model or not store or list(model) == list(store):
+        return
+    for number, (expected, found) in enumerate(zip(model, store, strict=False)):
+        if expected != found:
+            raise DataError(
+                f"column {number + 1} of store '{path}' is {quote(found)}, the model expects {quote(expected)}",
+                code="E-SCHEMA",
+                hint="ingest the same columns in the same order",
+            )
