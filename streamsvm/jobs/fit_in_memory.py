@@ -113,7 +113,7 @@ def _exact(plan: Plan) -> Plan:
     layout = plan.layout
     rows, weights = layout.rows, layout.columns + 1
     loss = plan.problems[0].loss
-    if not isinstance(plan.solver, Newton) or plan.request is not None or not (loss.smooth() and loss.quadratic()):
+    if not isinstance(plan.solver, Newton) or plan.request is not None or not loss.smooth():
         return plan
     if len(plan.problems) * rows * weights * min(rows, weights) > EXACT_WORK:
         return plan

@@ -98,7 +98,8 @@ def trial_pass(
 @njit(cache=True, nogil=True, fastmath=FAST)
 def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
     """Multiply scores_i by s_i and by 1, 1/5, 1/25 or FAR_SHARE: the first where h bends within ``width`` of m_i, the
-    next within 2 and 4 times that, the last where it does not.
+    next within 2 and 4 times that, the last where it does not. Where the conjugate is no parabola h bends everywhere: the factor
+    is then how much it bends there on average, of the most it can, and FAR_SHARE at least.
 
     Given: y, s, f, h = smooth, width. Changed: scores (n,). A row of weight 0 has no score.
     """
@@ -107,7 +108,9 @@ def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, s
             scores[i] = 0.0
             continue
         m, near, reach = y[i] * f[i], 1.0, width
-        while near > FAR_SHARE and smooth.slope(m - reach) == smooth.slope(m + reach):
+        if not smooth.quadratic():
+            near = (smooth.slope(m + width) - smooth.slope(m - width)) / (2.0 * width) * smooth.curvature(1.0)
+        while smooth.quadratic() and near > FAR_SHARE and smooth.slope(m - reach) == smooth.slope(m + reach):
             reach *= 2.0
             near *= 0.2
         scores[i] *= s[i] * max(near, FAR_SHARE)

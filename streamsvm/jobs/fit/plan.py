@@ -21,12 +21,11 @@ from streamsvm.jobs.fit.memory_plan import (
 )
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import problems_of, warm_started
-from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows, smooth_solver
+from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows
 from streamsvm.model import Model, load
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.solvers import SOLVERS, checked
-from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import (
     DUAL,
     AnySolver,
@@ -122,7 +121,7 @@ def plan_with(job: FitJob, store: Store) -> Plan:
     """The plan with the solver the job names, or the one that is chosen first, whether it fits the memory or not."""
     layout = store.layout
     problems, names = problems_of(job, layout)
-    solver_name, why = choose_solver(job, layout, problems[0].loss)
+    solver_name, why = choose_solver(job, layout)
     solver = _solver_of(job, solver_name, problems[0].loss)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, job.bias)
@@ -206,13 +205,11 @@ def _able_to_start(solver: AnySolver, name: str, request: NystromRequest | None)
     return solver
 
 
-def choose_solver(job: FitJob, layout: Layout, loss: Loss) -> tuple[str, str]:
+def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     """The solver's name and the reason for it."""
     if job.solver != "auto":
         return job.solver, "asked for"
     exact = kernel_machine.chosen(job)
-    if not exact and Newton.losses.refusal(loss) is not None:
-        return smooth_solver(job, layout)
     if kernel_request.wanted(job):
         return features_solver(job)
     if exact:

@@ -11,11 +11,11 @@ memory: it is left for where not even vectors of weights fit, and for dense rows
 from __future__ import annotations
 
 from streamsvm.config.units import mib
-from streamsvm.jobs.embed.kernel_request import landmark_count, wanted
+from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
-from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
+from streamsvm.solvers.newton.hessian import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem
@@ -43,15 +43,6 @@ def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     if columns > SAMPLED_COLUMNS:
         return "newton", f"{what}: second order on a sample as large as the memory has room for"
     return "newton", f"{what}: second order on a sample, in few passes"
-
-
-def smooth_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
-    """The solver, and why, for losses whose conjugate is no parabola: a matrix of all columns where that fits, else coordinates."""
-    p = (landmark_count(job) if wanted(job) else layout.columns) + 1
-    needed, limit = matrix_bytes(p), budget.memory_limit(job.memory)
-    if p <= SAMPLED_COLUMNS and needed <= SAMPLE_SHARE * limit:
-        return "interior_point", f"{job.loss}, {p} weights: Newton's method with the matrix of all rows, few passes"
-    return "dcd", f"{job.loss}, {p} weights: a matrix would take {mib(needed)} of {mib(limit)}: dual coordinate descent"
 
 
 def features_solver(job: FitJob) -> tuple[str, str]:

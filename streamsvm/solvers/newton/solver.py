@@ -114,9 +114,8 @@ class Newton(WarmStart):
     """Empty: what passes on is a few vectors of weights and a sample, and no number per row of the data."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: a dual value then follows from two sums over the rows, at any
-    scale."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from two sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the Hessian where it is explicit, of twenty vectors, and of rows while they are gathered."""

@@ -4,6 +4,7 @@ A loss without bound on its dual variables (the squared hinge) is smooth: Newton
 corner is rounded, where a matrix of all columns is affordable: there are then many rows a column, and a few thousand of
 them already say about where the optimum is. All other problems begin with dual coordinate descent (``coordinate_descent``).
 Where Newton's steps stay short, and where descent is too slow, an interior point (``interior_point``).
+A loss whose conjugate is no parabola (the logistic one) bends everywhere and has no corner to get stuck at: Newton's method alone.
 Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in the columns as they are given.
 
 D is evaluated in float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to them.
@@ -116,14 +117,15 @@ class AllRows:
         self.advances += 1
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
-        rounded = self.problem.loss.smooth() or self.mu > 0.0
-        if self.interior is None and rounded and (preconditioner.whole or not self.problem.loss.box()):
+        loss = self.problem.loss
+        rounded, open_ended = loss.smooth() or self.mu > 0.0, not (loss.box() and loss.quadratic())
+        if self.interior is None and rounded and (preconditioner.whole or open_ended):
             if not self.steps:
                 self._begin(rows, deadline)
             NewtonSteps(self, rows, preconditioner).run()
         elif self.interior is None and self.outer is None:
             CoordinateDescent(self, rows).run()
-        if not self.solved and not (rows.exhausted and self.primal < np.inf):
+        if loss.quadratic() and not self.solved and not (rows.exhausted and self.primal < np.inf):
             self._inside(rows, preconditioner)
         self.products += rows.products
 

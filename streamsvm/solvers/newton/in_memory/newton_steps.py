@@ -40,7 +40,8 @@ TARGET, TIGHTEN = 0.02, 0.3
 SHORT_STEP, SHORT_STEPS, STEPS = 0.3, 2, 40
 """So many steps shorter than that, one after the other where a corner narrows, or so many in all, lead nowhere ..."""
 WHOLE_SHORT_STEPS, WHOLE_STEPS = 40, 200
-"""... or so many where the matrix is of all columns: a step costs hardly more than an evaluation, an interior point's much more."""
+"""... or so many where the matrix is of all columns: a step costs hardly more than an evaluation, an interior point's much more; and
+where the conjugate is no parabola, for which there is no interior point."""
 SETTLED_LENGTHS = (1.0, 0.4, 0.16)
 """Lengths of a step tried where rare columns are set to their best after it; then the exact one without them."""
 NARROWING, SMOOTHING_SHARE = 0.5, 0.3
@@ -82,7 +83,8 @@ class NewtonSteps:
     @property
     def lost(self) -> bool:
         """Whether there have been too many steps, or short ones."""
-        short, steps = (WHOLE_SHORT_STEPS, WHOLE_STEPS) if self._preconditioner.whole else (SHORT_STEPS, STEPS)
+        patient = self._preconditioner.whole or not self._known.problem.loss.quadratic()
+        short, steps = (WHOLE_SHORT_STEPS, WHOLE_STEPS) if patient else (SHORT_STEPS, STEPS)
         return self._known.short >= short or self._known.steps >= steps
 
     def run(self) -> None:
