@@ -16,7 +16,8 @@ In a box rows beyond the corner, m_i >= k + e where no margin is off by more tha
 separable rows, whose P is small beside C_i, nearly all are. The first term is then g e sum C_i of the others, if that is less.
 
 D is strongly concave without corners: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where
-Q = (sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i <= D + ||v||^2 / 2. Hence
+Q = (sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i is D + ||v||^2 / 2, and without
+corners sum a_i^2 / (2 b C_i) more: at most P + Q, as what is strongly concave is both terms at once. Hence
 
     ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i) <= M without corners,
                                          H = min(M, sqrt(n g C max s sum a_i)) in a box.

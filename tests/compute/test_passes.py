@@ -224,3 +224,11 @@ def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> No
 def test_nothing_is_better_than_no_dual_point_where_none_gains(linear: float, quadratic: float, square: float) -> None:
     assert best_scale(Hinge(), linear, quadratic, square) == 0.0
     assert scaled_dual(SquaredHinge(), linear, quadratic, square) == 0.0
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e9])
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()], ids=["in a box", "without a box"])
+def test_the_best_scale_does_not_depend_on_units(loss: Any, size: float) -> None:
+    for sums in ((1.0, 0.5, 3.0), (3.0, 0.25, 1.0)):
+        assert best_scale(loss, *(size * value for value in sums)) == pytest.approx(best_scale(loss, *sums), rel=1e-12)
+    assert best_scale(loss, size, 0.5 * size, 3.0 * size) == pytest.approx(0.25)

@@ -224,7 +224,9 @@ GROUP = "/sys/fs/cgroup"
         ({"/proc/self/cgroup": V1, f"{GROUP}/memory/docker/abc/memory.limit_in_bytes": "1048576\n"}, [MIB]),
         # a container sees its own group as the root, under a path it cannot see
         ({"/proc/self/cgroup": V1, f"{GROUP}/memory/memory.limit_in_bytes": "3145728\n"}, [3 * MIB]),
-        # what version 1 writes for "no limit"
+        # so much is no limit, as what version 1 writes for "no limit"
+        ({"/proc/self/cgroup": V2, f"{GROUP}/memory.max": f"{1 << 60}\n"}, []),
+        ({"/proc/self/cgroup": V2, f"{GROUP}/memory.max": f"{(1 << 60) - 1}\n"}, [(1 << 60) - 1]),
         ({"/proc/self/cgroup": V1, f"{GROUP}/memory/memory.limit_in_bytes": "9223372036854771712\n"}, []),
         (
             {
@@ -386,3 +388,19 @@ def test_the_largest_store_that_is_kept_is_said(monkeypatch: pytest.MonkeyPatch)
     assert budget.cache_term(layout) is not None
     monkeypatch.setattr(budget, "CACHED_MOST", layout.bytes_per_pass - 1)
     assert budget.cache_term(layout) is None
+
+
+def test_as_many_threads_as_there_is_memory_for() -> None:
+    def plan(threads: int) -> MemoryPlan:
+        terms = (Term("all", 10 * threads, ""),)
+        return MemoryPlan(terms, 35, resident=True, cached=True, retain=True, threads=threads)
+
+    assert [budget.with_most_threads(plan, wanted).threads for wanted in (1, 2, 3, 9)] == [1, 2, 3, 3]
+    assert plan(3).short_of(3) == ()
+    assert plan(3).short_of(4) == ("memory is short: 3 of 4 threads",)
+
+    def exact(threads: int) -> MemoryPlan:
+        return replace(plan(threads), limit=30)
+
+    assert budget.with_most_threads(exact, 9).threads == 3
+    assert budget.with_most_threads(lambda threads: replace(plan(threads), limit=5), 9).threads == 1

@@ -22,6 +22,7 @@ V2, V1 = {"/proc/self/cgroup": "0::/a/b\n"}, {"/proc/self/cgroup": "4:cpu,cpuacc
         (V2 | {f"{GROUP}/a/b/cpu.max": "300000 100000\n", f"{GROUP}/a/cpu.max": "150000 100000\n"}, 1),
         (V2 | {f"{GROUP}/cpu.max": "50000 100000\n"}, 1),
         (V2 | {f"{GROUP}/a/cpu.max": "6400000 100000\n"}, 8),
+        (V2 | {f"{GROUP}/a/cpu.max": "0 100000\n"}, 8),
         (V1 | {f"{GROUP}/cpu/a/cpu.cfs_quota_us": "250000\n", f"{GROUP}/cpu/a/cpu.cfs_period_us": "100000\n"}, 2),
         (V1 | {f"{GROUP}/cpu/a/cpu.cfs_quota_us": "-1\n", f"{GROUP}/cpu/a/cpu.cfs_period_us": "100000\n"}, 8),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,17 @@ import pytest
 from streamsvm.compute.passes.certificate import best_scale
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.losses import Hinge, Huber, SquaredHinge, rounded
+from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, rounded
 from streamsvm.rows import Dense
 from streamsvm.solvers.linear_rounding import (
     UNIT,
     RowWeights,
     VectorSum,
     rounding_of_dual,
+    rounding_of_few,
     rounding_of_primal,
+    steepness,
+    two_sum_terms,
 )
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store import create
@@ -102,3 +106,84 @@ def test_rows_that_cost_nothing_whatever_rounding_does_are_not_counted(tmp_path:
     m = np.where(codes > 0, 1, -1) * (X.astype(np.longdouble) @ w[:-1] + w[-1])
     primal = w @ w / 2 + sum(result.training.runs[0].problem.loss.value(value) for value in m)
     assert abs(primal - found.primal) <= found.rounding
+
+
+KNOWN = RowWeights(total=5.0, squares=4.0, largest=1.5)
+"""sum C_i = 10 and max C_i = 3 with the C of ``four_rows``."""
+
+
+def four_rows(loss: Any, C: float = 2.0) -> Problem:
+    """A problem of n = 4, p = 7."""
+    return Problem(loss, C, 4, 6, 1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "primal", "weights", "M"),
+    [
+        (Hinge(), 3.0, KNOWN, 8.0),  # C sqrt(n sum s^2)
+        (SquaredHinge(), 3.0, KNOWN, 12.0),  # sqrt(2 b P) sqrt(C n max s), b = 2
+        (Huber(0.5), 300.0, KNOWN, 8.0),  # b = 1
+        (Huber(0.5), 1.5, KNOWN, 6.0),
+        (Logistic(4.0), 1.5, KNOWN, 6.0),  # b = 1
+        (Hinge(), 3.0, None, 24.0),  # 8 P / k
+        (Hinge(2.0), 3.0, None, 12.0),
+        (Logistic(4.0), 3.0, None, 96.0),  # k = 1 / 4
+    ],
+)
+def test_what_margins_do_to_the_primal_is_what_the_module_says(
+    loss: Any, primal: float, weights: Any, M: float
+) -> None:
+    problem, off = four_rows(loss), 0.5
+    assert steepness(problem, primal, weights) == pytest.approx(M, rel=1e-12)
+    b = 1.0 / loss.curvature(1.0) if loss.smooth() else 0.0
+    most = 1.5 if weights else 1.0
+    bound = rounding_of_primal(problem, primal, off, weights)
+    assert bound == pytest.approx(M * off + 0.5 * b * 2.0 * 4 * most * off**2, rel=1e-12)
+    assert rounding_of_primal(problem, primal, 0.0, weights) == pytest.approx((4 + 7 + 8) * UNIT * primal, rel=1e-12)
+
+
+def test_of_few_rows_only_what_they_weigh_counts() -> None:
+    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.5, 6.0) == pytest.approx(3.0, rel=1e-12)
+    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.0, 6.0) == pytest.approx(19 * UNIT * 3.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("loss", "C", "weights", "H", "mass"),
+    [
+        (Hinge(), 2.0, KNOWN, 8.0, 6.5),  # M with Q = 4.5 for P; (P + Q) / k
+        (Hinge(2.0), 2.0, KNOWN, math.sqrt(4 * 3.0 * 3.25), 3.25),  # sqrt(n g C max s sum a_i)
+        (Hinge(), 20.0, KNOWN, math.sqrt(4 * 30.0 * 6.5), 6.5),
+        (Hinge(0.5), 2.0, KNOWN, 8.0, 8.0),
+        (SquaredHinge(), 2.0, KNOWN, math.sqrt(216.0), math.sqrt(180.0)),  # sqrt(2 b Q sum C_i)
+        (Huber(2.0), 2.0, KNOWN, math.sqrt(26.0), 6.5 / 3.0),  # k = 3
+        (Logistic(1.0), 2.0, KNOWN, math.sqrt(27.0), math.sqrt(27.0)),
+        (Hinge(), 2.0, None, 16.0, 16.0),
+    ],
+)
+def test_what_a_sum_of_terms_does_to_the_dual_is_what_the_module_says(
+    loss: Any, C: float, weights: Any, H: float, mass: float
+) -> None:
+    """P = 2 and P - D = 1 / 2: ||v|| <= 2 + 1. With T = 1 / u what is small next to it is seen, and without T what is left."""
+    problem, found = four_rows(loss, C), Certificate(2.0, 1.5)
+    off = 0.25 * H
+    large = rounding_of_dual(problem, found, VectorSum(2**53, running=False, spread=0.25), weights)
+    assert large == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
+    least = rounding_of_dual(problem, found, VectorSum(0, running=False, spread=0.25), weights)
+    assert least == pytest.approx(2.0 * (4 + 8) * UNIT * mass, rel=1e-12)
+
+
+def test_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
+    steps = VectorSum(2**53, running=True, spread=1e9)
+    for weights, start in ((KNOWN, 10.0), (None, 2000.0)):
+        off = 5.0 * math.sqrt(2.0 * start)
+        found = rounding_of_dual(four_rows(Hinge()), Certificate(2.0, 1.5), steps, weights)
+        assert found == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
+        above = rounding_of_dual(
+            four_rows(Hinge()), Certificate(2.0, 2.5), steps, weights
+        )  # by rounding: v as at the optimum
+        assert above == pytest.approx(off * (2.0 + 0.5 * off), rel=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "terms"), [(0, 4), (1, 5), (2**26, 5), (2**27, 6), (2**28, 12)])
+def test_of_a_sum_in_twice_the_precision_few_terms_count(rows: int, terms: int) -> None:
+    assert two_sum_terms(rows) == terms

@@ -3,10 +3,12 @@
     python -m tools.mutants --planted                        the faults in PLANTED: every one must be noticed
     python -m tools.mutants --files 'streamsvm/schedule/*.py' --most 60 --seed 1 --minutes 15
     python -m tools.mutants --map-only                       only look which tests reach what
+    python -m tools.mutants --compiled --files 'streamsvm/jobs/**/*.py' --tests tests/jobs
 
 A mutant is one operator, constant, comparison or word of control exchanged in the syntax tree of a function (``changes``). It is
 given the tests that reach the function (``reach``), the cheapest first, in a fork (``trial``), until one fails or takes too
-long. Survivors are printed as a diff of a line, and counted. What tests reach is looked up once and kept in a file (--map);
+long. Survivors are printed as a diff of a line, and counted. Passes run as Python, so that they can be changed, too; for files
+that hold none ``--compiled`` is a lot faster. What tests reach is looked up once and kept in a file (--map);
 a test file that changed is looked at anew. Exit code 1 when a planted fault survived.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -23,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants.changes import REPOSITORY, Mutant, mutants, planted
-from tools.mutants.reach import Imports, Kept, Reach, Tracer, chosen, hash_of, keep, known, packed, unpacked
+from tools.mutants.reach import Imports, Kept, Reach, Tracer, chosen, hash_of, keep, known, unpacked
 from tools.mutants.trial import OPTIONS, Trials
 
 FOLDERS = ("compute", "solvers", "schedule", "engine", "features", "jobs", "contract", "store")
@@ -47,8 +50,7 @@ def mapped(trials: Trials, kept: Path, until: float) -> Reach:
 def _looked_at(trials: Trials, tests: list[str], seen: Path) -> Kept:
     """What the tests of one file reach."""
     seen.unlink(missing_ok=True)
-    tracer = Tracer()
-    trials.run(tests, tracer, lambda: keep(seen, packed(tracer.reach)))
+    trials.run(tests, Tracer(seen))
     return known(seen) or {"functions": [], "tests": {}}
 
 
@@ -57,20 +59,26 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--planted", action="store_true", help="the faults that were planted once")
     parser.add_argument("--map-only", action="store_true", help="only look which tests reach what")
     parser.add_argument("--files", default="streamsvm/schedule/*.py", help="patterns, separated by commas")
+    parser.add_argument("--functions", default="", help="a regular expression that is found in the names of theirs")
     parser.add_argument("--tests", default=",".join(f"tests/{name}" for name in FOLDERS), help="separated by commas")
     parser.add_argument("--most", type=int, default=40, help="mutants drawn of all files together")
     parser.add_argument("--first", type=int, default=0, help="leave out so many of them, which were tried before")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--map", type=Path, default=Path(tempfile.gettempdir()) / "streamsvm-mutants.json")
-    return parser.parse_args()
+    parser.add_argument("--compiled", action="store_true", help="passes run as machine code, and cannot be changed")
+    parser.add_argument("--map", type=Path, help="the file that keeps which tests reach what")
+    asked = parser.parse_args()
+    name = "streamsvm-mutants-compiled.json" if asked.compiled else "streamsvm-mutants.json"
+    asked.map = asked.map or Path(tempfile.gettempdir()) / name
+    return asked
 
 
 def _drawn(asked: argparse.Namespace) -> list[Mutant]:
     if asked.planted:
         return list(planted())
     files = sorted(path for pattern in asked.files.split(",") for path in REPOSITORY.glob(pattern))
-    found = [mutant for path in files for mutant in mutants(path) if mutant.function]
+    wanted = re.compile(asked.functions)
+    found = [one for path in files for one in mutants(path) if one.function and wanted.search(one.function)]
     random.Random(asked.seed).shuffle(found)
     return found[asked.first : asked.most]
 
@@ -103,7 +111,7 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
 
 def main() -> None:
     asked = _asked()
-    os.environ |= {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "ci"}
+    os.environ |= {"NUMBA_DISABLE_JIT": str(int(not asked.compiled)), "HYPOTHESIS_PROFILE": "ci"}
     os.chdir(REPOSITORY)
     trials = Trials(lambda trials: _try(asked, trials))
     with tempfile.TemporaryDirectory(prefix="streamsvm-mutants-") as scratch:

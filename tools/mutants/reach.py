@@ -35,10 +35,14 @@ Kept = dict[str, Any]
 
 
 class Tracer:
-    """A plugin of pytest that notes the functions of the package each test calls. What fails or takes long is left out."""
+    """A plugin of pytest that notes the functions of the package each test calls. What fails or takes long is left out.
 
-    def __init__(self) -> None:
+    What is known is kept in ``seen`` after every test, so that a file that takes too long is known as far as it got.
+    """
+
+    def __init__(self, seen: Path) -> None:
         self.reach: Reach = {}
+        self._kept = seen
         self._seen: set[types.CodeType] = set()
 
     @pytest.hookimpl(wrapper=True)
@@ -58,6 +62,7 @@ class Tracer:
             threading.settrace(None)
             if item.nodeid not in self.reach:
                 self.reach[item.nodeid] = (round(_cpu_seconds() - begun, 3), self._names())
+            keep(self._kept, packed(self.reach))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -65,14 +65,14 @@ class Trials:
             found[name.partition("::")[0]].append(name)
         return found
 
-    def run(self, names: list[str], plugin: object, after: Callable[[], None] = lambda: None) -> bool:
+    def run(self, names: list[str], plugin: object) -> bool:
         """Run tests in a fork, in this order, until one fails, with one more plugin of pytest; whether all pass."""
         child = os.fork()
         if child == 0:
-            os._exit(self._child(names, plugin, after))
+            os._exit(self._child(names, plugin))
         return _ended(child) == 0
 
-    def _child(self, names: list[str], plugin: object, after: Callable[[], None]) -> int:
+    def _child(self, names: list[str], plugin: object) -> int:
         os.setsid()
         items = [self._items[name] for name in names if name in self._items]
         manager = items[0].config.pluginmanager
@@ -82,7 +82,6 @@ class Trials:
         try:
             for item, following in zip(items, [*items[1:], None], strict=True):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            after()
         except BaseException:  # noqa: BLE001  whatever a mutant does, it was noticed
             return NOTICED
         return 0
@@ -92,7 +91,7 @@ class Trials:
         child = os.fork()
         if child == 0:
             self._exchange(mutant)
-            os._exit(self._child(names, object(), lambda: None))
+            os._exit(self._child(names, object()))
         return _ended(child) == 0
 
     def knows(self, mutant: Mutant) -> bool:

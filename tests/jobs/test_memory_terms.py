@@ -1,0 +1,320 @@
+"""What jobs ask for, in bytes, term by term, against what the terms' names and reasons say; that they suffice is measured elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.calibration.scores import BINS, sample_rows, table_bytes
+from streamsvm.compute import threading
+from streamsvm.features.nystrom import part_rows, working_bytes
+from streamsvm.features.scaling import Raw
+from streamsvm.jobs.calibrate.choice import calibration_passes, calibration_terms, folds_of
+from streamsvm.jobs.embed.kernel_request import (
+    CHUNK_BYTES,
+    NystromRequest,
+    memory_terms,
+    pieces_term,
+    seen_layout,
+    spread_candidates,
+)
+from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.embed.run import embed_plan
+from streamsvm.jobs.fit import memory_plan
+from streamsvm.jobs.fit.memory_plan import fitted, most_landmarks, plan_memory
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.problems import warm_terms
+from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
+from streamsvm.jobs.tune.folds import cut_terms, needs_cutting
+from streamsvm.kernels import RBF
+from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.rows import Dense
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MIB, MemoryPlan
+from streamsvm.solvers.leave_one_out import leave_one_out_bytes
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import Cost, Layout, Problem, Term
+
+LAYOUT = Layout(6, (10, 30), None, ("a", "b"), (20, 20))
+"""A pass moves 40 rows of 28 bytes: 6 columns and a label."""
+BASE = 100 * MIB
+
+
+ASKED = Cost(fixed=1000, per_row=8, per_block_row=3)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A solver that asks for given bytes."""
+
+    shuffled: bool = True
+    asked: Cost = ASKED
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return self.asked
+
+
+ASKING: Any = Asking()
+
+
+def stored() -> MemoryStore:
+    store = MemoryStore(chunk_bytes=240)
+    store.append(Dense(np.zeros((40, 6), np.float32)), (np.arange(40) % 2).astype(np.int32))
+    return store.commit(("a", "b"), 6)
+
+
+def problems(count: int = 2, **changed: Any) -> list[Problem]:
+    return [Problem(changed.pop("loss", SquaredHinge()), 1.0, 40, 6, 1, **changed) for _ in range(count)]
+
+
+def sizes(terms: Any) -> dict[str, int]:
+    return {term.name: term.nbytes for term in terms}
+
+
+@pytest.fixture
+def fixed_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "anonymous_bytes", lambda: BASE)
+    monkeypatch.setattr(budget, "passes_loaded", lambda: True)
+    monkeypatch.setattr(budget, "_group_limits", list)
+
+
+def planned(solver: Any = None, memory: int = 1 << 40, threads: int = 1, **settings: Any) -> MemoryPlan:
+    job = FitJob("s", "m", **({"memory": memory, "standardize": True, "prefetch": 1} | settings))
+    with threading.using(threads):
+        return plan_memory(job, stored(), solver or ASKING, problems())
+
+
+def test_a_fit_asks_for_its_problems_and_their_state(fixed_base: None) -> None:
+    store, plan = stored(), planned()
+    found = sizes(plan.terms)
+    block = max(store.layout.block_bytes, store.buffers().nbytes) + 4 * 10
+    assert found == {
+        "interpreter and imports": BASE,
+        "margin": 8 * MIB,
+        "blocks in flight": 2 * block,
+        "block views": 16 * 10,
+        "solver": 2000,
+        "solver, per block row": 6 * 10,
+        "column statistics": 48 * 6,
+        "per-row state": 16 * 40,
+        "all rows": 2 * 40 * 28 + 40 * (16 + 4 * 3 + 6),
+    }
+    assert (plan.resident, plan.cached) == (True, True)
+
+
+@pytest.mark.parametrize(("left", "retain"), [(40 * 28, True), (40 * 28 - 1, False)])
+def test_a_store_stays_in_the_page_cache_where_a_pass_of_it_does(
+    left: int, retain: bool, fixed_base: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "page_cache_bytes", lambda limit: left)
+    assert planned().retain == retain
+
+
+def test_what_is_left_decides_what_stays_in_memory(fixed_base: None) -> None:
+    """Exactly enough is enough, of the state of rows first, then of the rows themselves."""
+    ample = planned()
+    rest = ample.total - sizes(ample.terms)["all rows"]
+    for memory, resident, cached in (
+        (ample.total, True, True),
+        (ample.total - 1, True, False),
+        (rest, True, False),
+        (rest - 1, False, False),
+    ):
+        plan = planned(memory=memory)
+        assert (plan.resident, plan.cached) == (resident, cached)
+        assert sizes(plan.terms)["per-row state"] == (16 * 40 if resident else 16 * 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked"), [({}, False), ({"standardize": True}, True), ({"kernel": "rbf", "landmarks": 3}, True)]
+)
+def test_columns_are_counted_where_they_are_centered(settings: dict[str, Any], asked: bool, fixed_base: None) -> None:
+    assert ("column statistics" in sizes(planned(**({"standardize": False} | settings)).terms)) == asked
+
+
+@pytest.mark.parametrize(
+    ("shuffled", "threads", "groups", "visiting"),
+    [(True, 3, None, 1), (True, 3, 2, 2), (True, 3, 9, 3), (False, 2, None, 2), (False, 9, None, 4)],
+)
+def test_every_thread_that_visits_has_blocks_scratch_and_a_part(
+    shuffled: bool, threads: int, groups: int | None, visiting: int, fixed_base: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes that are summed up are cut into four groups here: as many parts at work as threads, and log2 that wait."""
+    monkeypatch.setattr(memory_plan, "pass_groups", lambda layout: [None] * 4)
+    solver: Any = Asking(shuffled, Cost(fixed=1000, per_row=8, per_block_row=3, per_part=50))
+    found = sizes(planned(solver, threads=threads, groups=groups).terms)
+    one = sizes(planned(threads=1).terms)
+    assert found["blocks in flight"] == visiting * one["blocks in flight"]
+    assert found["block views"] == visiting * one["block views"]
+    assert found["solver, per block row"] == visiting * 60
+    assert found["parts of a pass"] == (visiting + 3) * 2 * 50
+    monkeypatch.setattr(memory_plan, "pass_groups", lambda layout: [None])
+    assert "parts of a pass" not in sizes(planned(solver, threads=threads, groups=groups).terms)
+
+
+@dataclass(frozen=True)
+class Shrinking(Asking):
+    """Asks for less when it is told to, down to a hundred bytes."""
+
+    def smaller(self, problem: Problem, asked: Any) -> Shrinking | None:
+        return None if self.asked.fixed <= 100 else replace(self, asked=Cost(fixed=self.asked.fixed - 100))
+
+    def memory_settings(self) -> dict[str, int | None]:
+        return {"fixed": self.asked.fixed}
+
+
+def test_a_solver_gives_up_no_more_than_it_must(fixed_base: None) -> None:
+    solver: Any = Shrinking(asked=Cost(fixed=1000))
+    ample = planned(solver).total - sizes(planned(solver).terms)["all rows"]
+    for less, fixed in ((0, 1000), (1, 900), (200, 900), (201, 800), (10**6, 100)):
+        job = FitJob("s", "m", memory=ample - less, standardize=True, prefetch=1, threads=1)
+        assert fitted(job, stored(), solver, problems(), None)[0] == replace(solver, asked=Cost(fixed=fixed))
+
+
+def test_held_out_rows_have_two_blocks_and_a_decision_value_of_each_model(fixed_base: None) -> None:
+    """Two numbers for each of two models at every row of a block."""
+    assert "held-out rows" not in sizes(planned().terms)
+    assert sizes(planned(validation=0.2).terms)["held-out rows"] == 2 * (10 * 28 + 4 * 10) + 16 * 10 + 16 * 2 * 10
+
+
+def test_a_warm_start_has_its_weights_twice() -> None:
+    assert warm_terms(problems()) == []
+    (term,) = warm_terms([*problems(2, warm=np.zeros(7)), *problems(1)])
+    assert term.nbytes == 2 * 2 * 56
+
+
+def test_calibration_by_leaving_one_out_holds_scores_and_matrices() -> None:
+    job, solver = FitJob("s", "m", calibrate="isotonic"), ASKING
+    found = problems(2)
+    (term,) = calibration_terms(job, solver, found, LAYOUT)
+    assert term.nbytes == table_bytes(2) + 8 * 30 * (2 + 8) + leave_one_out_bytes(found)
+    assert calibration_passes(job, solver, found) == 2.0
+    assert calibration_terms(replace(job, calibrate=None), solver, found, LAYOUT) == []
+    assert calibration_passes(replace(job, calibrate=None), solver, found) == 0.0
+
+
+def test_calibration_by_folds_holds_the_solver_once_more() -> None:
+    job, found = FitJob("s", "m", calibrate="isotonic", calibration_folds=3), problems(2)
+    term, cut = calibration_terms(job, ASKING, found, LAYOUT)
+    tables = table_bytes(2) + 8 * 30 * (2 + 8)
+    assert term.nbytes == tables + 2 * (1000 + 8 * 40) + 8 * 3 * 2 * 7
+    assert (cut.name, cut.nbytes) == ("all rows", 2 * 40 * 28)
+    assert calibration_passes(job, ASKING, found) == 0.0
+
+
+def test_folds_are_made_where_matrices_would_be_too_large() -> None:
+    job, solver = FitJob("s", "m", calibrate="isotonic"), ASKING
+    wide = replace(problems(1)[0], columns=4095)
+    assert 8 * 4096**2 * 2 == 256 * MIB
+    assert folds_of(job, solver, [wide] * 2) is None
+    assert folds_of(job, solver, [wide] * 3) == 5
+    assert folds_of(job, solver, [replace(wide, columns=4096)] * 2) == 5
+    assert folds_of(replace(job, calibration_folds=7), solver, [wide]) == 7
+    few = replace(wide, loss=Hinge(), rows=10)  # a loss of two lines, and fewer rows than components
+    assert folds_of(job, solver, [few]) == 5
+
+
+def test_a_table_of_scores_is_counted_while_two_are_joined() -> None:
+    assert sample_rows(1) == 1 << 17
+    assert sample_rows(1000) == (16 << 20) // (8 * 1003)
+    assert sample_rows(1 << 30) == 1
+    assert table_bytes(2) == 2 * 2 * 3 * 8 * BINS + 3 * sample_rows(2) * 8 * 5
+
+
+@pytest.mark.parametrize(("chunks", "cut"), [(15, True), (16, False)])
+def test_a_store_of_few_chunks_is_held_twice_while_it_is_cut(chunks: int, cut: bool) -> None:
+    layout = Layout(6, (2,) * chunks, None, ("a", "b"), (chunks, chunks))
+    assert needs_cutting(layout, 2) == cut
+    assert [term.nbytes for term in cut_terms(layout, 2)] == [2 * 2 * chunks * 28] * cut
+
+
+REQUEST = NystromRequest("rbf", RBF(1.0), 5, Raw(1.0))
+
+
+def test_a_map_holds_landmarks_projection_and_buffers_of_each_thread() -> None:
+    points, rows = 4 * 5 * 7, part_rows(5)
+    assert rows == 8192
+    for threads, later, factorization in ((1, 0, 0), (2, 10**9, 0)):
+        found = sizes(memory_terms(REQUEST, LAYOUT, later, threads))
+        assert found == {
+            "landmarks": 3 * points,
+            "projection": 4 * 25,
+            "feature buffers": threads * 4 * rows * (5 + 5),
+            "factorization": factorization,
+        }
+    assert working_bytes(5, 3, factored=False) == 4 * rows * (5 + 3)
+
+
+def test_a_map_is_made_in_what_it_takes_beyond_what_comes_later() -> None:
+    m = 4000
+    large, points, buffers = replace(REQUEST, landmarks=m), 4 * m * 7, 4 * part_rows(m) * 2 * m
+    making = 36 * m * m + 3 * points
+    assert part_rows(m) == 1024
+    assert sizes(memory_terms(large, LAYOUT))["factorization"] == making - buffers
+    assert sizes(memory_terms(large, LAYOUT, 1000))["factorization"] == making - buffers - 1000
+
+
+def test_an_embedding_on_disk_has_chunks_in_flight_and_pieces() -> None:
+    found = sizes(memory_terms(replace(REQUEST, on_disk=True), LAYOUT, threads=2))
+    assert found["embedding in flight"] == 8 * CHUNK_BYTES == 32 * MIB
+    assert found["pieces being embedded"] == pieces_term(CHUNK_BYTES, LAYOUT, 5, 2).nbytes
+
+
+def test_pieces_wait_for_their_turn_where_there_are_several_threads() -> None:
+    """Two wait for each thread; of the rows a piece is made of there are as many as fill a chunk, or a chunk of the store."""
+    for chunk, rows in ((100, 5), (10**6, 30)):
+        assert pieces_term(chunk, LAYOUT, 5, 1).nbytes == chunk + rows * 28
+        assert pieces_term(chunk, LAYOUT, 5, 2).nbytes == 6 * chunk + 2 * rows * 28
+    assert pieces_term(1, LAYOUT, 5, 1).nbytes == 1 + 28
+
+
+def test_the_map_is_seen_in_parts() -> None:
+    layout = Layout(6, (5000, 900), (50, 50), ("a", "b"), (3000, 2900))
+    assert part_rows(2000) == 2048
+    assert seen_layout(layout, 2000) == Layout(2000, (2048, 2048, 904, 900), None, ("a", "b"), (3000, 2900))
+    assert (part_rows(10**6), part_rows(1)) == (256, 8192)
+
+
+def test_landmarks_far_from_each_other_are_chosen_from_so_many_rows() -> None:
+    cases = [(10, 10**6, 80), (10, 50, 50), (5000, 10**6, 20_000), (30_000, 10**6, 30_000), (30_000, 25_000, 25_000)]
+    assert [spread_candidates(landmarks, rows) for landmarks, rows, _ in cases] == [count for *_, count in cases]
+
+
+def test_an_embedding_asks_for_kernel_values_and_chunks(fixed_base: None) -> None:
+    job, store = EmbedJob("s", "e", landmarks=5, prefetch=1, memory=1 << 40), stored()
+    request = replace(REQUEST, on_disk=True)
+    for threads in (1, 2):
+        found = sizes(embed_plan(job, store, request, threads).terms)
+        assert "feature buffers" not in found
+        assert found["kernel values"] == threads * 4 * part_rows(5) * 5
+        assert found["chunks being written"] == 3 * max(job.chunk_bytes, 20)
+        assert "column scales" not in found
+    narrow = sizes(embed_plan(replace(job, dtype="int8"), store, request).terms)
+    assert narrow["column scales"] == 4 * part_rows(5) * 5
+
+
+def test_the_most_landmarks_that_fit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(job: Any, store: Any, solver: Any, seen: Any, request: Any) -> MemoryPlan:
+        assert seen[0].columns == request.landmarks
+        return MemoryPlan((Term("all", request.landmarks, ""),), job, resident=True, cached=True, retain=True)
+
+    monkeypatch.setattr(memory_plan, "plan_memory", plan)
+    for limit, most in ((7, 7), (1, 1), (0, 0), (99, 9), (9, 9)):
+        job: Any = limit
+        assert most_landmarks(job, stored(), ASKING, problems(), replace(REQUEST, landmarks=10)) == most
+
+
+def test_an_ingest_asks_for_parsers_and_chunks_and_gives_a_table_the_rest(fixed_base: None) -> None:
+    least = BASE + 8 * MIB + SOURCE_BYTES + 3 * 4 * MIB * 2
+    for shuffle, more in ((False, 0), (True, 2 * SHUFFLE_BYTES)):
+        asked: dict[str, Any] = {"chunk_bytes": 4 * MIB, "stores": 2, "shuffle": shuffle, "threads": 3}
+        found = memory_for_source(least + more + PARSER_BYTES, **asked)
+        assert (found.limit, found.threads) == (SOURCE_BYTES + PARSER_BYTES, 2)
+        assert found.notices == ("memory is short: 2 of 3 threads",)
+        enough = memory_for_source(least + more + 2 * PARSER_BYTES, **asked)
+        assert (enough.threads, enough.notices) == (3, ())
+        with pytest.raises(budget.BudgetError):
+            memory_for_source(least + more - 1, **asked)

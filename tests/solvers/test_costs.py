@@ -1,0 +1,173 @@
+"""What solvers ask for, in bytes, against what their sentences say: 40 rows of 6 columns, p = 7, so that every factor shows.
+
+That the sentences are true is measured elsewhere (``tests/contract/test_kernel_memory.py``, ``tests/test_memory.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamsvm.compute import threading
+from streamsvm.compute.blocks.operators import TILE, gram_bytes
+from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.kernel_values.expansion import scratch_bytes
+from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.solvers import leave_one_out
+from streamsvm.solvers.active_set.kernel import KernelActiveSet
+from streamsvm.solvers.active_set.solver import ActiveSet
+from streamsvm.solvers.cutting_plane.solver import CuttingPlane
+from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.reduced_set import bytes_for
+from streamsvm.solvers.kernel.simplex.blended import Blended
+from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe
+from streamsvm.solvers.newton.hessian import matrix_bytes
+from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.row_sample import row_bytes, sampled_bytes
+from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.stochastic.assg import ASSG
+from streamsvm.solvers.stochastic.pegasos import Pegasos
+from streamsvm.solvers.stochastic.sgd import SGD
+from streamsvm.solvers.weight_evaluation import WeightEvaluation
+from streamsvm.types import Cost, Layout, Problem
+
+DENSE = Layout(6, (10, 30), None, ("a", "b"), (20, 20))
+SPARSE = replace(DENSE, nonzeros=(25, 60))
+"""Rows of 25 bytes, 8 an entry and 8 for where it begins; dense ones have 24."""
+FACTORED = 24 * 49 + gram_bytes(7)
+"""A matrix of 7 components while it is made and factorized."""
+
+
+def problem(loss: Any = None, layout: Layout = DENSE) -> Problem:
+    nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
+    return Problem(loss or Hinge(), 1.0, layout.rows, layout.columns, 1, nonzeros=nonzeros)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    """Each has scratch of its own."""
+    with threading.using(2):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("solver", "cost"),
+    [
+        (DCD(), Cost(fixed=4 * 56, per_row=8)),
+        (DCD(parts=2), Cost(fixed=8 * 56, per_row=8)),
+        (SGD(), Cost(fixed=8 * 56)),
+        (SGD(variant="r"), Cost(fixed=8 * 56, per_block_row=8)),
+        (Pegasos(batch=5), Cost(fixed=8 * 56 + 40)),
+        (ASSG(batch=5), Cost(fixed=8 * 56 + 40, per_block_row=8)),
+        (WeightEvaluation(), Cost(fixed=2 * 56, per_block_row=8)),
+        (CuttingPlane(planes=10), Cost(fixed=8 * (7 * (3 * 10 + 40) + 6 * 100), per_block_row=32)),
+        (CuttingPlane(), Cost(fixed=8 * (7 * (3 * 256 + 40) + 6 * 256**2), per_block_row=32)),
+        (InteriorPoint(kept=10), Cost(fixed=30 * (24 + 260) + FACTORED + 60 * 56, per_block_row=48)),
+        (InteriorPoint(), Cost(fixed=120 * (24 + 260) + FACTORED + 60 * 56, per_block_row=48)),
+        (ActiveSet(), Cost(fixed=80 * (24 + 120) + FACTORED + 40 * 56, per_row=8, per_block_row=24)),
+        (KernelActiveSet(), Cost(fixed=80 * (24 + 120) + 24 * 40**2 + scratch_bytes(6), per_row=8, per_block_row=16)),
+        (Newton(10), Cost(fixed=FACTORED + 32 * 56 + 40 * (4 * 7 + 48), per_block_row=48, per_part=3 * 56)),
+        (Newton(), Cost(fixed=FACTORED + 32 * 56 + 40 * (2 * 28 + 188), per_block_row=48, per_part=3 * 56)),
+    ],
+    ids=str,
+)
+def test_linear_solvers_ask_for_what_they_say(solver: Any, cost: Cost) -> None:
+    assert solver.cost(problem(), DENSE) == cost
+
+
+def test_sparse_rows_are_counted_by_their_entries() -> None:
+    asked = problem(layout=SPARSE)
+    assert bytes_per_row(6, 40, SPARSE.nonzeros) == 25
+    assert InteriorPoint(kept=10).cost(asked, SPARSE).fixed == 30 * (25 + 260) + FACTORED + 60 * 56
+    assert ActiveSet().cost(asked, SPARSE).fixed == 80 * (25 + 120) + FACTORED + 40 * 56
+    assert Newton(10).cost(asked, SPARSE).fixed == FACTORED + 32 * 56 + 40 * (4 * 8 + 48)  # 2 * 85 // 40 + 4 entries
+    assert Newton().cost(asked, SPARSE).fixed == FACTORED + 32 * 56 + 40 * (32 + 188)  # joined in place
+    assert (row_bytes(asked), row_bytes(problem())) == (32, 28)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_where_columns_are_many_only_some_are_in_a_matrix(sparse: bool) -> None:
+    columns = 9_000
+    layout = Layout(columns, (10, 30), (250, 600) if sparse else None, ("a", "b"), (20, 20))
+    asked, p, entries = problem(layout=layout), columns + 1, 850 if sparse else 40 * 9_001
+    block = block_bytes(block_size(columns, entries, dense=not sparse))
+    row = 8 + 170 if sparse else 4 * columns
+    assert block == block_bytes(64 if sparse else 193)  # (20 * entries) ** (1 / 3), at least 64
+    assert InteriorPoint(kept=10).cost(asked, layout).fixed == 30 * (row + 260) + block + 60 * 8 * p
+    smooth = InteriorPoint(kept=10).cost(replace(asked, loss=SquaredHinge()), layout).fixed
+    assert smooth == 30 * (row + 260) + matrix_bytes(p) + 60 * 8 * p
+    matrix = max(block, matrix_bytes(40), 40 * 40**2)
+    assert ActiveSet().cost(asked, layout).fixed == 80 * (row + 120) + matrix + 40 * 8 * p
+    newton = max(block, 0 if sparse else matrix_bytes(8000))
+    assert Newton(10).cost(asked, layout).fixed == newton + 32 * 8 * p + 10 * sampled_bytes(asked)
+
+
+ROW = 24 + 64
+"""A row and the eight numbers a pool has of it."""
+
+
+@pytest.mark.parametrize(
+    ("solver", "fixed"),
+    [
+        (Decomposition(pool=16, working=8), 2 * 16 * ROW + 2 * 40 * ROW),  # the support when all is collected
+        (Decomposition(pool=90, working=90), 3 * 40 * ROW + 4 * 40**2),  # the next pool is made
+        (Decomposition(pool=16, working=8, max_support=2), 3 * 16 * ROW + 4 * 64 + 2 * 16 * ROW + bytes_for(2)),
+        (Decomposition(pool=16, working=8, max_support=90), 3 * 16 * ROW + 4 * 64 + 2 * 40 * ROW + bytes_for(40)),
+    ],
+    ids=str,
+)
+def test_decomposition_asks_for_pools_and_support(solver: Any, fixed: int) -> None:
+    assert solver.cost(problem(), DENSE) == Cost(fixed + scratch_bytes(6), per_row=16, per_block_row=2 * 64 + 8)
+
+
+@pytest.mark.parametrize(
+    ("solver", "fixed"),
+    [
+        (Blended(pool=16, keep=8, working=9), 3 * 24 * ROW + 4 * 81),
+        (Blended(pool=16, working=90), 3 * 40 * ROW + 4 * 40**2),
+        (Blended(pool=16, keep=8, working=9, max_support=3), 3 * 24 * ROW + 4 * 81 + bytes_for(3)),
+        (Blended(pool=16, keep=8, working=9, max_support=90), 3 * 24 * ROW + 4 * 81 + bytes_for(40)),
+        (FrankWolfe(pool=16, keep=8, cache=1000), 3 * 24 * ROW + 1000 + 48 * 24),
+        (FrankWolfe(pool=16, keep=8, cache=100_000), 3 * 24 * ROW + 4 * 24**2 + 48 * 24),
+        (FrankWolfe(pool=16, keep=8, sample=5), 3 * 24 * ROW + 24 * 5 * 24),
+    ],
+    ids=str,
+)
+def test_simplex_solvers_ask_for_pool_and_support_together(solver: Any, fixed: int) -> None:
+    assert solver.cost(problem(), DENSE) == Cost(fixed + scratch_bytes(6), per_block_row=64 + 8)
+
+
+def test_matrices_and_tiles_are_counted_at_their_height() -> None:
+    assert gram_bytes(7, 5) == 12 * 49 + 4 * TILE * 12
+    assert gram_bytes(7) == 12 * 49 + 4 * TILE * 7
+    assert matrix_bytes(7) == 16 * 49 + gram_bytes(7) > 32 * 49
+    assert matrix_bytes(100_000) == 32 * 10**10
+    assert block_bytes(7) == FACTORED
+    assert bytes_for(3) == 24 * 9 + 8 * 512 * 3
+    tile = 8 * 512 * 512
+    assert scratch_bytes(6) == 2 * (3 * 8 * 6 * 512 + tile)
+    assert scratch_bytes(10_000) == 2 * (3 * (8 << 20) + tile)
+    assert scratch_bytes(2_000_000) == 2 * (3 * 16_000_000 + tile)
+
+
+def test_a_block_has_all_components_while_that_is_affordable() -> None:
+    assert [block_size(columns, 10**9, dense=True) for columns in (7_999, 8_000)] == [8_000, 1_000]
+    assert [block_size(columns, 10**9, dense=False) for columns in (1_499, 1_500)] == [1_500, 1_000]
+    assert block_size(10**6, 50 * 10**6, dense=False) == 999  # the cube root of 10^9, rounded down
+    assert block_size(10**6, 1, dense=False) == 64
+
+
+def test_rows_of_a_sample_are_counted_as_they_are_gathered_or_solved_for() -> None:
+    assert sampled_bytes(problem()) == 28 + 56 + 220
+    long = replace(problem(), columns=249)
+    assert sampled_bytes(long) == int(1.25 * (1000 + 56)) + 100
+
+
+def test_leaving_one_out_holds_a_matrix_for_each_problem_and_three() -> None:
+    matrices = 8 * 49 * 5 + gram_bytes(7) + 16 * 1024 * 7
+    assert leave_one_out.leave_one_out_bytes([problem(), problem()]) == matrices

@@ -1,0 +1,99 @@
+"""What rounding does to a kernel machine's certificate: the sums of the module, by numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, SINGLE, error_of
+from streamsvm.kernels import RBF, Polynomial
+from streamsvm.losses import Hinge
+from streamsvm.rows import Dense, Reach
+from streamsvm.solvers.kernel.rounding import (
+    BLUNT,
+    EPS,
+    error_of_values,
+    extended,
+    form_of,
+    in_full,
+    joined,
+    needed,
+    rounding_of,
+    same_arithmetic,
+)
+from streamsvm.solvers.kernel.working_set import Form
+from streamsvm.types import Problem
+
+NEAR, FAR = Reach(3, 4.0), Reach(5, 1e6)
+
+
+def problem(kernel: Any = RBF(0.5), **changed: Any) -> Problem:  # noqa: B008  a record
+    return Problem(Hinge(), changed.pop("C", 1.0), 4, 3, 1, kernel=kernel, **changed)
+
+
+def test_the_reach_of_both_is_the_larger_and_of_one_its_own() -> None:
+    assert joined(NEAR, FAR) == joined(FAR, NEAR) == FAR
+    assert joined(NEAR, None) == joined(None, NEAR) == NEAR
+    assert joined(None, None) is None
+    rows = Dense(np.array([[3.0, 4.0]], np.float32))
+    assert extended(None, rows) == Reach(2, 25.0)
+    assert extended(NEAR, rows) == Reach(3, 25.0)
+
+
+def test_a_solver_works_in_float32_unless_coefficients_make_its_errors_large() -> None:
+    blunt = BLUNT / error_of(RBF(0.5), NEAR, SINGLE)
+    assert form_of(problem(C=1e9)).arithmetic == SINGLE  # nothing is known of the rows
+    for C, weights, expected in (
+        (0.99, (), SINGLE),
+        (1.01, (), DOUBLE),
+        (0.6, (1.0, 2.0), DOUBLE),
+        (1.9, (0.5,), SINGLE),
+    ):
+        form = form_of(problem(C=C * blunt, weights=weights, reach=NEAR), 0.25)
+        assert (form.arithmetic, form.constant, form.columns) == (expected, 0.25, 3)
+    narrow = problem(RBF(1e12), C=1e-30, reach=FAR)
+    assert form_of(narrow).arithmetic == DIFFERENCES
+
+
+def test_certificates_are_never_evaluated_in_less_than_the_work() -> None:
+    form = Form(RBF(0.5), 3, 0.0)
+    assert in_full(form, None) is form
+    assert in_full(form, NEAR).arithmetic == DOUBLE
+    assert in_full(form._replace(arithmetic=DIFFERENCES), NEAR).arithmetic == DIFFERENCES
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(0.5, 1.0, 2.0)])
+def test_decision_values_are_off_by_entries_and_by_the_sum_of_them(kernel: Any) -> None:
+    form = Form(kernel, 3, 0.5)._replace(arithmetic=DOUBLE)
+    largest = 1.0 if isinstance(kernel, RBF) else (0.5 * 4.0 + 1.0) ** 2
+    expected = 2.0 * (error_of(kernel, NEAR, DOUBLE) + (7 + 2) * EPS * (largest + 0.5))
+    assert error_of_values(form, NEAR, 7, 2.0) == pytest.approx(expected, rel=1e-12)
+    assert error_of_values(form, None, 7, 2.0) == error_of_values(form, NEAR, 7, 0.0) == 0.0
+
+
+def test_primal_and_dual_are_off_by_the_square_the_losses_and_the_sums() -> None:
+    """Of four rows; the last sum is seen where the others are 0."""
+    large = rounding_of(problem(), 0.5, 2.0, 3.0, (1.0, 1.5))  # E sum |x| / 2 = .5, losses risen by .5
+    assert large == pytest.approx(1.0, rel=1e-12)
+    assert rounding_of(problem(), 0.5, 2.0, 3.0, (2.0, 1.5)) == pytest.approx(0.5, rel=1e-12)
+    least = rounding_of(problem(), 0.0, 2.0, 3.0, (1.5, 1.5))  # 1/2 2 n eps 3 + 2 n eps (1.5 + 2 + 3)
+    assert least == pytest.approx((12.0 + 52.0) * EPS, rel=1e-12)
+
+
+def test_an_evaluation_is_repeated_where_rounding_is_a_tenth_of_the_tolerance() -> None:
+    asked = problem(tolerance=0.5)
+    for primal in (4.0, -4.0):
+        assert not needed(asked, primal, 0.2)
+        assert needed(asked, primal, 0.2001)
+    assert needed(asked, 4.0, float("nan"))
+
+
+def test_only_states_of_the_first_ones_arithmetic_share_kernel_values() -> None:
+    class State:
+        def __init__(self, arithmetic: int) -> None:
+            self.form = Form(RBF(0.5), 3, 0.0)._replace(arithmetic=arithmetic)
+
+    states = [State(arithmetic) for arithmetic in (SINGLE, DOUBLE, SINGLE)]
+    assert same_arithmetic(states) == [states[0], states[2]]
