@@ -6,6 +6,7 @@ through for each. So blocks are looked at once, in the program that calls, and s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -75,7 +76,7 @@ class BlockGroup(NamedTuple):
 def frame_names(X: DelayedFrame) -> list[str]:
     """The names of the columns of a data frame. Raises DataError E-HEADER for one that is there twice."""
     names = [str(name) for name in X.columns]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
         raise DataError(f"the data frame names {quote(twice[0])} twice", code="E-HEADER", hint="rename a column")
     return names
 

@@ -173,6 +173,11 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (frame(), {"y": "gone"}, "gone"),
     (frame().assign(age=[[1]] * ROWS), {"label": "left"}, "age"),
     (frame().iloc[:0], {"label": "left"}, "no rows"),
+    (frame().assign(age=pd.arrays.SparseArray(np.ones(ROWS))), {"label": "left"}, "column 'age': holds Sparse"),
+    (frame().assign(age=1j), {"label": "left"}, "column 'age': holds complex128"),
+    (frame().assign(age=[1, "a"] * (ROWS // 2)), {"label": "left"}, "column 'age': .*with type str"),
+    (frame().rename(columns={"age": "plan"}), {"label": "left"}, "names 'plan' twice"),
+    (frame(), {"y": [object()] * ROWS}, "the values of y: "),
     ("table.csv", {"y": Y}, "beside files"),
     (3, {}, "sources"),
 ]

@@ -88,6 +88,8 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "too large": (table(b=1e39 * NUMBERS), "E-RANGE", "column 'b'"),
     "mixed": (table(b=pd.Series(texts(3.5, b"x"), dtype=object)), "E-DTYPE", "column 'b'"),
     "lists": (table(b=[[k] for k in range(ROWS)]), "E-DTYPE", "b"),
+    "sparse": (table(b=pd.arrays.SparseArray(NUMBERS)), "E-DTYPE", "partition 0, column 'b': holds Sparse"),
+    "complex": (table(b=1j * NUMBERS), "E-DTYPE", "partition 0, column 'b': holds complex128"),
     "beyond 64 bits": (table(y=[*[1] * (ROWS - 1), 2**70]), "E-DTYPE", "partition 3, column 'y'"),
 }
 

@@ -77,6 +77,15 @@ def test_refusals() -> None:
         Census().codes(np.array([1, 1e300]))
     with fails("E-LABEL", "empty"):
         Census().codes(np.array(["a", " "]))
+    with fails("E-LABEL", "infinite"):
+        Census().codes(np.array([1, np.inf]))
+
+
+def test_a_label_that_is_none_is_told_with_its_row() -> None:
+    census = Census()
+    census.codes(np.array(["a", "b", "a"]))
+    with fails("E-LABEL", "row 5 of all rows read: the label is empty"):
+        census.codes(np.array(["b", " ", "a", ""]))
 
 
 def test_a_nan_after_known_labels_is_refused() -> None:

@@ -165,6 +165,48 @@ def test_refused(tmp_path: Path, columns: dict[str, Any], code: str) -> None:
     assert "a.parquet" in caught.value.message
 
 
+RECORDS = pa.array([{"left": k} for k in range(3)])
+
+
+@pytest.mark.parametrize("role", ["categorical", "drop", "label", "weight", "id_column", "split_by", "words"])
+def test_of_records_nothing_is_made_whatever_is_asked(tmp_path: Path, role: str) -> None:
+    path = save(tmp_path / "a.parquet", a=[1.0, 2.0, 3.0], b=RECORDS, y=[1, 2, 1])
+    asked: dict[str, Any] = {role: ("b",) if role in ("categorical", "drop") else "b"}
+    options = {"columns_as": ("b=words",)} if role == "words" else asked
+    if role == "drop":
+        assert read(path, **options)[0].shape == (3, 1)
+        return
+    with pytest.raises(StreamSVMError, match=r"column 'b' of .*a\.parquet holds struct") as caught:
+        read(path, **options)
+    assert caught.value.code == "E-DTYPE"
+
+
+def test_records_where_a_model_was_trained_on_text_are_refused(tmp_path: Path) -> None:
+    trained = read(save(tmp_path / "a.parquet", b=["x", "y", "x"], y=[1, 2, 1]), categorical=("b",))[2]
+    with pytest.raises(StreamSVMError, match=r"row 1, column 'b': holds struct") as caught:
+        read(save(tmp_path / "b.parquet", b=RECORDS, y=[1, 2, 1]), encoding=trained.encoding())
+    assert caught.value.code == "E-DTYPE"
+
+
+HINTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "duration": ({"b": pa.array([1, 2, 3], pa.duration("s"))}, {}, "store it as a number"),
+    "moment": ({"b": pa.array([1, 2, 3], pa.timestamp("s"))}, {}, "--calendar"),
+    "bytes": ({"b": [b"1", b"2", b"3"]}, {}, "--column b=category"),
+    "nothing": ({"b": pa.nulls(3)}, {}, "it has no values"),
+    "weight of text": ({"b": ["1", "x", "2"]}, {"weight": "b"}, "weights are numbers of 0 or more"),
+    "weight missing": ({"b": [1.0, None, 2.0]}, {"weight": "b", "missing": "mean"}, "weights are numbers of 0 or more"),
+}
+
+
+@pytest.mark.parametrize(("columns", "options", "hint"), HINTS.values(), ids=HINTS)
+def test_the_hint_of_a_column_is_one_that_helps(
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(StreamSVMError) as caught:
+        read(save(tmp_path / "a.parquet", a=[1.0, 2.0, 3.0], y=[1, 2, 1], **columns), **options)
+    assert hint in caught.value.hint
+
+
 def test_row_and_column_of_a_missing_value(tmp_path: Path) -> None:
     path = save(tmp_path / "a.parquet", a=[1.0] * 999 + [None] * 3, y=[1] * 1002)
     with pytest.raises(StreamSVMError, match=r"row 1000, column 'a': .*\(3 missing"):

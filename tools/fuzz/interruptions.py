@@ -27,7 +27,7 @@ JOBS = (
 ENDED = (75, 130)
 AGAIN = 0.5
 """Of the runs that go on, so many get the same signal at the same place."""
-PATIENCE = 120
+PATIENCE = 900
 """Seconds, on a machine with much to do, after which a fit of a second hangs."""
 
 

@@ -49,7 +49,7 @@ TARGETS = {
     "arguments": "tools.fuzz.faces:arguments",
     "signals": "tools.fuzz.interruptions:signals",
 }
-HANG_SECONDS = 300
+HANG_SECONDS = 2000
 Trial = Callable[[random.Random], str]
 """One trial: returns in a word what became of it, raises AssertionError for what is wrong."""
 

@@ -94,7 +94,7 @@ class Census:
 
     def _learn(self, labels: Array) -> None:
         values, first = np.unique(labels, return_index=True)
-        _check_values(values)
+        _check_values(values, sum(self.counts) + first)
         known, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
         new = ~np.isin(values, known)
         values, first = values[new], first[new]
@@ -224,16 +224,23 @@ def check_codings(files: Mapping[str, set[str]]) -> None:
             raise DataError(found, code="E-LABEL", hint="number the classes alike, or join files of one table first")
 
 
-def _check_values(values: Array) -> None:
+def _check_values(values: Array, rows: NDArray[np.int64]) -> None:
+    """Raise DataError E-LABEL for a value that is no label, naming the first of the ``rows``, from 0, that has one."""
+    hint = "remove the rows without a label"
     if values.dtype.kind == "U":
-        if not np.char.strip(values).astype(bool).all():
-            raise DataError("a label is empty", code="E-LABEL", hint="remove the rows without a label")
-        return
-    if np.isnan(values).any():
-        raise DataError("a label is NaN", code="E-LABEL", hint="remove the rows without a label")
-    if values.dtype.kind == "f" and (large := values[np.abs(values) >= LARGEST_LABEL]).size:
-        found = f"the label {large[0]} is a float that stands for several whole numbers"
-        raise DataError(found, code="E-LABEL", hint=f"give such labels as integers or text; {HINT_REGRESSION}")
+        _refuse(~np.char.strip(values).astype(bool), rows, "the label is empty", hint)
+    elif values.dtype.kind == "f":
+        _refuse(np.isnan(values), rows, "the label is NaN", hint)
+        _refuse(np.isinf(values), rows, "the label is infinite", "correct or remove such rows")
+        large = np.abs(values) >= LARGEST_LABEL
+        found = f"the label {''.join(map(str, values[large][:1]))} is a float that stands for several whole numbers"
+        _refuse(large, rows, found, f"give such labels as integers or text; {HINT_REGRESSION}")
+
+
+def _refuse(wrong: NDArray[np.bool_], rows: NDArray[np.int64], found: str, hint: str) -> None:
+    if wrong.any():
+        row = int(rows[wrong].min()) + 1
+        raise DataError(f"row {row} of all rows read: {found}", code="E-LABEL", hint=hint)
 
 
 def _some(labels: Sequence[str]) -> str:

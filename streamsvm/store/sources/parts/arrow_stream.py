@@ -22,11 +22,10 @@ from streamsvm.errors import DataError, quote
 from streamsvm.kinds_of_rows import is_lazy_frame
 from streamsvm.store.sources.array.stream import KINDS
 from streamsvm.store.sources.parts.record_batches import as_parquet, batch_rows, written
-from streamsvm.store.sources.parts.writing import ARROW_ERRORS, BlocksPart
+from streamsvm.store.sources.parts.writing import ARROW_ERRORS, HINT_TYPES, BlocksPart, check_frame, check_values
 
 DUCKDB = ("to_arrow_reader", "fetch_arrow_reader")
 """What a relation of DuckDB calls its record batches, now and formerly: its stream is of a result that is all there."""
-HINT_TYPES = "give every column values of one type"
 
 
 def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
@@ -34,17 +33,14 @@ def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> 
 
     Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
     """
-    path = directory / "000000.arrow"
+    path, rows = directory / "000000.arrow", _Rows(beside or {})
     if is_lazy_frame(X):
         X.sink_parquet(directory / "lazy.parquet")
         X = pq.ParquetFile(directory / "lazy.parquet")
         batches = X.iter_batches(batch_rows(len(X.schema_arrow)), use_threads=False)
-        reader = pa.RecordBatchReader.from_batches(X.schema_arrow, batches)
-    else:
-        reader = reader_of(X)
+        X = pa.RecordBatchReader.from_batches(X.schema_arrow, batches)
     try:
-        rows = _Rows(beside or {})
-        durable.write_stream(path, rows.pieces(reader))
+        durable.write_stream(path, rows.pieces(reader_of(X)))
     except ARROW_ERRORS as error:
         raise DataError(
             f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
@@ -92,9 +88,14 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 
 def _of_pandas(frame: Any) -> pa.RecordBatchReader:
-    """A data frame of pandas, some rows at a time, without its index."""
+    """A data frame of pandas, some rows at a time, without its index. Raises DataError E-DTYPE."""
+    check_frame(frame, "")
     frame = frame.rename(columns=str)
-    schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    try:
+        schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    except ARROW_ERRORS:
+        check_values(frame)
+        raise
     rows = batch_rows(len(schema))
     batches = (
         pa.RecordBatch.from_pandas(frame.iloc[start : start + rows], schema, preserve_index=False)
@@ -103,12 +104,21 @@ def _of_pandas(frame: Any) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch.replace_schema_metadata(None) for batch in batches))
 
 
+def _values(name: str, values: Array) -> pa.Array:
+    """Labels or weights as Arrow has them. Raises DataError E-DTYPE."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except ARROW_ERRORS as error:
+        found = f"the values of {name}: {quote(str(error), 120)}"
+        raise DataError(found, code="E-DTYPE", hint="give numbers or text, of one type") from error
+
+
 class _Rows:
     """Record batches on their way to a file, counted, with columns beside them."""
 
     def __init__(self, beside: dict[str, Array]) -> None:
         self.count = 0
-        self._beside = {name: pa.array(values, from_pandas=True) for name, values in beside.items()}
+        self._beside = {name: _values(name, values) for name, values in beside.items()}
 
     def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
         """The bytes of the file."""

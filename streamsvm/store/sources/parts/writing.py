@@ -25,6 +25,8 @@ from streamsvm.store.sources.parts.record_batches import written
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
 """Names of the arrays of a part."""
 HINT_WEIGHT = "weights are 0 or more"
+HINT_TYPES = "give every column values of one type"
+HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
 
@@ -59,6 +61,8 @@ def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tupl
 
     frames = [frame for (frame,) in blocks]
     _check_columns(frames, first)
+    for k, frame in enumerate(frames, first):
+        check_frame(frame, f"partition {k}, ")
     try:  # all at once: Arrow takes milliseconds for each
         table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
     except ARROW_ERRORS as error:
@@ -89,9 +93,29 @@ def _check_columns(frames: Sequence[Block], first: int) -> None:
             raise DataError(found, code="E-SCHEMA", hint="give every partition the columns of the first")
 
 
+def check_frame(frame: Block, place: str) -> None:
+    """Raise DataError E-HEADER for a name that is there twice, E-DTYPE for columns that Arrow has no types for."""
+    import pandas as pd
+
+    if not frame.columns.is_unique:
+        twice = quote(str(frame.columns[frame.columns.duplicated()][0]))
+        raise DataError(f"{place}the data frame names {twice} twice", code="E-HEADER", hint="rename a column")
+    for name, kind in frame.dtypes.items():
+        sparse = isinstance(kind, pd.SparseDtype)
+        if sparse or kind.kind == "c":
+            hint = HINT_SPARSE if sparse else "give real and imaginary parts as two columns"
+            raise DataError(f"{place}column {quote(str(name))}: holds {kind}", code="E-DTYPE", hint=hint)
+
+
+def check_values(frame: Block) -> None:
+    """Raise DataError E-DTYPE naming the first column whose values Arrow does not take."""
+    for name in frame.columns:
+        if said := _unreadable([frame[name]]):
+            raise DataError(f"column {quote(str(name))}: {said}", code="E-DTYPE", hint=HINT_TYPES)
+
+
 def _told(frames: Sequence[Block], first: int) -> DataError:
     """What is wrong with a column, in the first partition where it is: it has no type, or another than before."""
-    hint = "give every column values of one type"
     for k, frame in enumerate(frames):
         for name in frame.columns:
             said = _unreadable([frame[name]])
@@ -99,8 +123,8 @@ def _told(frames: Sequence[Block], first: int) -> DataError:
                 said = f"holds {frame[name].dtype}, and {frames[0][name].dtype} in partition {first}"
             if said is not None:
                 found = f"partition {first + k}, column {quote(str(name))}: {said}"
-                return DataError(found, code="E-DTYPE", hint=hint)
-    return DataError(f"a column of partitions {first} and on has several types", code="E-DTYPE", hint=hint)
+                return DataError(found, code="E-DTYPE", hint=HINT_TYPES)
+    return DataError(f"a column of partitions {first} and on has several types", code="E-DTYPE", hint=HINT_TYPES)
 
 
 def _unreadable(parts: Sequence[Block]) -> str | None:

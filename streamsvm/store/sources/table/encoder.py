@@ -35,6 +35,7 @@ BATCH_BYTES = 2 << 20
 """Bytes of the rows made of one batch."""
 TEXT_ENTRIES = 64
 """Entries that a column of text is taken to have in a row, by which batches are cut."""
+NESTED_HINT = "give the column the kind it had in training"
 WHOLE = 1 << 24
 """The number up to which float32 holds every whole number."""
 
@@ -66,6 +67,13 @@ class TableEncoder:
         except BadCell as cell:
             if self._recorded and cell.hint == MISSING_HINT:
                 cell.hint = RECORDED_MISSING_HINT
+            raise
+        except (
+            pa.ArrowNotImplementedError
+        ) as error:  # by the types of the columns, which rows after the first may change
+            for column in table.schema:
+                if pa.types.is_nested(column.type) and column.name not in self.schema.dropped:
+                    raise BadCell(0, column.name, "E-DTYPE", f"holds {column.type}", NESTED_HINT) from error
             raise
 
     def _encoded(self, table: pa.RecordBatch) -> Batch:

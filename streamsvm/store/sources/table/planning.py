@@ -55,12 +55,18 @@ def plan_schema(
     said = stated_columns(options)
     _check_options(names, options, where, said)
     label = label_of(names, options.label, where)
+    roles = {"--label": label, "--weight": options.weight, "--id": options.id_column, "--split-by": options.split_by}
+    for option, name in roles.items():
+        if name is not None:
+            _check_type(name, types[name], f"name another column with {option}", where, code)
     left_out = {label, options.weight, options.id_column, *options.drop, *_split_only(options, said)}
     columns: list[Column] = []
     for name in (name for name in names if name not in left_out):
         sample = (samples or {}).get(name)
         stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
         try:
+            if DROP not in stated:
+                _check_type(name, types[name], f"leave it out with --drop {shell_word(name)}", where, code)
             columns += _made(name, options, *stated) if stated else _columns_of(name, types[name], options, where, code)
         except DataError as error:
             if options.undecided is None:
@@ -195,6 +201,15 @@ def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: st
     return Column(text, CATEGORY, unasked=True, parts=parts)
 
 
+def _check_type(name: str, kind: pa.DataType, hint: str, where: str, code: str) -> None:
+    """Raise DataError for a column of lists or records, of which nothing can be made whatever is asked of it."""
+    from pyarrow import BaseExtensionType, types
+
+    stored = kind.storage_type if isinstance(kind, BaseExtensionType) else kind
+    if types.is_nested(stored):
+        raise DataError(f"column {quote(name)} of {where} holds {kind}, not numbers", code=code, hint=hint)
+
+
 def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
     from pyarrow import types
 
@@ -211,10 +226,13 @@ def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str
     if types.is_boolean(value) and code == "E-DTYPE":
         return [Column(name, NUMBER)]
     hint = "encode it with --categorical or --hash, or leave it out with --drop"
-    if types.is_nested(value):
-        hint = f"leave it out with --drop {shell_word(name)}"
+    if not text:
+        hint = f"encode it with --column {shell_word(f'{name}=category')} or =hash, or leave it out with --drop"
+    if types.is_null(value):
+        hint = f"it has no values: leave it out with --drop {shell_word(name)}"
     if types.is_temporal(value):
-        hint = "encode it with --calendar, or leave it out with --drop"
+        dated = types.is_timestamp(value) or types.is_date(value)
+        hint = f"{'encode it with --calendar' if dated else 'store it as a number'}, or leave it out with --drop"
     raise DataError(f"column {quote(name)} of {where} holds {value}, not numbers", code=code, hint=hint)
 
 

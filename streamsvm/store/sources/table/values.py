@@ -16,6 +16,7 @@ RECORDED_MISSING_HINT = (
     "the model was trained without missing values: remove the rows, or train again with ingest's missing"
 )
 """What helps where new rows are read as a model says."""
+WEIGHT_HINT = "weights are numbers of 0 or more, one a row: correct them, or remove such rows"
 
 
 def plain(values: Arrow, name: str) -> Arrow:
@@ -76,11 +77,15 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def weights_of(values: Arrow, name: str) -> Float32:
     """Return a column of row weights as float32. Raises BadCell for what is no finite number of at least 0."""
-    check_numbers(values, name)
+    try:
+        check_numbers(values, name)
+    except BadCell as cell:
+        cell.hint = WEIGHT_HINT
+        raise
     weight = float32(values, name)
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
-        raise BadCell(row, name, "E-RANGE", f"the weight {weight[row]} is negative", "weights are 0 or more")
+        raise BadCell(row, name, "E-RANGE", f"the weight {weight[row]} is negative", WEIGHT_HINT)
     return weight
 
 
