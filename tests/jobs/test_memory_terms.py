@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,12 @@ import pytest
 
 from streamsvm.calibration.scores import BINS, sample_rows, table_bytes
 from streamsvm.compute import threading
+from streamsvm.features.expansion import WORKING_BYTES
+from streamsvm.features.greedy import greedy_bytes
+from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.nystrom import part_rows, working_bytes
 from streamsvm.features.scaling import Raw
+from streamsvm.jobs.apply.row_batches import BATCH_BYTES, RowBatches, model_terms
 from streamsvm.jobs.calibrate.choice import calibration_passes, calibration_terms, folds_of
 from streamsvm.jobs.embed.kernel_request import (
     CHUNK_BYTES,
@@ -28,6 +33,7 @@ from streamsvm.jobs.fit.memory_plan import fitted, most_landmarks, plan_memory
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import warm_terms
 from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
+from streamsvm.jobs.tune import cell
 from streamsvm.jobs.tune.folds import cut_terms, needs_cutting
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
@@ -172,6 +178,20 @@ def test_a_solver_gives_up_no_more_than_it_must(fixed_base: None) -> None:
     for less, fixed in ((0, 1000), (1, 900), (200, 900), (201, 800), (10**6, 100)):
         job = FitJob("s", "m", memory=ample - less, standardize=True, prefetch=1, threads=1)
         assert fitted(job, stored(), solver, problems(), None)[0] == replace(solver, asked=Cost(fixed=fixed))
+    assert fitted(job, stored(), solver, problems(1), None)[0] == replace(solver, asked=Cost(fixed=100))
+
+
+def test_a_cell_of_a_search_holds_weights_and_decision_values_of_all_that_is_trained_at_once(fixed_base: None) -> None:
+    """Rows are not kept: what is held out are chunks, of which there are too few here."""
+    job: Any = SimpleNamespace(folds=3)
+    fit_job = FitJob("s", "m", memory=1 << 40, prefetch=1)
+    plan: Any = SimpleNamespace(problems=problems(2), memory=planned(), solver=ASKING, request=None)
+    memory = cell._memory(job, stored(), fit_job, plan, 5)
+    found = sizes(memory.terms)
+    assert found["candidates"] == 8 * 10 * (7 + 10)
+    assert found["solver"] == 10 * 1000
+    assert found["all rows"] == 2 * 40 * 28
+    assert [term.name for term in memory.terms].count("all rows") == 1
 
 
 def test_held_out_rows_have_two_blocks_and_a_decision_value_of_each_model(fixed_base: None) -> None:
@@ -257,6 +277,65 @@ def test_a_map_is_made_in_what_it_takes_beyond_what_comes_later() -> None:
     assert sizes(memory_terms(large, LAYOUT, 1000))["factorization"] == making - buffers - 1000
 
 
+@pytest.mark.parametrize(
+    ("sampling", "landmarks", "making"),
+    [
+        ("uniform", 5, 36 * 25 + 3 * 140),
+        ("leverage", 5, sampler_bytes(5) + 140),
+        ("leverage", 2000, 36 * 2000**2 + 3 * 56_000),  # a sample of 1024 takes less than making the map of 2000
+        ("leverage", 1024, sampler_bytes(1024) + 28_672),
+        ("kmeans++", 5, spread_bytes(40, 6, 5) + 140),
+        ("greedy", 5, greedy_bytes(5, 40, 6) + 140),
+    ],
+)
+def test_drawing_landmarks_takes_what_making_the_map_may_not(sampling: str, landmarks: int, making: int) -> None:
+    """As if there were no buffers yet, which are larger here."""
+    request = replace(REQUEST, sampling=sampling, landmarks=landmarks)
+    assert sizes(memory_terms(request, LAYOUT, threads=0))["factorization"] == making
+
+
+def test_what_drawing_holds_is_counted() -> None:
+    assert sampler_bytes(5) == 28 * 25 + 8 * 2048 * 5
+    assert spread_bytes(40, 6, 70) == 40 * (24 + 20 * 3 + 40)  # 70 in 32 rounds: three at a time
+    c = 21  # four candidates for each landmark, and one
+    assert greedy_bytes(5, 40, 6) == 24 * (2 * c + 1024) + 20 * 1024 * c + 16 * c * c + 8 * c * 6
+
+
+def test_a_fit_of_features_asks_for_the_map_too(fixed_base: None) -> None:
+    job = FitJob("s", "m", memory=1 << 40, prefetch=1, kernel="rbf", landmarks=5)
+    with threading.using(1):
+        plan = plan_memory(job, stored(), ASKING, problems(), REQUEST)
+    found, store = sizes(plan.terms), stored()
+    assert {term.name: term.nbytes for term in memory_terms(REQUEST, store.layout, 2000)}.items() <= found.items()
+    assert found["solver, per block row"] == 6 * 10
+    assert "all rows" not in found
+    assert not plan.cached
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kept", [False, True])
+def test_applying_a_model_holds_rows_and_results_of_each_thread(threads: int, kept: bool, fixed_base: None) -> None:
+    """Two results wait for each thread; other threads have rows of their own."""
+    model: Any = SimpleNamespace(weights=np.zeros((3, 7)), expansion=None)
+    store, terms = (stored(), [Term("blocks", 1000, "")]) if kept else (None, [])
+    rows, each = (10, 1000) if kept else (65_536, BATCH_BYTES)
+    batches = RowBatches(model, ["a", "b"], 40, terms, store=store)
+    plan = batches.fitted(1 << 40, 24, threads)
+    found = sizes(plan.terms)
+    assert found["model"] == 168
+    assert found["results"] == 24 * rows
+    assert found["results in their order"] == (8 * 2 * threads * 3 * rows if threads > 1 else 0)
+    assert found.get("rows of other threads") == ((threads - 1) * each if threads > 1 else None)
+    assert (plan.resident, plan.cached, plan.retain, plan.threads) == (True, False, True, threads)
+    assert batches.notices == []
+
+
+def test_a_model_of_points_has_kernel_values_on_each_thread() -> None:
+    points: Any = SimpleNamespace(tensors=lambda: {"points": np.zeros(50), "scale": np.zeros(6)})
+    model: Any = SimpleNamespace(weights=np.zeros((3, 7)), expansion=points)
+    assert [term.nbytes for term in model_terms(model, 3)] == [168 + 448, 3 * WORKING_BYTES]
+
+
 def test_an_embedding_on_disk_has_chunks_in_flight_and_pieces() -> None:
     found = sizes(memory_terms(replace(REQUEST, on_disk=True), LAYOUT, threads=2))
     assert found["embedding in flight"] == 8 * CHUNK_BYTES == 32 * MIB
@@ -285,9 +364,11 @@ def test_landmarks_far_from_each_other_are_chosen_from_so_many_rows() -> None:
 
 def test_an_embedding_asks_for_kernel_values_and_chunks(fixed_base: None) -> None:
     job, store = EmbedJob("s", "e", landmarks=5, prefetch=1, memory=1 << 40), stored()
-    request = replace(REQUEST, on_disk=True)
+    request = REQUEST
     for threads in (1, 2):
-        found = sizes(embed_plan(job, store, request, threads).terms)
+        plan = embed_plan(job, store, request, threads)
+        assert (plan.resident, plan.cached, plan.retain, plan.threads) == (True, False, True, threads)
+        found = sizes(plan.terms)
         assert "feature buffers" not in found
         assert found["kernel values"] == threads * 4 * part_rows(5) * 5
         assert found["chunks being written"] == 3 * max(job.chunk_bytes, 20)

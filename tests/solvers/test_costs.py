@@ -107,6 +107,14 @@ def test_where_columns_are_many_only_some_are_in_a_matrix(sparse: bool) -> None:
     assert Newton(10).cost(asked, layout).fixed == newton + 32 * 8 * p + 10 * sampled_bytes(asked)
 
 
+def test_where_rows_are_many_the_factor_of_the_free_ones_is_larger_than_what_it_begins_with() -> None:
+    layout = Layout(6_999, (7_000,), None, ("a", "b"), (3_500, 3_500))
+    asked = problem(layout=layout)
+    assert ActiveSet().cost(asked, layout).fixed == 14_000 * (4 * 6_999 + 120) + 40 * 7_000**2 + 40 * 8 * 7_000
+    few = ActiveSet().cost(replace(asked, rows=50), layout).fixed  # of the matrix, not of the rows, which are fewer
+    assert few == 100 * (4 * 6_999 + 120) + block_bytes(7_000) + 40 * 8 * 7_000
+
+
 ROW = 24 + 64
 """A row and the eight numbers a pool has of it."""
 
@@ -171,3 +179,4 @@ def test_rows_of_a_sample_are_counted_as_they_are_gathered_or_solved_for() -> No
 def test_leaving_one_out_holds_a_matrix_for_each_problem_and_three() -> None:
     matrices = 8 * 49 * 5 + gram_bytes(7) + 16 * 1024 * 7
     assert leave_one_out.leave_one_out_bytes([problem(), problem()]) == matrices
+    assert leave_one_out.leave_one_out_bytes([problem()]) == matrices - 8 * 49

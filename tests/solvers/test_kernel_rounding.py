@@ -69,17 +69,18 @@ def test_decision_values_are_off_by_entries_and_by_the_sum_of_them(kernel: Any) 
     form = Form(kernel, 3, 0.5)._replace(arithmetic=DOUBLE)
     largest = 1.0 if isinstance(kernel, RBF) else (0.5 * 4.0 + 1.0) ** 2
     expected = 2.0 * (error_of(kernel, NEAR, DOUBLE) + (7 + 2) * EPS * (largest + 0.5))
-    assert error_of_values(form, NEAR, 7, 2.0) == pytest.approx(expected, rel=1e-12)
+    assert error_of_values(form, NEAR, 7, 2.0) == pytest.approx(expected, rel=1e-12, abs=0.0)
+    assert error_of_values(form, NEAR, 7, 1.0) == 0.5 * error_of_values(form, NEAR, 7, 2.0)
     assert error_of_values(form, None, 7, 2.0) == error_of_values(form, NEAR, 7, 0.0) == 0.0
 
 
 def test_primal_and_dual_are_off_by_the_square_the_losses_and_the_sums() -> None:
     """Of four rows; the last sum is seen where the others are 0."""
     large = rounding_of(problem(), 0.5, 2.0, 3.0, (1.0, 1.5))  # E sum |x| / 2 = .5, losses risen by .5
-    assert large == pytest.approx(1.0, rel=1e-12)
-    assert rounding_of(problem(), 0.5, 2.0, 3.0, (2.0, 1.5)) == pytest.approx(0.5, rel=1e-12)
+    assert large == pytest.approx(1.0, rel=1e-12, abs=0.0)
+    assert rounding_of(problem(), 0.5, 2.0, 3.0, (2.0, 1.5)) == pytest.approx(0.5, rel=1e-12, abs=0.0)
     least = rounding_of(problem(), 0.0, 2.0, 3.0, (1.5, 1.5))  # 1/2 2 n eps 3 + 2 n eps (1.5 + 2 + 3)
-    assert least == pytest.approx((12.0 + 52.0) * EPS, rel=1e-12)
+    assert least == pytest.approx((12.0 + 52.0) * EPS, rel=1e-12, abs=0.0)
 
 
 def test_an_evaluation_is_repeated_where_rounding_is_a_tenth_of_the_tolerance() -> None:

@@ -134,17 +134,19 @@ def test_what_margins_do_to_the_primal_is_what_the_module_says(
     loss: Any, primal: float, weights: Any, M: float
 ) -> None:
     problem, off = four_rows(loss), 0.5
-    assert steepness(problem, primal, weights) == pytest.approx(M, rel=1e-12)
+    assert steepness(problem, primal, weights) == pytest.approx(M, rel=1e-12, abs=0.0)
     b = 1.0 / loss.curvature(1.0) if loss.smooth() else 0.0
     most = 1.5 if weights else 1.0
     bound = rounding_of_primal(problem, primal, off, weights)
-    assert bound == pytest.approx(M * off + 0.5 * b * 2.0 * 4 * most * off**2, rel=1e-12)
-    assert rounding_of_primal(problem, primal, 0.0, weights) == pytest.approx((4 + 7 + 8) * UNIT * primal, rel=1e-12)
+    assert bound == pytest.approx(M * off + 0.5 * b * 2.0 * 4 * most * off**2, rel=1e-12, abs=0.0)
+    assert rounding_of_primal(problem, primal, 0.0, weights) == pytest.approx(
+        (4 + 7 + 8) * UNIT * primal, rel=1e-12, abs=0.0
+    )
 
 
 def test_of_few_rows_only_what_they_weigh_counts() -> None:
-    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.5, 6.0) == pytest.approx(3.0, rel=1e-12)
-    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.0, 6.0) == pytest.approx(19 * UNIT * 3.0, rel=1e-12)
+    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.5, 6.0) == pytest.approx(3.0, rel=1e-12, abs=0.0)
+    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.0, 6.0) == pytest.approx(19 * UNIT * 3.0, rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +169,9 @@ def test_what_a_sum_of_terms_does_to_the_dual_is_what_the_module_says(
     problem, found = four_rows(loss, C), Certificate(2.0, 1.5)
     off = 0.25 * H
     large = rounding_of_dual(problem, found, VectorSum(2**53, running=False, spread=0.25), weights)
-    assert large == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
+    assert large == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12, abs=0.0)
     least = rounding_of_dual(problem, found, VectorSum(0, running=False, spread=0.25), weights)
-    assert least == pytest.approx(2.0 * (4 + 8) * UNIT * mass, rel=1e-12)
+    assert least == pytest.approx(2.0 * (4 + 8) * UNIT * mass, rel=1e-12, abs=0.0)
 
 
 def test_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
@@ -177,11 +179,11 @@ def test_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
     for weights, start in ((KNOWN, 10.0), (None, 2000.0)):
         off = 5.0 * math.sqrt(2.0 * start)
         found = rounding_of_dual(four_rows(Hinge()), Certificate(2.0, 1.5), steps, weights)
-        assert found == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
+        assert found == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12, abs=0.0)
         above = rounding_of_dual(
             four_rows(Hinge()), Certificate(2.0, 2.5), steps, weights
         )  # by rounding: v as at the optimum
-        assert above == pytest.approx(off * (2.0 + 0.5 * off), rel=1e-12)
+        assert above == pytest.approx(off * (2.0 + 0.5 * off), rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(("rows", "terms"), [(0, 4), (1, 5), (2**26, 5), (2**27, 6), (2**28, 12)])

@@ -1,0 +1,201 @@
+"""The end of a fit: what rounding adds to certificates, and the status that follows from them, by numbers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.engine.training import Run, Training
+from streamsvm.errors import DefectError, UsageError
+from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.fit import certified
+from streamsvm.jobs.fit.certified import certify, final_passes, status_of
+from streamsvm.kernels import RBF, Sigmoid
+from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.rows import Dense
+from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.kernel.simplex.blended import Blended
+from streamsvm.solvers.linear_rounding import (
+    COARSE,
+    UNIT,
+    RowWeights,
+    VectorSum,
+    rounding_of_dual,
+    rounding_of_few,
+    rounding_of_primal,
+    steepness,
+    two_sum_terms,
+)
+from streamsvm.solvers.newton.solver import Newton
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import DUAL, Certificate, Layout, LinearSolution, Problem, Status
+
+X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)
+"""Root mean squares 3 and sqrt(8), largest 3 and 4."""
+SIZES = np.array([3.0, np.sqrt(8.0), 2.0])
+W = np.array([1.0, -2.0, 0.5])
+
+
+def stored(weight: Any = None) -> MemoryStore:
+    store = MemoryStore()
+    store.append(Dense(X), np.array([0, 1, 1, 1], np.int32), weight)
+    return store.commit(("a", "b"), 2)
+
+
+class Given:
+    """A solver whose weights are ``W``."""
+
+    row_state = ()
+
+    def solution(self, state: Any) -> LinearSolution:
+        return LinearSolution(W, 2.0)
+
+
+class Sweeping(DCD):
+    """One that sweeps rows, with the same weights."""
+
+    def solution(self, state: Any) -> LinearSolution:
+        return LinearSolution(W, 2.0)
+
+
+def problem(loss: Any = None, **changed: Any) -> Problem:
+    return Problem(loss or SquaredHinge(), 0.5, 4, 2, 1, bias=2.0, **changed)
+
+
+def plan_of(solver: Any = None, store: Any = None, **changed: Any) -> Any:
+    given: dict[str, Any] = {
+        "solver": solver or Given(),
+        "features": Raw(2.0),
+        "problems": [problem()],
+        "request": None,
+    }
+    given |= {"embedding": None, "tolerance": 0.1, "layout": (store or stored()).layout}
+    return SimpleNamespace(**(given | changed))
+
+
+def training_of(*found: Certificate, status: Status = Status.CONVERGED, one: Problem | None = None) -> Training:
+    return Training([Run(one or problem(), None, certificate) for certificate in found], status, passes=5)
+
+
+KNOWN = RowWeights(4.0, 4.0, 1.0)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_what_rounding_can_have_done_is_added_to_a_linear_certificate(running: bool) -> None:
+    """The larger of what P and what D are off by; variables that were stepped have as many updates as there were steps."""
+    store, found = stored(), Certificate(3.0, 2.9, rounding=0.25)
+    training = training_of(found)
+    training.row_states = {DUAL: SimpleNamespace()} if running else {}
+    certify(plan_of(store=store), training, store, store)
+    v = VectorSum(3 * 5 * 4, running, float(np.linalg.norm(SIZES)))
+    off = (3 + 2) * UNIT * float(SIZES @ np.abs(W))
+    value, dual = rounding_of_primal(problem(), 3.0, off, KNOWN), rounding_of_dual(problem(), found, v, KNOWN)
+    certificate = training.runs[0].certificate
+    assert certificate is not None
+    assert abs(certificate.rounding - 0.25 - max(value, dual)) <= 2**-54
+    assert max(value, dual) > 2**-50
+    assert (certificate.primal, certificate.dual) == (3.0, 2.9)
+
+
+def test_columns_that_were_scaled_are_off_by_two_roundings_of_float32() -> None:
+    store, found = stored(), Certificate(3.0, 2.0)
+    map_ = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
+    training = training_of(found)
+    certify(plan_of(store=store, features=map_, tolerance=0.5), training, store, store)
+    size = np.sqrt(np.square(0.5 * (X[:, 0] - 1.0)).mean())
+    apart = COARSE * size * 2.0 * np.sqrt(3.0 - 2.0)
+    change = steepness(problem(), 3.0, KNOWN) * (COARSE * size * 1.0 + apart)
+    value = rounding_of_primal(problem(), 3.0, COARSE * size * 1.0, KNOWN)
+    certificate = training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.rounding == pytest.approx(max(value, change), rel=1e-6)
+
+
+def test_updates_are_counted_by_sweeps_or_by_sums() -> None:
+    training = training_of(Certificate(3.0, 2.9))
+    for solver, updates in (
+        (Given(), 3 * 5 * 4),
+        (Sweeping(sweeps=2), 3 * 5 * 4),
+        (Sweeping(sweeps=7), 7 * 5 * 4),
+        (Newton(), 3 * two_sum_terms(4)),
+    ):
+        assert certified._updates(plan_of(solver), training) == updates
+
+
+def test_of_several_problems_the_heaviest_rows_are_taken() -> None:
+    problems = [problem(weights=(2.0, 1.0)), problem(weights=(0.5, 3.0)), problem()]
+    assert certified._row_weights(plan_of(problems=problems)) == RowWeights(9.5, 27.25, 3.0)
+    weighted = stored(np.ones(4, np.float32))
+    assert certified._row_weights(plan_of(store=weighted)) is None
+
+
+@pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (0.1, False)])
+def test_rows_are_counted_only_where_that_can_matter(
+    tolerance: float, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a box: of rows that weigh 1e-9 nearly nothing is left of what rounding does to P."""
+    monkeypatch.setattr(certified, "weight_that_costs", lambda *_: [1e-9])
+    store, one = stored(), problem(Hinge())
+    plan = plan_of(store=store, problems=[one], tolerance=tolerance)
+    values = certified._of_few_rows(plan, training_of(Certificate(3.0, 2.9), one=one), store, [1e-13])
+    largest = np.array([3.0, 4.0, 2.0])
+    few = rounding_of_few(one, 3.0, (3 + 2) * UNIT * float(largest @ np.abs(W)), 1e-9)
+    assert values == ([few] if counted else [1e-13])
+    assert few < 1e-13
+    assert certified._of_few_rows(plan, training_of(Certificate(3.0, 2.9), one=one), store, [few / 2]) == [few / 2]
+    smooth = training_of(Certificate(3.0, 2.9))
+    assert certified._of_few_rows(plan_of(store=store, tolerance=1e-14), smooth, store, [1e-13]) == [1e-13]
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "after"),
+    [
+        (Certificate(1.0, 0.9), Status.PASSES, Status.CONVERGED),
+        (Certificate(1.0, 0.89), Status.PASSES, Status.PASSES),
+        (Certificate(1.0, 0.89), Status.CONVERGED, Status.STALLED),
+        (Certificate(1.0, 0.89, facts={"points": 3}), Status.CONVERGED, Status.SUPPORT),
+        (Certificate(1.0, 0.89, facts={"points": 3}), Status.PASSES, Status.PASSES),
+        (Certificate(1.0, 1.0), Status.PATIENCE, Status.PATIENCE),
+    ],
+)
+def test_a_status_says_no_more_than_the_certificates(found: Certificate, before: Status, after: Status) -> None:
+    plan = plan_of(tolerance=0.1 + 1e-12)
+    assert status_of(training_of(found, status=before), plan) == after
+    worst = training_of(Certificate(1.0, 1.0), found, status=before)
+    assert status_of(worst, plan) == after
+
+
+def test_a_gap_on_the_simplex_is_a_criterion_of_those_solvers_alone() -> None:
+    found = Certificate(1.0, 0.5, facts={"simplex_gap": 0.25})
+    for solver, status in (
+        (Blended(epsilon=0.25), Status.CONVERGED),
+        (Blended(epsilon=0.24), Status.STALLED),
+        (Given(), Status.STALLED),
+    ):
+        assert status_of(training_of(found), plan_of(solver)) == status
+    training = training_of(found)
+    training.runs[0].certificate = None
+    assert status_of(training, plan_of(Blended(epsilon=9.0))) == Status.STALLED
+
+
+@pytest.mark.parametrize(
+    "found", [Certificate(np.inf, 0.0), Certificate(1.0, np.nan), Certificate(1.0, 1.0, rounding=np.inf), None]
+)
+def test_what_is_no_number_is_no_certificate(found: Any) -> None:
+    for kernel, error in ((None, DefectError), (RBF(1.0), DefectError), (Sigmoid(1.0), UsageError)):
+        training = training_of(found, one=problem(kernel=kernel))
+        with pytest.raises(error, match="no model was written"):
+            certify(plan_of(Blended()), training, stored(), stored())
+
+
+def test_the_end_takes_readings_by_what_is_read() -> None:
+    map_ = Standardized(np.zeros(2, np.float32), np.ones(2, np.float32), 2.0)
+    assert final_passes(plan_of()) == 0.0
+    assert final_passes(plan_of(features=map_)) == 1.0
+
+
+def test_layouts_count_classes() -> None:
+    assert stored().layout == Layout(2, (4,), None, ("a", "b"), (1, 3))
