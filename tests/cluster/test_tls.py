@@ -6,8 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click.testing
+import dask
+import distributed  # noqa: F401  its settings are there before those of a test
 import pytest
 
+from streamsvm.cli import cli
 from tests.cluster.processes import Processes, command
 
 pytestmark = [
@@ -47,6 +51,15 @@ class Authority:
         return {f"{prefix}CA_FILE": str(self.ca), **client}
 
 
+def refused(environment: dict[str, str], *arguments: str | Path) -> click.testing.Result:
+    """``streamsvm`` in this process, which reads the settings of Dask as one that starts does."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with dask.config.set(dask.config.merge(dask.config.config, dask.config.collect())):
+            return click.testing.CliRunner().invoke(cli, ["-q", *map(str, arguments)])
+
+
 def test_only_those_who_are_signed_for(store: Path, tmp_path: Path, processes: Processes) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     processes.options = ours.options()
@@ -74,16 +87,15 @@ def test_what_is_wrong_with_TLS_is_said(store: Path, tmp_path: Path, processes: 
     wrong = [(ca, nothing, "No such file"), (cert, nothing, "No such file"), (key, nothing, "No such file")]
     wrong += [(ca, text, "no certificate"), (key, theirs.key, "key values mismatch")]
     for variable, path, why in wrong:
-        environment = ours.environment() | {variable: str(path)}
-        refused = command(*asked, "tls://127.0.0.1:1", seconds=120.0, **environment)
-        assert refused.returncode == 77, refused.stderr
-        assert "error[E-TLS]" in refused.stderr
-        assert why.lower() in refused.stderr.lower()
-        assert str(path) in refused.stderr
+        ended = refused(ours.environment() | {variable: str(path)}, *asked, "tls://127.0.0.1:1")
+        assert ended.exit_code == 77, ended.stderr
+        assert "error[E-TLS]" in ended.stderr
+        assert why.lower() in ended.stderr.lower()
+        assert str(path) in ended.stderr
     processes.options = ours.options()
     processes.start_scheduler("tls")
-    plain = command(*asked, processes.address.replace("tls:", "tcp:"))
-    assert plain.returncode == 69
+    plain = refused({}, *asked, processes.address.replace("tls:", "tcp:"))
+    assert plain.exit_code == 69
     assert "speaks tls, not tcp" in plain.stderr
     assert f"--cluster {processes.address}" in plain.stderr
 
@@ -92,6 +104,6 @@ def test_a_scheduler_without_TLS_is_not_one_that_is_absent(store: Path, tmp_path
     ours = Authority(tmp_path / "ours")
     processes.start_scheduler()
     address = processes.address.replace("tcp:", "tls:")
-    refused = command("fit", store, tmp_path / "m", "--cluster", address, seconds=120.0, **ours.environment())
-    assert refused.returncode == 69, refused.stderr
-    assert "speaks tcp, not tls" in refused.stderr
+    ended = refused(ours.environment(), "fit", store, tmp_path / "m", "--cluster", address)
+    assert ended.exit_code == 69, ended.stderr
+    assert "speaks tcp, not tls" in ended.stderr

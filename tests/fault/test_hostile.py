@@ -24,6 +24,7 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed
 from tests.fault.test_models import Canary
+from tests.fault.test_process import called
 from tests.fault.test_resume import Stopper
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -86,21 +87,18 @@ def test_an_output_that_is_a_link_is_not_written_through(place: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 2100, "a\0b", "x/../../etc/passwd\0"])
-def test_names_no_file_can_have(place: Path, tmp_path: Path, name: str) -> None:
-    command = [sys.executable, "-c", "import sys; from streamsvm.cli import main; sys.argv = ARGUMENTS; main()"]
+def test_names_no_file_can_have(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From an argument no program can hand over a null byte; a program that calls ``main`` can."""
+    monkeypatch.chdir(tmp_path)
     for arguments in (
-        ["ingest", str(place / "t.csv"), str(tmp_path / name), "--label", "y"],
-        ["fit", str(place / name), str(tmp_path / "m2")],
-        ["predict", str(place / "m"), str(place / name), str(tmp_path / "p.csv")],
+        ["-q", "ingest", str(place / "t.csv"), str(tmp_path / name), "--label", "y"],
+        ["-q", "fit", str(place / name), str(tmp_path / "m2")],
+        ["-q", "predict", str(place / "m"), str(place / name), str(tmp_path / "p.csv")],
     ):
-        program = command[2].replace("ARGUMENTS", repr(["streamsvm", "-q", *arguments]))
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        ended = subprocess.run(
-            [*command[:2], program], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode in (2, 65, 66, 74), ended.stderr
-        assert "Traceback" not in ended.stderr
-        assert "report" not in ended.stderr
+        code, said = called([os.fsencode(word) for word in arguments], monkeypatch)
+        assert code in (2, 65, 66, 74), said
+        assert b"Traceback" not in said
+        assert b"report" not in said
 
 
 def test_an_archive_is_no_store(place: Path, tmp_path: Path) -> None:
@@ -148,7 +146,7 @@ def test_nothing_outside_is_opened(place: Path, tmp_path: Path) -> None:
     log = tmp_path / "trace"
     command = [sys.executable, "-m", "streamsvm", "-q", "predict", place / "m", place / "s.zarr", tmp_path / "p.csv"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+    environment |= {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     traced = ["strace", "-f", "-e", "trace=open,openat,openat2", "-o", log, *command]
     ended = subprocess.run(list(map(str, traced)), env=environment, capture_output=True, text=True, check=False)
     if "ptrace" in ended.stderr or "attach" in ended.stderr:
