@@ -50,9 +50,16 @@ def primal(task: Task, w: Any) -> float:
     """P(w) in float64, slice by slice; the last component of ``w`` belongs to a constant 1."""
     X, y, total = rows_of(task), array(task, "y"), 0.0
     for part in slices(X):
-        z = np.maximum(0.0, 1.0 - y[part] * (X[part] @ w[:-1] + w[-1]))
-        total += float(z.sum() if task["loss"] == "hinge" else z @ z)
+        total += losses_of(task["loss"], y[part] * (X[part] @ w[:-1] + w[-1]))
     return float(0.5 * w @ w + task["C"] * total)
+
+
+def losses_of(loss: str, m: Any) -> float:
+    """The sum of the losses of these margins."""
+    if loss == "logistic":
+        return float(np.logaddexp(0.0, -m).sum())
+    z = np.maximum(0.0, 1.0 - m)
+    return float(z.sum() if loss == "hinge" else z @ z)
 
 
 class Clock:
@@ -137,7 +144,7 @@ def liblinear(task: Task, solver: int) -> None:
         sign = 1.0 if model.get_labels()[0] > 0 else -1.0
         return lambda: sign * np.append(*model.get_decfun())
 
-    tight = EPSILONS if solver != 2 else tuple(e / 100 for e in EPSILONS)
+    tight = EPSILONS if solver not in {0, 2} else tuple(e / 100 for e in EPSILONS)
     retrained(task, (partial(fit, e) for e in tight))
 
 
@@ -155,15 +162,37 @@ def linear_svc(task: Task) -> None:
     retrained(task, (partial(fit, k) for k in ITERATIONS))
 
 
-def snapml(task: Task) -> None:
-    from snapml import SupportVectorMachine
+def logistic_regression(task: Task, solver: str) -> None:
+    """The constant is a column, so that it is regularized."""
+    from sklearn.linear_model import LogisticRegression
 
     X, y = rows_of(task, False), np.array(array(task, "y"))
+    one = np.ones((X.shape[0], 1), np.float32)
+    X = sp.hstack([X, one], "csr") if sp.issparse(X) else np.hstack([X, one])
 
     def fit(iterations: int) -> Callable[[], Any]:
-        model = SupportVectorMachine(
-            loss=task["loss"], regularizer=1.0 / task["C"], max_iter=iterations, tol=1e-9, fit_intercept=True,
-            intercept_scaling=1.0, n_jobs=1, random_state=0,
+        model = LogisticRegression(
+            C=task["C"], solver=solver, tol=1e-9, max_iter=iterations, fit_intercept=False, random_state=0
+        )
+        model.fit(X, y)
+        return lambda: model.coef_[0].astype(np.float64)
+
+    warnings.simplefilter("ignore")
+    retrained(task, (partial(fit, k) for k in ITERATIONS))
+
+
+def snapml(task: Task) -> None:
+    import snapml as peer
+
+    X, y = rows_of(task, False), np.array(array(task, "y"))
+    logistic = task["loss"] == "logistic"
+    kind = peer.LogisticRegression if logistic else partial(peer.SupportVectorMachine, loss=task["loss"])
+    further = {"dual": True} if logistic else {}
+
+    def fit(iterations: int) -> Callable[[], Any]:
+        model = kind(
+            regularizer=1.0 / task["C"], max_iter=iterations, tol=1e-9, fit_intercept=True, intercept_scaling=1.0, n_jobs=1,
+            random_state=0, **further,
         )  # fmt: skip
         model.fit(X, y)
         return lambda: np.append(model.coef_.ravel(), model.intercept_)
@@ -226,10 +255,15 @@ def write_text(task: Task, path: Path) -> None:
 WHO: dict[str, Callable[[Task], None]] = {
     "auto": auto,
     "reference": reference,
+    "LIBLINEAR -s 0": lambda task: liblinear(task, 0),
     "LIBLINEAR -s 1": lambda task: liblinear(task, 1),
     "LIBLINEAR -s 2": lambda task: liblinear(task, 2),
     "LIBLINEAR -s 3": lambda task: liblinear(task, 3),
+    "LIBLINEAR -s 7": lambda task: liblinear(task, 7),
     "LinearSVC": linear_svc,
+    "newton-cholesky": lambda task: logistic_regression(task, "newton-cholesky"),
+    "lbfgs": lambda task: logistic_regression(task, "lbfgs"),
+    "saga": lambda task: logistic_regression(task, "saga"),
     "snapml": snapml,
     "averaged SGD": averaged_sgd,
     "VW --sgd": vowpal_wabbit,

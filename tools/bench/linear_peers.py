@@ -29,8 +29,9 @@ TARGETS = (1e-2, 1e-3, 1e-4)
 CONTESTANTS = {
     "hinge": ("auto", "LIBLINEAR -s 3", "LinearSVC", "averaged SGD", "VW --sgd"),
     "squared_hinge": ("auto", "LIBLINEAR -s 1", "LIBLINEAR -s 2", "LinearSVC", "averaged SGD"),
+    "logistic": ("auto", "LIBLINEAR -s 0", "LIBLINEAR -s 7", "newton-cholesky", "lbfgs", "saga"),
 }
-"""Vowpal Wabbit has no squared hinge."""
+"""Vowpal Wabbit has no squared hinge. With ``--who`` others, of those in ``linear_contestants.py``."""
 SCRIPT = Path(__file__).with_name("linear_contestants.py")
 SAMPLE_SECONDS = 0.02
 
@@ -100,7 +101,7 @@ def rows_of(task: dict[str, Any], options: Any) -> list[Row]:
     best, found = reference[-1]["dual"], []
     head = {"set": task["set"], "loss": task["loss"], "lambda": task["lam"]}
     print(head, f"P* within {reference[-1]['primal'] / best - 1:.1e}", flush=True)
-    for who in CONTESTANTS[task["loss"]]:
+    for who in options.who.split(",") if options.who else CONTESTANTS[task["loss"]]:
         points, peak, why = ours(task, options.limit) if who == "auto" else contest(who, task, options.limit)
         row: Row = {**head, "who": who}
         for target in TARGETS:
@@ -116,7 +117,7 @@ def rows_of(task: dict[str, Any], options: Any) -> list[Row]:
 def main() -> None:
     options = arguments(
         __doc__, sets="covtype,flights0,susy,imdb,a9a", losses="hinge,squared_hinge", lams="1e-4,1e-6", limit=30.0,
-        rows=5_000_000, memory=256,
+        rows=5_000_000, memory=256, who="",
     )  # fmt: skip
     rows: list[Row] = []
     for name in options.sets.split(","):
