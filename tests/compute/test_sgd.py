@@ -14,7 +14,7 @@ from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_d
 from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.sgd import sgd_pass, updates
 from streamsvm.compute.passes.steps import Batches, Objective
-from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, threshold
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
 
@@ -65,30 +65,61 @@ def small_rows(seed: int = 0, n: int = 40, d: int = 6) -> tuple[Any, Any, Any, A
 @pytest.mark.parametrize("start", [0, 40, 10_000])
 def test_multiple_update_is_the_row_shown_so_often(times: int, start: int) -> None:
     values, y, s, order = small_rows()
-    X = Dense(values, 0.5)
+    X, objective = Dense(values, 0.5), Objective(LAM, Hinge())
     once, often = np.zeros(7), np.zeros(7)
     for k in range(3):
         t = start + k * times * len(order)
-        updated, _ = sgd_pass(Labeled(X, y, s), order, times, LAM, 1.0, t, once)
-        literally, _ = sgd_pass(Labeled(X, y, s), np.repeat(order, times), 1, LAM, 1.0, t, often)
-        assert updated == literally
+        gained, _ = sgd_pass(Labeled(X, y, s), order, times, objective, t, once)
+        literally, _ = sgd_pass(Labeled(X, y, s), np.repeat(order, times), 1, objective, t, often)
+        assert gained == literally
         np.testing.assert_array_equal(once, often)
     assert once.any()
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Hinge(2.0), Huber(0.25), Logistic(), Logistic(3.0)], ids=str)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_pass_is_steps_on_w_and_what_it_gains_bounds_the_dual(loss: Any, times: int) -> None:
+    """From w = 0: w <- (1 - 1/t) w - l'(m) s y x / (lambda t), each row several times; a_i = C s_i times the mean of its -l'."""
+    values, y, s, order = small_rows()
+    rows, a, w, slopes = (
+        np.hstack([values.astype(np.float64), np.full((len(y), 1), 0.5)]),
+        np.zeros(7),
+        np.zeros(7),
+        np.zeros(len(y)),
+    )
+    gained, losses = sgd_pass.py_func(Labeled(Dense(values, 0.5), y, s), order, times, Objective(LAM, loss), 0, a)
+    t, met = 0, 0.0
+    for i in order:
+        for k in range(times):
+            m = float(y[i]) * float(rows[i] @ w)
+            met += float(s[i]) * loss.value(m) if k == 0 else 0.0
+            slope = loss.slope(m) if m != threshold(loss) else -1.0  # at a corner the pass takes the left side
+            t += 1
+            w = (1.0 - 1.0 / t) * w - slope * float(s[i]) * float(y[i]) / (LAM * t) * rows[i]
+            slopes[i] -= slope
+    np.testing.assert_allclose(a / (LAM * t), w, rtol=1e-9, atol=1e-9)
+    assert losses == pytest.approx(met, rel=1e-9)
+    C = s.astype(np.float64) / (LAM * len(y))
+    dual = sum(c * b - loss.conjugate(c * b, c) for c, b in zip(C, slopes / times, strict=True) if c > 0.0)
+    assert gained / (LAM * t) <= dual * (1.0 + 1e-12)
+    if not loss.smooth():
+        assert gained / (LAM * t) == pytest.approx(dual, rel=1e-12)
 
 
 def both_forms(values: Any) -> list[Any]:
     return [Dense(values, 0.5), csr_of(values, 0.5)]
 
 
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=str)
 @pytest.mark.parametrize("times", [1, 5])
-def test_sgd_pass_as_compiled(times: int) -> None:
+def test_sgd_pass_as_compiled(times: int, loss: Any) -> None:
     rng = np.random.default_rng(1)
     values, (_, y, s, order) = sparse_values(rng, 40, 6), small_rows()
     results = []
     for run in (sgd_pass, sgd_pass.py_func):
         for X in both_forms(values):
             a = np.linspace(-1.0, 1.0, 7)
-            results.append((*run(Labeled(X, y, s), order, times, LAM, 1.0, 11, a), a))
+            results.append((*run(Labeled(X, y, s), order, times, Objective(LAM, loss), 11, a), a))
     for found in results[1:]:
         assert found[:2] == pytest.approx(results[0][:2], rel=1e-9)
         np.testing.assert_allclose(found[2], results[0][2], rtol=1e-9, atol=1e-12)

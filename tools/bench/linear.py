@@ -21,6 +21,7 @@ from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.run import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
+from streamsvm.solvers import losses_of
 from streamsvm.types import Certificate, Stop
 from tools.bench.stores import SCALED, made
 from tools.measure.harness import Row, arguments, scratch, show
@@ -67,7 +68,7 @@ def table(store: Any, name: str, options: Any, directory: Path) -> list[Row]:
     rows: list[Row] = []
     once, stop = reading(store), Stop(options.passes, options.seconds)
     for loss in options.losses.split(","):
-        solvers = [s for s in options.solvers.split(",") if s != "sgd" or loss == "hinge"]
+        solvers = [s for s in options.solvers.split(",") if s == "auto" or loss in losses_of(s)]
         compiled: set[str] = set()
         for lam in map(float, options.lams.split(",")):
             certificates = []

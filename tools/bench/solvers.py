@@ -22,6 +22,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS as METHODS
+from streamsvm.solvers import losses_of
 from streamsvm.solvers.stochastic.assg import SAMPLE_SWEEPS
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
@@ -148,7 +149,7 @@ def errors(task: Task, who: str, seeds: int, best: float) -> Row:
 
 def solvers_for(loss: str, asked: str) -> list[str]:
     chosen = list(SOLVERS) if asked == "all" else asked.split(";")
-    return [who for who in chosen if SOLVERS[who][0] != "sgd" or loss == "hinge"]
+    return [who for who in chosen if loss in losses_of(SOLVERS[who][0])]
 
 
 def main() -> None:

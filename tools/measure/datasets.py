@@ -71,5 +71,8 @@ def stored(data: Data, path: Path) -> Any:
 
 def primal(data: Data, w: Any, C: float, loss: str) -> float:
     """P(w) in float64; the last component of ``w`` belongs to a constant 1."""
-    z = np.maximum(0.0, 1.0 - data.y * (data.X @ w[:-1] + w[-1]))
+    m = data.y * (data.X @ w[:-1] + w[-1])
+    if loss == "logistic":
+        return float(0.5 * w @ w + C * np.logaddexp(0.0, -m).sum())
+    z = np.maximum(0.0, 1.0 - m)
     return float(0.5 * w @ w + C * (z.sum() if loss == "hinge" else (z * z).sum()))

@@ -1,4 +1,4 @@
-"""Sub-gradient descent with step 1 / (lambda t) on the hinge loss, written as a perceptron with a growing margin.
+"""Sub-gradient descent with step 1 / (lambda t), written as a perceptron with a growing margin.
 
     min_w  lambda/2 ||w||^2 + 1/n sum_i s_i max(0, margin - y_i w.x_i),     lambda = 1 / (C n)
 
@@ -8,6 +8,11 @@ ours: a row's loss is multiplied by s_i, hence its sub-gradient, while its prese
 
 When every row has been presented equally often, a_i = s_i I_i / (lambda t), I_i its updates, lies in [0, C s_i]: a
 feasible dual point with sum a_i y_i x_i = w and sum a_i = M / (lambda t), M = sum s_i I_i.
+
+A loss without a corner whose slope is bounded goes the same way: a presentation adds b s_i y_i x_i to a, b = -l'(y_i a.x_i / (lambda t))
+in [0, 1] where the hinge has 0 or 1. Then a_i = s_i (sum of its b) / (lambda t), and as conjugates are convex, and conjugate(C b, C) = C
+conjugate(b, 1), the sum of a_i - conjugate(a_i) is at least M / (lambda t) with M = sum s_i (b - conjugate(b, 1)) over the presentations.
+Of the hinge that is margin sum s_i I_i, and no bound but the value itself.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.passes.steps import Objective
 from streamsvm.rows import Float64, Int32, Labeled
 
 
@@ -40,18 +46,43 @@ def updates(excess: float, growth: float, square: float, times: int) -> int:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def sgd_pass(
-    given: Labeled, order: Int32, times: int, lam: float, margin: float, t: int, a: Float64
-) -> tuple[float, float]:
+def slopes_in_succession(at: float, square: float, t: int, times: int, objective: Objective) -> tuple[float, float]:
+    """What ``times`` presentations of one row add up to, the first as presentation t + 1: sum b, and sum b - conjugate(b, 1).
+
+    Given: at = y_i a.x_i before them; square = s_i ||x_i||^2.
+    """
+    lam, loss = objective
+    total, gain = 0.0, 0.0
+    for k in range(t, t + times):
+        b = -loss.slope(at / (lam * k) if k > 0 else 0.0)
+        total += b
+        gain += b - loss.conjugate(b, 1.0)
+        at += square * b
+    return total, gain
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: int, a: Float64) -> tuple[float, float]:
     """Presents the rows of ``order``, each ``times`` times in succession, the first one as presentation t + 1.
 
-    Given: X, y, s; order, times; lambda, margin; t. Changed: a.
-    Returned: sum s_i updates_i; sum s_i l(y_i w.x_i) with w as it was when the row's turn came.
+    Given: X, y, s; order, times; lambda, l = loss; t. Changed: a.
+    Returned: the part of M that these presentations bring; sum s_i l(y_i w.x_i) with w as it was when the row's turn came.
     """
     X, y, s = given
-    updated, losses, growth = 0.0, 0.0, lam * margin
+    lam, loss = objective
+    margin = 1.0 - loss.conjugate_slope(0.0, 1.0)
+    smooth = loss.curvature(1.0) > 0.0
+    gained, losses, growth = 0.0, 0.0, lam * margin
     for i in order:
         weight, at = np.float64(s[i]), y[i] * X.dot(i, a)
+        if smooth:
+            losses += weight * loss.value(at / (lam * t) if t > 0 else 0.0)
+            if weight > 0.0:
+                total, gain = slopes_in_succession(at, weight * X.sqnorm(i) if times > 1 else 0.0, t, times, objective)
+                X.axpy(i, total * weight * y[i], a)
+                gained += gain * weight
+            t += times
+            continue
         excess = at - growth * t
         if t > 0:
             losses += weight * max(0.0, -excess) / (lam * t)
@@ -62,6 +93,6 @@ def sgd_pass(
             if times > 1:
                 count = updates(excess, growth, weight * X.sqnorm(i), times)
             X.axpy(i, count * weight * y[i], a)
-            updated += count * weight
+            gained += margin * count * weight
         t += times
-    return updated, losses
+    return gained, losses

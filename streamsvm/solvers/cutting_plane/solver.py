@@ -11,8 +11,7 @@ The model's minimum is the lower bound. Losses without a corner have the planes 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -21,19 +20,10 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.cutting_plane.bundle import Bundle
 from streamsvm.solvers.cutting_plane.line_search import LineSearch
+from streamsvm.solvers.segment_solver import SegmentSolver, SegmentState
 from streamsvm.solvers.segment_sums import STEPS, SegmentSums
 from streamsvm.tags import saved_as
-from streamsvm.types import (
-    Block,
-    Certificate,
-    Cost,
-    Layout,
-    LinearSolution,
-    LossRequirement,
-    Problem,
-    RowState,
-    WarmStart,
-)
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem
 
 PLANES, LEAST_PLANES = 256, 32
 """Planes kept, and how few are of use."""
@@ -49,7 +39,7 @@ MODEL_SHARE, LEAST_SHARE = 0.02, 1e-15
 
 @saved_as("cutting_plane.state")
 @dataclass(slots=True)
-class CuttingPlaneState:
+class CuttingPlaneState(SegmentState):
     """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
 
     problem: Problem
@@ -73,7 +63,7 @@ class CuttingPlaneState:
 
 
 @dataclass(frozen=True, slots=True)
-class CuttingPlane(WarmStart):
+class CuttingPlane(SegmentSolver):
     """Settings of the method."""
 
     planes: Annotated[
@@ -86,27 +76,22 @@ class CuttingPlane(WarmStart):
     ] = None
     driver_fields: ClassVar[tuple[str, ...]] = ("bundle",)
     """The planes are not sent to those who visit blocks."""
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: a plane is a sum over rows."""
-    shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: slopes of a convex loss make planes."""
+    halved: ClassVar[str] = "planes"
+    """See ``SegmentSolver``."""
+
+    def held(self, problem: Problem) -> int:
+        """Planes."""
+        return self.planes or PLANES
+
+    def least(self, problem: Problem) -> int:
+        """Planes of use."""
+        return LEAST_PLANES
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the planes, of their Gram matrix, of vectors."""
-        p, planes = problem.columns + 1, self.planes or PLANES
+        p, planes = problem.columns + 1, self.held(problem)
         fixed = 8 * (p * (COPIES * planes + VECTORS) + MATRICES * planes * planes)
         return Cost(fixed=fixed, per_block_row=32)
-
-    def smaller(self, problem: Problem, asked: Collection[str]) -> CuttingPlane | None:
-        """With half the planes; None at the least that is of use, or where a number was ``asked`` for."""
-        half = (self.planes or PLANES) // 2
-        return None if "planes" in asked or half < LEAST_PLANES else replace(self, planes=half)
-
-    def memory_settings(self) -> dict[str, int | None]:
-        """Planes kept; None: as many as are usual."""
-        return {"planes": self.planes}
 
     def start(self, problem: Problem) -> CuttingPlaneState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
@@ -128,7 +113,7 @@ class CuttingPlane(WarmStart):
             lowest = state.line.close(point, direction)
             if lowest.primal < found.primal:
                 state.point, state.primal, step = point + lowest.step * direction, lowest.primal, lowest.step
-        bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.planes or PLANES)
+        bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.held(problem))
         bundle.add(*state.sums.planes())
         candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
         state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)
@@ -137,9 +122,6 @@ class CuttingPlane(WarmStart):
         state.line.clear()
         return Certificate(state.primal, state.dual, facts=dict(state.facts))
 
-    def certify(self, state: CuttingPlaneState) -> None:
-        """Every pass is an exact evaluation."""
-
     def merge(self, states: list[CuttingPlaneState]) -> CuttingPlaneState:
         """Add up what each worker summed."""
         first, *others = states
@@ -147,11 +129,3 @@ class CuttingPlane(WarmStart):
             first.sums.merge(other.sums)
             first.line.merge(other.line)
         return first
-
-    def candidate(self, state: CuttingPlaneState) -> Float64:
-        """See ``types.CandidateWeights``: the best point of the readings."""
-        return state.point.copy()
-
-    def solution(self, state: CuttingPlaneState) -> LinearSolution:
-        """The best point of the readings."""
-        return LinearSolution(state.point.copy(), state.problem.bias)

@@ -14,8 +14,7 @@ rounding. The first candidate is the optimum of a sample.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -31,19 +30,10 @@ from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
 from streamsvm.solvers.newton.hessian import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.segment_solver import SegmentSolver, SegmentState
 from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
 from streamsvm.tags import saved_as
-from streamsvm.types import (
-    Block,
-    Certificate,
-    Cost,
-    Layout,
-    LinearSolution,
-    LossRequirement,
-    Problem,
-    RowState,
-    WarmStart,
-)
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem
 
 ROWS, PER_COMPONENT = 50_000, 50
 """Rows that are kept: so many, or so many for each component."""
@@ -62,7 +52,7 @@ START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
 
 @saved_as("interior_point.state")
 @dataclass(slots=True)
-class InteriorPointState:
+class InteriorPointState(SegmentState):
     """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
 
     problem: Problem
@@ -98,7 +88,7 @@ class InteriorPointState:
 
 
 @dataclass(frozen=True, slots=True)
-class InteriorPoint(WarmStart):
+class InteriorPoint(SegmentSolver):
     """Settings of the method."""
 
     kept: Annotated[
@@ -109,19 +99,20 @@ class InteriorPoint(WarmStart):
             default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
         ),
     ] = None
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: dual variables of rows that are not kept are a function of the point."""
-    shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: a dual value follows from sums over the rows."""
+    halved: ClassVar[str] = "kept"
+    """See ``SegmentSolver``."""
 
-    def _kept(self, problem: Problem) -> int:
+    def held(self, problem: Problem) -> int:
+        """Rows kept."""
         return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
+
+    def least(self, problem: Problem) -> int:
+        """Rows of use."""
+        return max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
-        p, kept = problem.columns + 1, self._kept(problem)
+        p, kept = problem.columns + 1, self.held(problem)
         row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros) + ROW_ARRAYS
         nonzeros = problem.nonzeros or problem.rows * p
         matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense))
@@ -129,21 +120,11 @@ class InteriorPoint(WarmStart):
             matrix = max(matrix, matrix_bytes(p))
         return Cost(fixed=int((SPARE + 1) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> InteriorPoint | None:
-        """With half the rows; None at the least that is of use, or where a number was ``asked`` for."""
-        half = self._kept(problem) // 2
-        least = max(LEAST, LEAST_PER_COMPONENT * (problem.columns + 1))
-        return None if "kept" in asked or half < least else replace(self, kept=half)
-
-    def memory_settings(self) -> dict[str, int | None]:
-        """Rows kept; None: as many as are usual."""
-        return {"kept": self.kept}
-
     def start(self, problem: Problem) -> InteriorPointState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
         p, point = problem.columns + 1, problem.first_weights()
         return InteriorPointState(
-            problem, point, np.zeros(p), SegmentSums(p), NearestRows(self._kept(problem)), np.zeros(p)
+            problem, point, np.zeros(p), SegmentSums(p), NearestRows(self.held(problem)), np.zeros(p)
         )
 
     def visit(self, state: InteriorPointState, block: Block) -> None:
@@ -203,9 +184,6 @@ class InteriorPoint(WarmStart):
         state.dual, state.iterations = max(state.dual, solved.dual), state.iterations + solved.iterations
         return solved.w
 
-    def certify(self, state: InteriorPointState) -> None:
-        """Every pass is an exact evaluation."""
-
     def merge(self, states: list[InteriorPointState]) -> InteriorPointState:
         """Add up what each worker summed, and join the rows they kept."""
         first, *others = states
@@ -217,10 +195,6 @@ class InteriorPoint(WarmStart):
             if other.gram is not None:
                 first.gram = other.gram if first.gram is None else first.gram + other.gram
         return first
-
-    def solution(self, state: InteriorPointState) -> LinearSolution:
-        """The best point of the readings."""
-        return LinearSolution(state.point.copy(), state.problem.bias)
 
 
 def _sampled(problem: Problem) -> bool:

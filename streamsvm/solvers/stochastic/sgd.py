@@ -1,4 +1,4 @@
-"""Stochastic sub-gradient descent for the hinge loss as a perceptron with a growing margin, in complete epochs.
+"""Stochastic sub-gradient descent as a perceptron with a growing margin, in complete epochs.
 
 Panagiotakopoulos and Tsampouka, arXiv:1304.6383. With a = lambda t w a presentation adds s_i y_i x_i to a when
 y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.sgd``). ``variant``:
@@ -7,11 +7,14 @@ y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.s
     m   every row ``multiplicity`` times in succession, for one or two inner products;
     r   as many rows as there are, drawn at random with replacement out of each block.
 
+That is the hinge. A smooth loss of bounded slope adds -l'(m_i) times as much, m_i = y_i a.x_i / (lambda t); several presentations
+of a row are then gone through one by one, for the same two inner products.
+
 **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by
 lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t / rows.
 
-**Certificate.** Of s and m the dual follows from a, t and the number of updates alone (``solvers.stochastic.averaged_certificate``); the counts
-I_i are never kept. r has no such bound, and a dual point is read off the candidate's slopes: an honest but loose one.
+**Certificate.** Of s and m the dual follows from a, t and one sum over the presentations (``compute.passes.sgd``), of the hinge the number
+of updates; what each row had of it is never kept. r has no such bound, and a dual point is read off the candidate's slopes: an honest but loose one.
 
 **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are made of
 the updates alone.
@@ -30,8 +33,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.passes.sgd import sgd_pass
+from streamsvm.compute.passes.steps import Objective
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (
     AveragedCertificate,
@@ -85,9 +88,9 @@ class SGDState(AveragedState):
     """The presentations a warm start stands for: one for each row; 0 without one."""
     samples: int = 0
     """How many values of w are in ``total``."""
-    updated: float = 0.0
-    """sum s_i times the updates of row i."""
-    updated_before: float = 0.0
+    gained: float = 0.0
+    """sum s_i (b - conjugate(b, 1)) over the presentations: of the hinge sum s_i times the updates of row i, times its margin."""
+    gained_before: float = 0.0
     """The same of all passes before."""
     losses: float = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
@@ -107,8 +110,8 @@ class SGD(AveragedSolver):
     multiplicity: Annotated[
         int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
     ] = 5
-    losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, box=True, quadratic=True)
-    """The hinge, with any margin: a presentation adds all of a row or nothing, as its slope is -1 or 0."""
+    losses: ClassVar[LossRequirement] = LossRequirement(box=True)
+    """Slopes are between -1 and 0: the first steps, which are the longest, are no longer for being far off."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights, and a number a row of a block for draws."""
@@ -134,10 +137,10 @@ class SGD(AveragedSolver):
 
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1
-        lam, margin = state.lam, threshold(state.problem.loss)
-        updated, losses = sgd_pass(block.labeled, order, times, lam, margin, state.t, state.a)
+        lam = state.lam
+        gained, losses = sgd_pass(block.labeled, order, times, Objective(lam, state.problem.loss), state.t, state.a)
         state.t += times * len(order)
-        state.updated += updated
+        state.gained += gained
         state.losses += losses
         state.total += state.a / (lam * state.t)
         state.samples += 1
@@ -160,19 +163,18 @@ class SGD(AveragedSolver):
 
     def _bound(self, state: SGDState) -> None:
         """The paper's dual point, which is w without the warm start, and the mean over passes that favors the late ones."""
-        p, lam = state.problem, state.lam
+        lam = state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
-        everything = state.updated_before + state.updated
-        margin = threshold(p.loss)
-        raise_dual(state.averaged, (state.a - state.origin) / all_shown, margin * everything / all_shown, 0.0)
-        take_pass(state.averaged, (state.a - state.before) / shown, margin * state.updated / shown, 0.0)
+        everything = state.gained_before + state.gained
+        raise_dual(state.averaged, (state.a - state.origin) / all_shown, everything / all_shown, 0.0)
+        take_pass(state.averaged, (state.a - state.before) / shown, state.gained / shown, 0.0)
 
     def _reset(self, state: SGDState) -> None:
         state.before[:] = state.a
         state.total[:] = 0.0
         state.t_before = state.t
-        state.updated_before += state.updated
-        state.updated = state.losses = 0.0
+        state.gained_before += state.gained
+        state.gained = state.losses = 0.0
         state.samples = 0
 
     def merge(self, states: list[SGDState]) -> SGDState:
@@ -186,6 +188,6 @@ class SGD(AveragedSolver):
             averaged=merged([s.averaged for s in states], slopes=self.variant == "r"),
             t=first.t_before + sum(s.t - s.t_before for s in states),
             samples=sum(s.samples for s in states),
-            updated=sum(s.updated for s in states),
+            gained=sum(s.gained for s in states),
             losses=sum(s.losses for s in states),
         )
