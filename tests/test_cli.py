@@ -352,7 +352,7 @@ def test_an_interrupt_ends_with_75_and_leaves_nothing(place: Path, tmp_path: Pat
     with ExitStack() as stack:
         started = stack.enter_context(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
         stack.callback(started.kill)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not list(tmp_path.rglob("c.0.0")) and time.monotonic() < deadline:
             time.sleep(0.05)
         started.send_signal(signal.SIGINT)

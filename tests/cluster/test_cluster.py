@@ -42,8 +42,6 @@ from streamsvm.store import open_store
 from tests.cluster.processes import Processes, command, environment
 from tests.engine.conftest import rows_of
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def client(cluster: Processes) -> Any:

@@ -21,8 +21,6 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from tests.cluster.processes import Processes
 
-pytestmark = pytest.mark.timeout(150)
-
 
 def job_of(store: Path, model: Path, **more: Any) -> FitJob:
     return FitJob(str(store), str(model), solver="dcd", C=0.05, groups=4, tolerance=1e-9, max_passes=8, **more)

@@ -17,11 +17,11 @@ DASK = """#!/usr/bin/env bash
 echo "dask $*" >> "$NOTES"
 while [ $# -gt 0 ]; do [ "$1" = --scheduler-file ] && file=$2; kind=${kind:-$1}; shift; done
 [ "$kind" = scheduler ] && echo '{}' > "$file"
-exec sleep 60
+exec sleep 300
 """
 FIT = """#!/usr/bin/env bash
-echo "streamsvm $*" >> "$NOTES"
 trap 'sleep 0.2; echo "checkpoint" >> "$NOTES"; exit 75' TERM
+echo "streamsvm $*" >> "$NOTES"
 until [ "$(grep -c ^dask "$NOTES")" = 2 ]; do sleep 0.02; done  # as a fit waits for workers
 [ "$ENDS" = never ] || exit "$ENDS"
 while :; do sleep 0.05; done
@@ -63,7 +63,7 @@ def notes(batch: Path) -> list[str]:
 )
 def test_what_can_go_on_is_put_back(batch: Path, ends: str, restarts: str, again: bool) -> None:
     job = start(batch, ends, SLURM_RESTART_COUNT=restarts)
-    assert job.wait(30) == int(ends)
+    assert job.wait(120) == int(ends)
     assert ("scontrol requeue 42" in notes(batch)) == again
     asked = next(line for line in notes(batch) if line.startswith("streamsvm"))
     assert asked.startswith("streamsvm fit a.zarr m.ssvm --cluster scheduler-file:")
@@ -73,13 +73,13 @@ def test_what_can_go_on_is_put_back(batch: Path, ends: str, restarts: str, again
 @pytest.mark.parametrize("name", ["USR1", "TERM"])
 def test_a_preempted_job_saves_and_is_put_back(batch: Path, name: str) -> None:
     job = start(batch, "never")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not any(line.startswith("streamsvm") for line in notes(batch)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.2)
     job.send_signal(getattr(signal, f"SIG{name}"))
-    assert job.wait(30) == 75
+    assert job.wait(120) == 75
     assert notes(batch)[-2:] == ["checkpoint", "scontrol requeue 42"]
 
 
@@ -89,21 +89,21 @@ def commands(batch: Path) -> list[str]:
 
 @pytest.mark.parametrize("nodes", ["1", "8"])
 def test_with_certificates_nothing_is_open(batch: Path, nodes: str) -> None:
-    start(batch, "0", STREAMSVM_TLS="/certificates", SLURM_JOB_NUM_NODES=nodes).wait(30)
+    start(batch, "0", STREAMSVM_TLS="/certificates", SLURM_JOB_NUM_NODES=nodes).wait(120)
     assert len(commands(batch)) == 2
     assert all("--tls-ca-file /certificates/ca.pem" in line for line in commands(batch))
     assert not any("--insecure-network" in line for line in notes(batch))
 
 
 def test_on_one_node_nothing_leaves_it(batch: Path) -> None:
-    start(batch, "0", SLURM_JOB_NUM_NODES="1").wait(30)
+    start(batch, "0", SLURM_JOB_NUM_NODES="1").wait(120)
     assert len(commands(batch)) == 2
     assert all("--host 127.0.0.1" in line for line in commands(batch))
     assert not any("--insecure-network" in line for line in notes(batch))
 
 
 def test_an_open_network_has_to_be_asked_for(batch: Path) -> None:
-    assert start(batch, "0", SLURM_JOB_NUM_NODES="8").wait(30) == 77
+    assert start(batch, "0", SLURM_JOB_NUM_NODES="8").wait(120) == 77
     assert notes(batch) == []
-    assert start(batch, "0", SLURM_JOB_NUM_NODES="8", STREAMSVM_INSECURE_NETWORK="1").wait(30) == 0
+    assert start(batch, "0", SLURM_JOB_NUM_NODES="8", STREAMSVM_INSECURE_NETWORK="1").wait(120) == 0
     assert any("--insecure-network" in line for line in notes(batch))

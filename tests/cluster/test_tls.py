@@ -14,10 +14,7 @@ import pytest
 from streamsvm.cli import cli
 from tests.cluster.processes import Processes, command
 
-pytestmark = [
-    pytest.mark.timeout(150),
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 
 
 class Authority:

@@ -28,7 +28,7 @@ from pathlib import Path
 from streamsvm.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

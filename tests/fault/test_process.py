@@ -34,7 +34,7 @@ def run(*arguments: object, shell: str = "", cwd: Path | None = None) -> subproc
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Path) -> None:
     """On a slow file system that takes minutes."""
-    (tmp_path / "click.py").write_text("import time\nopen('loading', 'w').close()\ntime.sleep(60)\n")
+    (tmp_path / "click.py").write_text("import time\nopen('loading', 'w').close()\ntime.sleep(600)\n")
     command, place = [*PROGRAM, "info", "x"], environment(PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
     with ExitStack() as stack:
         started = stack.enter_context(subprocess.Popen(command, env=place, cwd=tmp_path, stderr=subprocess.PIPE))
@@ -43,7 +43,7 @@ def test_a_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Pa
             assert started.poll() is None
             time.sleep(0.01)
         started.send_signal(number)
-        said = started.communicate(timeout=20)[1].decode()
+        said = started.communicate(timeout=120)[1].decode()
     assert started.returncode == (130 if number == signal.SIGINT else 75)
     assert said == f"error[E-INTERRUPTED]: {number.name}: no job was running; what was finished stays\n"
 
