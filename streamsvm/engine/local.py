@@ -10,10 +10,11 @@ from streamsvm.engine.groups.task import Work
 from streamsvm.engine.job_store import OpenedStore
 from streamsvm.engine.partition import Group, contiguous, pass_groups, round_robin
 from streamsvm.engine.row_state import GroupRowStates, RowStates
+from streamsvm.engine.state_files import DriverState
 from streamsvm.engine.trainer import FitLoop, RunSettings, StreamTrainer
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.store.views.cached import CachedChunks, Resident
-from streamsvm.types import AnySolver, FeatureMap, Layout, Mergeable, Partitioned, Problem, Report, Store
+from streamsvm.types import AnySolver, FeatureMap, Layout, Mergeable, Partitioned, Problem, Report, SplitState, Store
 
 
 def groups_of(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
@@ -59,6 +60,8 @@ def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the 
     work = replace(
         work, depth=settings.depth, retain=settings.retain, whole_groups=settings.whole_groups, maps=[features]
     )
+    if settings.directory is not None and isinstance(solver, SplitState):
+        work = replace(work, driver_state=DriverState(settings.directory, solver.driver_fields))
     return LocalGroupTrainer(
         GroupFit(work, groups, store.layout, 0, settings.cached), executor or SerialExecutor(), report
     )

@@ -114,12 +114,16 @@ class RowStates:
         assert self.file is not None
         saved = saved or {}
         self._places, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
-        self._taken = [self._places.copy(), *([] if older is None else [older["places"].astype(np.int8)])]
-        if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
-            raise self._damaged("does not belong to its checkpoint")
+        self.keep({"places": self._places.copy()}, older)
         if self.resident:
             for chunk in range(len(self._places)):
                 self._read(chunk, self._view(chunk))
+
+    def keep(self, *checkpoints: ByName | None) -> None:
+        """Leave what checkpoints, the newest first, refer to as it is. Raises DataError, KeyError."""
+        self._taken = [one["places"].astype(np.int8) for one in checkpoints if one is not None]
+        if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
+            raise self._damaged("does not belong to its checkpoint")
 
     def close(self) -> None:
         """Give the descriptor back; the file stays."""

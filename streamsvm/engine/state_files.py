@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,10 +15,15 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
+from streamsvm.engine.row_state import GroupRowStates, RowStates
 from streamsvm.errors import DataError
 from streamsvm.tags import FORMER_FIELDS
 from streamsvm.types import Layout, RowState, State
 
+IN_STATES = "in_states"
+"""What a run in one process says in its checkpoints, of what one on a cluster has in files: its states have it all."""
+IN_ONE_FILE = "places"
+"""What a run in one process says of per-row state (``engine.row_state``)."""
 CRC_BYTES = 4
 """At the end of a file: the crc32c of what stands before it, little-endian."""
 
@@ -28,6 +34,8 @@ class Versions:
 
     version: int = 0
     """Of the last round that is closed."""
+    to_write: bool = False
+    """Whether there are no files of ``version`` yet: the checkpoint that was resumed is one of a run in one process."""
     _there: set[int] = field(default_factory=set)
     """Versions whose files are on disk."""
     _taken: list[int] = field(default_factory=list)
@@ -51,9 +59,12 @@ class Versions:
         return {"version": self.version}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint, or of one that knows no versions to the beginning; ``older`` must stay too."""
-        self.version = int(saved["version"]) if saved else 0
-        self._taken = [self.version, *([] if older is None else [int(older["version"])])]
+        """Come back to a checkpoint; ``older`` must stay too. After one of a run in one process comes a version of its own."""
+        before = [int(older["version"])] if older else []
+        self.to_write = not saved or IN_STATES in saved
+        known = ([int(saved["version"])] if saved else []) + before
+        self.version = max(known, default=0) + 1 if self.to_write else known[0]
+        self._taken = [self.version, *before]
         self._there = set(self._taken)
 
     def close(self) -> None:
@@ -125,8 +136,19 @@ class GroupRows:
         return self.versions.checkpoint()
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises KeyError."""
-        self.versions.restore({"version": (saved or {})["version"]}, older)
+        """Come back to a checkpoint, perhaps of a run in one process; ``older`` is another one that must stay as it is.
+
+        Raises DataError, KeyError, StorageError.
+        """
+        in_one_file = saved is not None and IN_ONE_FILE in saved
+        before = None if older is None or IN_ONE_FILE in older else older
+        self.versions.restore(None if in_one_file else {"version": (saved or {})["version"]}, before)
+        if in_one_file:
+            file, version = self.files.directory / self.files.state.name, self.versions.version
+            with closing(RowStates(self.files.state, self.layout, self.files.problems, file, resident=False)) as rows:
+                rows.restore(saved)
+                for group in self.groups:
+                    self.files.save(group, version, GroupRowStates(rows).load(group, version), ())
 
     def load(self, chunk: int) -> Array:
         """Return the numbers of a chunk's rows, (problems, rows of the chunk). Raises DataError."""

@@ -76,6 +76,10 @@ class FitLoop(ABC):
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Self:
         """Return a loop over the same rows for another solver; it counts on from what ``before`` has spent."""
 
+    def resumed(self) -> None:
+        """Take in what an earlier run has left of a pass, now that ``result`` is as that run was; called once."""
+        return  # a pass goes on where it was, unless a loop says otherwise
+
     def close(self) -> None:
         """Give back the files of per-row state."""
         for rows in self.result.row_states.values():
@@ -88,6 +92,7 @@ class FitLoop(ABC):
         """
         result, checkpointer = self.result, checkpointer or NoCheckpoint()
         checkpointer.resume(result)
+        self.resumed()
         if self._ended_before(stop):
             return result
         before = result.seconds

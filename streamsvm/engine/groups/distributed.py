@@ -19,7 +19,7 @@ from streamsvm.engine.groups.task import Closed, Join, Round, close_round, spent
 from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.engine.training import Training
-from streamsvm.errors import ClusterError
+from streamsvm.errors import ClusterError, DataError
 from streamsvm.types import AnySolver, Mergeable, Problem, Report
 
 
@@ -44,6 +44,23 @@ class DistributedTrainer(GroupTrainer):
         other = DistributedTrainer(replace(self._fit, work=work), self._executor, self._report)
         other.result.count_on(before)
         return other
+
+    def resumed(self) -> None:
+        """Go on from what one process has saved: its pass begins anew, what only the end of a pass looks at goes to a file.
+
+        Raises DataError for a pass that has changed what belongs to rows, StorageError.
+        """
+        result, driver_state, versions = self.result, self._fit.work.driver_state, self._versions
+        if result.index and (self._solver.row_state or not result.partials):
+            found = f"the checkpoint was made in pass {result.passes + 1}, of which the rows seen have kept something"
+            raise DataError(found, code="E-CHECKPOINT", hint="go on without --cluster, or start again without --resume")
+        result.index, result.partials = 0, []
+        if driver_state is not None and versions.to_write:
+            active = {one.number: one.state for one in result.active()}
+            driver_state.save(versions.version, active, ())
+            for number, state in active.items():
+                result.runs[number].state = driver_state.without(state)
+            versions.to_write = False
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Make a round and take in what it came to. Raises ClusterError, with all that was known saved."""

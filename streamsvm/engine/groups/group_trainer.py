@@ -20,6 +20,7 @@ from itertools import accumulate
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress, Task
+from streamsvm.engine.groups.changeover import ProcessDriverState, ProcessRows
 from streamsvm.engine.groups.join_tree import JoinTree, PartSpan
 from streamsvm.engine.groups.task import Join, Partial, Round, Work, spent_together, visit_group, visit_groups
 from streamsvm.engine.partition import Group
@@ -78,7 +79,9 @@ class LocalGroupTrainer(GroupTrainer):
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit, executor, report)
         self._row_states = {one.state.name: one for one in fit.work.state_files if isinstance(one, GroupRowStates)}
-        self.result.row_states = {name: one.rows for name, one in self._row_states.items()}
+        self.result.row_states = {name: ProcessRows(one, fit.groups) for name, one in self._row_states.items()}
+        if fit.work.driver_state is not None:
+            self.result.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.result)
         self._retries = retries()
         self._in_memory: set[int] = set()
         """The groups that this run has read and does not have to read again."""
@@ -86,7 +89,7 @@ class LocalGroupTrainer(GroupTrainer):
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> LocalGroupTrainer:
         """Return a loop for another solver over the same groups."""
         assert isinstance(solver, Mergeable)  # what evaluates weights is
-        work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=())
+        work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)
         other = LocalGroupTrainer(replace(self._fit, work=work), self._executor, self._report)
         other.result.count_on(before)
         other._in_memory = self._in_memory

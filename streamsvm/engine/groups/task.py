@@ -90,8 +90,8 @@ class Work:
     state_files: tuple[GroupState, ...] = ()
     """Where per-row state is, one entry a name."""
     driver_state: DriverState | None = None
-    """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part, or it
-    stays where it is."""
+    """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part. In one process it
+    stays in the states, and this is where a run on a cluster may have left it."""
     witnesses: bool = False
     """Whether what the dual variables are read off (``types.DualWitness``) is wanted when the training is over."""
     maps: list[FeatureMap] = field(default_factory=list)

@@ -1,0 +1,145 @@
+"""A run that was stopped in one process goes on on a cluster, and the other way round, to the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.engine.block_visitor import BlockVisitor
+from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.executor import SerialExecutor
+from streamsvm.errors import ClusterError, DataError, InterruptedRun
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import FitResult, fit
+
+KINDS: dict[str, dict[str, Any]] = {
+    "sample": {"solver": "newton", "options": {"sample": 500}},
+    "all rows": {"solver": "newton"},
+    "planes": {"solver": "cutting_plane", "loss": "hinge"},
+    "rows in groups": {"solver": "dcd", "groups": 2},
+    "kernel": {"solver": "decomposition", "kernel": "rbf", "gamma": 0.1, "options": {"pool": 150}},
+}
+PASSES = dict.fromkeys(KINDS, 2) | {"all rows": 1}
+"""Made before the first stop."""
+CARRIED = ("sample", "all rows", "planes")
+"""The kinds whose pass may begin anew: nothing of it belongs to rows."""
+
+
+def job_of(store: Path, model: Path, kind: str) -> FitJob:
+    settings = {"loss": "squared_hinge", "C": 0.05, "tolerance": 1e-12, "max_passes": 6, **KINDS[kind]}
+    return FitJob(str(store), str(model), **settings)
+
+
+class Loses(SerialExecutor):
+    """Loses the cluster after some rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        self.left = rounds + 2  # the work is shared, and the state of each round
+
+    def share(self, value: Any) -> Any:
+        self.left -= 1
+        if not self.left:
+            raise ClusterError("the scheduler is gone", hint="start it")
+        return value
+
+
+@pytest.fixture(autouse=True)
+def groups_of_two_chunks() -> Iterator[None]:
+    """A store this small would be one group."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 32_000)
+        yield
+
+
+@pytest.fixture
+def stop_after(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Ask the run to stop after so many calls of a method."""
+
+    def stopping(name: str, calls: int) -> None:
+        original, made = getattr(BlockVisitor, name), [0]
+
+        def counted(*arguments: Any) -> Any:
+            made[0] += 1
+            if made[0] == calls:
+                monkeypatch.setattr(current, "name", "SIGTEST")
+            return original(*arguments)
+
+        monkeypatch.setattr(BlockVisitor, name, counted)
+
+    return stopping
+
+
+def resumed(job: FitJob, monkeypatch: pytest.MonkeyPatch, executor: SerialExecutor | None) -> FitResult:
+    monkeypatch.undo()
+    return fit(replace(job, resume=True), executor=executor)
+
+
+def same(found: FitResult, whole: FitResult) -> None:
+    np.testing.assert_array_equal(found.model.weights, whole.model.weights)
+    assert found.training.passes == whole.training.passes
+    assert [run.certificate for run in found.training.runs] == [run.certificate for run in whole.training.runs]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_one_process_to_a_cluster(
+    store: Path, tmp_path: Path, kind: str, stop_after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(store, tmp_path / "m", kind)
+    whole = fit(replace(job, model=str(tmp_path / "whole")))
+    stop_after("finish", PASSES[kind])
+    with pytest.raises(InterruptedRun, match=f"epoch {PASSES[kind] + 1}, chunk 0"):
+        fit(job)
+    same(resumed(job, monkeypatch, SerialExecutor()), whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_a_cluster_to_one_process(store: Path, tmp_path: Path, kind: str) -> None:
+    job = job_of(store, tmp_path / "m", kind)
+    whole = fit(replace(job, model=str(tmp_path / "whole")))
+    with pytest.raises(ClusterError, match="gone"):
+        fit(job, executor=Loses(PASSES[kind]))
+    same(fit(replace(job, resume=True)), whole)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "all rows"])
+def test_to_one_process_and_back(
+    store: Path, tmp_path: Path, kind: str, stop_after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(store, tmp_path / "m", kind)
+    whole = fit(replace(job, model=str(tmp_path / "whole")))
+    with pytest.raises(ClusterError, match="gone"):
+        fit(job, executor=Loses(PASSES[kind]))
+    stop_after("finish", 1)
+    with pytest.raises(InterruptedRun, match=f"epoch {PASSES[kind] + 2}, chunk 0"):
+        fit(replace(job, resume=True))
+    same(resumed(job, monkeypatch, SerialExecutor()), whole)
+
+
+@pytest.mark.parametrize("kind", CARRIED)
+def test_a_pass_that_was_under_way_begins_anew_and_the_limit_holds(
+    store: Path, tmp_path: Path, kind: str, stop_after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(store, tmp_path / "m", kind)
+    whole = fit(replace(job, model=str(tmp_path / "whole")))
+    stop_after("visit", 18)
+    with pytest.raises(InterruptedRun, match=r"epoch 2, chunk [56]"):
+        fit(job)
+    same(resumed(job, monkeypatch, SerialExecutor()), whole)
+
+
+def test_a_pass_that_has_changed_row_state_is_not_begun_anew(
+    store: Path, tmp_path: Path, stop_after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(store, tmp_path / "m", "kernel")
+    stop_after("visit", 30)
+    with pytest.raises(InterruptedRun):
+        fit(job)
+    with pytest.raises(DataError, match="pass 3, of which") as caught:
+        resumed(job, monkeypatch, SerialExecutor())
+    assert "without --cluster" in caught.value.hint
+    fit(replace(job, resume=True))
