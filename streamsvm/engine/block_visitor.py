@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, RowRecord
 from streamsvm.rows import Float32, Int32
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
@@ -22,6 +22,7 @@ from streamsvm.types import (
     FeatureMap,
     FeaturePart,
     Problem,
+    SharedGathering,
     SharedRows,
     State,
 )
@@ -66,13 +67,19 @@ class BlockVisitor:
         for part in self.features.parts(loaded.chunk.X):
             if isinstance(self.solver, SharedRows):
                 self.solver.prepare_shared([one.state for one in shown], part.X)
+            copies: dict[bytes, RowRecord] | None = {} if len(shown) > 1 else None
             for one in shown:
                 order = order_within(loaded.order, part, reused=len(shown) > 1)
                 y, s = labeled_part(one.problem, loaded, part)
                 mine = {name: values[one.number][part.start : part.stop] for name, values in rows.items()}
                 seed = loaded.visit.seed + part.start
-                block = Block(part.X, y, s, chunk, start + part.start, order, seed, self.cached, mine)
+                block = Block(part.X, y, s, chunk, start + part.start, order, seed, self.cached, mine, copies)
                 self.solver.visit(one.state, block)
+
+    def gathered(self, states: list[State]) -> None:
+        """Say that a pass is over, before its problems are finished one after the other. Changes the states."""
+        if isinstance(self.solver, SharedGathering):
+            self.solver.join_gathered(states)
 
     def finish(self, state: State, deadline: float = float("inf")) -> Certificate:
         """Close a pass. A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``."""

@@ -251,6 +251,7 @@ class StreamTrainer(FitLoop):
             self._progress.rows(rows, self._store.layout.rows)
             checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
+        self._visitor.gathered([one.state for one in active])
         for number, one in enumerate(active, 1):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]

@@ -65,6 +65,18 @@ class SharedRows(Protocol[S]):
 
 
 @runtime_checkable
+class SharedGathering(Protocol[S]):
+    """A solver that keeps rows of a pass: several problems that kept the same rows have one copy of them."""
+
+    def join_gathered(self, states: list[S]) -> None:
+        """Put together the rows that several of these states have kept alike, before the states are finished one after the other.
+
+        What ``finish`` comes to is the same without, to the last bit. Changes the states.
+        """
+        ...
+
+
+@runtime_checkable
 class Prunable(Protocol[S_contra, B]):
     """A solver that keeps a choice of the rows of a pass: rows of one group show that some of another cannot be in it.
 

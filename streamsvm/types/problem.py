@@ -202,6 +202,8 @@ class Block:
     """Whether all blocks stay in memory, so that coming back costs no reading."""
     rows: dict[str, Array] = field(default_factory=dict)
     """Per-row state of the solver, by the names it declared; changed in place."""
+    copies: dict[bytes, RowRecord] | None = None
+    """Rows of this block that problems took copies of, by the bools (n,) that chose them; None: no other problem sees the block."""
 
     @property
     def labeled(self) -> Labeled:

@@ -29,13 +29,15 @@ class Cost:
     """Bytes a solver asks for: once, per row of the data, per row of a block."""
 
     fixed: int = 0
-    """Whatever the data: weights, matrices, rows held in memory."""
+    """Whatever the data, for each problem: weights, and rows held in memory."""
     per_row: int = 0
     """Of per-row state."""
     per_block_row: int = 0
     """Scratch while a block is visited."""
     per_part: int = 0
     """What a part of a pass is summed up in, where several are under way."""
+    shared: int = 0
+    """What all problems at the same rows have once: rows that all of them hold, and what one needs while it is finished."""
 
 
 class LinearSolution(NamedTuple):

@@ -128,7 +128,7 @@ def test_a_pass_that_was_under_way_begins_anew_and_the_limit_holds(
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     stop_after("visit", 18)
     with pytest.raises(InterruptedRun, match=r"epoch 2, chunk [56]"):
-        fit(job)
+        fit(replace(job, threads=1))
     same(resumed(job, monkeypatch, SerialExecutor()), whole)
 
 

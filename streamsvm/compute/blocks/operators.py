@@ -23,6 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
+from streamsvm.compute import freed_memory
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.numba_bridge import FAST
@@ -141,12 +142,17 @@ def formed(parts: list[Operand], order: Int64) -> Rows:
         return joined if np.array_equal(order, np.arange(len(order))) else take(joined, order)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    values, at = np.empty((len(order), shape(first, 0)[1] - 1), np.float32), 0
+    values, at, freed = np.empty((len(order), shape(first, 0)[1] - 1), np.float32), 0, 0
+    bias = first.bias
+    del first
     while parts:
         tile = _features(stack(_taken(parts)))
         values[place[at : at + len(tile)]] = tile
-        at += len(tile)
-    return Dense(values, first.bias)
+        at, freed = at + len(tile), freed + tile.nbytes
+        if freed > freed_memory.STEP:
+            freed_memory.give_back()
+            freed = 0
+    return Dense(values, bias)
 
 
 def _joined(parts: list[Any]) -> CSR:

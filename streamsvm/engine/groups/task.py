@@ -323,11 +323,12 @@ class Closed(NamedTuple):
 def close_round(found: Partial, work: Work, begun: Round) -> Closed:
     """Close the pass of every problem. Raises DataError, StorageError."""
     numbers = [k for k, _ in begun.states]
-    states = {k: clone(state) for k, state in zip(numbers, found.states, strict=True)}
+    states = dict(zip(numbers, clone(found.states), strict=True))  # in one go: what they share stays shared
     if work.driver_state is not None:
         work.driver_state.load(begun.version, states)
     visitor = BlockVisitor(work.solver, work.features)
     deadline = time.perf_counter() + (begun.deadline - time.time())
+    visitor.gathered(list(states.values()))
     certificates = [visitor.finish(state, deadline) for state in states.values()]
     for (k, state), certificate in zip(states.items(), certificates, strict=True):
         if certificate.ends(work.problems[k]):  # no further pass looks at what steps would come to

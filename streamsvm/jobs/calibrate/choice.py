@@ -49,6 +49,7 @@ def calibration_terms(job: FitJob, solver: AnySolver, problems: list[Problem], l
         raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)
     costs = [solver.cost(problem, layout) for problem in problems]
     again = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
+    again += max((cost.shared for cost in costs), default=0)
     weights = 8 * folds * len(problems) * (problems[0].columns + 1)
     why = f"scores in bins, the solver once more, weights of {folds} folds"
     return [Term("calibration", tables + again + weights, why), *folding.cut_terms(layout, folds)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store import open_store
-from streamsvm.types import AnySolver, Layout, Problem, ShrinkableMemory, Store, Term
+from streamsvm.types import AnySolver, Cost, Layout, Problem, ShrinkableMemory, Store, Term
 
 
 def plan_memory(
@@ -32,14 +33,15 @@ def plan_memory(
     terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, visiting)]
     terms += calibration_terms(job, solver, problems, seen)
     terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems))
-    terms.append(Term("solver", sum(c.fixed for c in costs), f"{len(problems)} problem(s)"))
+    solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
+    terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
     terms.append(Term("solver, per block row", visiting * scratch * seen.largest_chunk, "scratch"))
     if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
         held = visiting + groups.bit_length()
         terms.append(Term("parts of a pass", held * part, f"{held} x {mib(part)}: at work, and waiting to be joined"))
     if request is not None:
-        terms += kernel_request.memory_terms(request, layout, sum(c.fixed for c in costs), visiting)
+        terms += kernel_request.memory_terms(request, layout, solving, visiting)
     if job.standardize or job.kernel != "linear":
         terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
     per_row = sum(c.per_row for c in costs)
@@ -65,6 +67,14 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int)
     )
     blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
     return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
+
+
+def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
+    """Bytes that problems have once, together with all others that are shown the same chunks."""
+    largest: dict[tuple[int, ...], int] = {}
+    for cost, problem in zip(costs, problems, strict=True):
+        largest[problem.held_out] = max(largest.get(problem.held_out, 0), cost.shared)
+    return sum(largest.values())
 
 
 def _visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:

@@ -65,4 +65,5 @@ def _needed(job: FitJob, layout: Layout, *, sample: bool) -> int:
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0, nonzeros=nonzeros)
     solver = Newton(least_rows(problem)) if sample else Newton()
-    return problems * solver.cost(problem, layout).fixed
+    cost = solver.cost(problem, layout)
+    return problems * cost.fixed + cost.shared

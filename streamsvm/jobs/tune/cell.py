@@ -74,7 +74,8 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
 
 def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
     """What training so many pairs of C and fold at once holds, and counting their errors."""
-    layout, problems = store.layout, plan.problems * together
+    layout = store.layout
+    problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
     with threading.using(plan.memory.threads):
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept: what is held out are chunks
@@ -82,6 +83,12 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
     counted = 8 * len(problems) * (problems[0].columns + 1 + layout.largest_chunk)
     terms.append(Term("candidates", counted, f"weights and decision values of {len(problems)}"))
     return replace(memory, terms=tuple(terms))
+
+
+def _folds_of(job: TuneJob, together: int) -> list[int]:
+    """The folds of so many neighboring pairs of C and fold, where they begin with the last C of one: those of most folds."""
+    each = len(job.C)
+    return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
 
 
 def scored(
@@ -95,14 +102,14 @@ def scored(
     _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
     if fold is None:
         fold = folding.round_robin(seen.layout, job.folds, job.seed)
-    trials = [folding.trial(plan.problems, C, seen.layout, fold, k) for C in job.C for k in range(job.folds)]
+    trials = [folding.trial(plan.problems, C, seen.layout, fold, k) for k in range(job.folds) for C in job.C]
     ends: list[_Ended] = []
     for start in range(0, len(trials), cell.together):
         ends += _solved(job, seen, plan, trials[start : start + cell.together], report)
     width = None if plan.request is None else plan.request.record.gamma
     scores = []
     for k, C in enumerate(job.C):
-        mine = ends[k * job.folds : (k + 1) * job.folds]
+        mine = ends[k :: len(job.C)]
         passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
         errors = tuple(end.error for end in mine)
         scores.append(Score(cell.job.landmarks, width, C, errors, plan.problems[0].columns, passes, gap))

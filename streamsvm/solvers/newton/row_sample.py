@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, row_where
@@ -134,10 +135,14 @@ class _Part(NamedTuple):
     def where(self, chosen: NDArray[np.bool_]) -> _Part:
         return self if chosen.all() else self.copied(chosen)
 
-    def copied(self, chosen: NDArray[np.bool_]) -> _Part:
+    def copied(self, chosen: NDArray[np.bool_], known: dict[bytes, RowRecord] | None = None) -> _Part:
+        """The chosen rows, copied; ``known``: the copies there are of rows of this block, by what chose them."""
+        known = {} if known is None else known
         per_row: list[Any] = [values[chosen] for values in self[1:]]
-        X = operators.copied(self.X) if chosen.all() else operators.where(self.X, chosen)
-        return _Part(X, *per_row)
+        key = chosen.tobytes()
+        if key not in known:
+            known[key] = operators.copied(self.X) if chosen.all() else operators.where(self.X, chosen)
+        return _Part(known[key], *per_row)
 
 
 @saved_as("newton.sampler")
@@ -178,7 +183,7 @@ class PrioritySampler:
         if not count:
             return
         row = np.arange(block.start, block.start + len(f))
-        self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen))
+        self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen, block.copies))
         self.held += count
         if self.held > self.spare * self.limit:
             self._throw_out()
@@ -200,16 +205,41 @@ class PrioritySampler:
 
     def sample(self) -> Sample | None:
         """The rows by number, and nothing kept here; None if no row counts."""
-        self._throw_out()
-        # parts of ranges of rows, and in sequence: what is joined need not be sorted, which would take another copy
-        parts, self.parts = sorted((part for part in self.parts if len(part.row)), key=lambda part: part.row[0]), []
-        if not parts:
+        if not self.sort():
             return None
-        y, s, _, scores, f, row = (np.concatenate([part[k] for part in parts]) for k in range(1, len(_Part._fields)))
-        order = np.argsort(row, kind="stable")
-        y, s, scores, f, row = (values[order] for values in (y, s, scores, f, row))
-        blocks = [part.X for part in parts]
-        del parts
-        X, complete = operators.formed(blocks, order), bool(self.threshold == np.inf)
+        if len(self.parts) > 1 or isinstance(self.parts[0].X, operators.Factored):
+            _join([self])
+        X, y, s, _, scores, f, row = self.parts.pop()
+        complete = bool(self.threshold == np.inf)
         probability = np.ones(len(scores)) if complete else np.minimum(1.0, scores * self.threshold)
         return Sample(X, y, s, probability, f, row, complete)
+
+    def sort(self) -> tuple[int, ...]:
+        """Keep the rows of the sample alone, parts in the order of their rows, and return the identities of their arrays."""
+        self._throw_out()
+        # parts of ranges of rows, and in sequence: what is joined need not be sorted, which would take another copy
+        self.parts = sorted((part for part in self.parts if len(part.row)), key=lambda part: part.row[0])
+        return tuple(id(array) for part in self.parts for array in part.X if isinstance(array, np.ndarray))
+
+
+def join_alike(samplers: list[PrioritySampler]) -> None:
+    """Make one part of all parts of those samplers that keep the same rows, with one copy of the rows for all of them."""
+    alike: dict[tuple[int, ...], list[PrioritySampler]] = {}
+    for sampler in samplers:
+        alike.setdefault(sampler.sort(), []).append(sampler)
+    for key, several in alike.items():
+        if key and len(several) > 1:
+            _join(several)
+
+
+def _join(samplers: list[PrioritySampler]) -> None:
+    blocks, order = [part.X for part in samplers[0].parts], np.empty(0, np.int64)
+    joined = []
+    for sampler in samplers:
+        values = [np.concatenate([part[k] for part in sampler.parts]) for k in range(1, len(_Part._fields))]
+        order = np.argsort(values[-1], kind="stable")  # of the same rows the same
+        joined.append([array[order] for array in values])
+        sampler.parts = []  # nobody else holds the rows from here on: they are given up while they are joined
+    X = operators.formed(blocks, order)
+    for sampler, values in zip(samplers, joined, strict=True):
+        sampler.parts = [_Part(X, *values)]

@@ -29,10 +29,9 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.inner_solver import polished_dual
+from streamsvm.solvers.newton.memory import cost_of
 from streamsvm.solvers.newton.out_of_core import Reading, first_steps
 from streamsvm.solvers.newton.row_sample import (
     LARGEST_SHARE,
@@ -41,10 +40,9 @@ from streamsvm.solvers.newton.row_sample import (
     PrioritySampler,
     Sample,
     is_wide,
+    join_alike,
     least_rows,
-    row_bytes,
     sample_rows,
-    sampled_bytes,
     usual_rows,
 )
 from streamsvm.solvers.newton.state import NewtonState
@@ -67,12 +65,6 @@ CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
 SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
-PART_VECTORS = 3
-"""Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""
-VECTORS = 32
-"""Of length p: states, directions, residuals and what the products make."""
-ROW_ARRAYS = 188
-"""Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point."""
 SMALLER = 0.8
 """Where the sample is to fill the memory, the next smaller one has so much of its rows."""
 STALLED, STALLED_PASSES = 0.9, 3
@@ -119,25 +111,7 @@ class Newton(WarmStart):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the Hessian where it is explicit, of twenty vectors, and of rows while they are gathered."""
-        p, rows = problem.columns + 1, sample_rows(self.sample, problem)
-        entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
-        most = most_explicit(dense=layout.dense)
-        # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
-        q = min(p, most) if layout.dense or p <= most else 0
-        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
-        sampled = 4 * rows * (4 * entries + 48)
-        if is_wide(problem):  # it is needed between two passes only
-            sampled = rows * sampled_bytes(problem)
-        sampled = sampled if rows < problem.rows else 0
-        # sparse rows are given up while they are joined; of dense ones two copies were seen
-        copies = 1 if problem.nonzeros else 2
-        whole = 0 if self.sample else problem.rows * (copies * row_bytes(problem) + ROW_ARRAYS)
-        block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
-        return Cost(
-            fixed=max(matrix_bytes(q), block_bytes(block)) + VECTORS * 8 * p + max(sampled, whole),
-            per_block_row=48,
-            per_part=PART_VECTORS * 8 * p,
-        )
+        return cost_of(problem, layout, self.sample)
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Newton | None:
         """The same with a sample, or a smaller one; None where it would be too small to be of use, or was ``asked`` for."""
@@ -176,6 +150,10 @@ class Newton(WarmStart):
             state.margins.append((block.start, f))
         else:
             state.sampler.add(block, f, self._scores(state, block, f))
+
+    def join_gathered(self, states: list[NewtonState]) -> None:
+        """Problems that gather all rows have one copy of them."""
+        join_alike([state.sampler for state in states if not (state.gathered or state.whole)])
 
     def sample_bound(self, state: NewtonState) -> float:
         """Of the sample's keys."""

@@ -1,0 +1,41 @@
+"""What Newton's method holds in memory: rows, of which problems that take all of them share one copy, vectors, a matrix."""
+
+from __future__ import annotations
+
+from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
+from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.row_sample import is_wide, row_bytes, sample_rows, sampled_bytes
+from streamsvm.types import Cost, Layout, Problem
+
+PART_VECTORS = 3
+"""Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""
+VECTORS = 32
+"""Of length p: states, directions, residuals and what the products make."""
+ROW_ARRAYS = 188
+"""Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point."""
+
+
+def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
+    """Return what a problem asks for, of which the rows a model is made of are as many as ``sample`` says, or are usual."""
+    p, rows = problem.columns + 1, sample_rows(sample, problem)
+    entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
+    most = most_explicit(dense=layout.dense)
+    # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
+    q = min(p, most) if layout.dense or p <= most else 0
+    # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
+    sampled = 4 * rows * (4 * entries + 48)
+    if is_wide(problem):  # it is needed between two passes only
+        sampled = rows * sampled_bytes(problem)
+    sampled = sampled if rows < problem.rows else 0
+    # sparse rows are given up while they are joined; of dense ones two copies were seen
+    copies = 1 if problem.nonzeros else 2
+    whole = 0 if sample else problem.rows * copies * row_bytes(problem)
+    once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
+    own = max(sampled, (0 if once else whole) + (0 if sample else problem.rows * ROW_ARRAYS))
+    block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
+    return Cost(
+        fixed=VECTORS * 8 * p + own,
+        per_block_row=48,
+        per_part=PART_VECTORS * 8 * p,
+        shared=max(matrix_bytes(q), block_bytes(block)) + (whole if once else 0),
+    )
