@@ -29,7 +29,7 @@ from streamsvm.jobs.embed.kernel_request import (
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed_plan
 from streamsvm.jobs.fit import memory_plan
-from streamsvm.jobs.fit.memory_plan import fitted, most_landmarks, plan_memory
+from streamsvm.jobs.fit.memory_plan import fitted, most_landmarks, plan_memory, shared_bytes
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import warm_terms
 from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
@@ -111,6 +111,13 @@ def test_a_fit_asks_for_its_problems_and_their_state(fixed_base: None) -> None:
     assert (plan.resident, plan.cached) == (True, True)
 
 
+def test_what_problems_share_is_asked_for_once_for_each_set_of_chunks_they_see(fixed_base: None) -> None:
+    solver: Any = Asking(True, replace(ASKED, shared=700))
+    assert sizes(planned(solver).terms)["solver"] == 2000 + 700
+    folds = [*problems(2, held_out=(0,)), *problems(3, held_out=(1,))]
+    assert shared_bytes([solver.asked] * 4 + [replace(ASKED, shared=900)], folds) == 700 + 900
+
+
 @pytest.mark.parametrize(("left", "retain"), [(40 * 28, True), (40 * 28 - 1, False)])
 def test_a_store_stays_in_the_page_cache_where_a_pass_of_it_does(
     left: int, retain: bool, fixed_base: None, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +190,7 @@ def test_a_solver_gives_up_no_more_than_it_must(fixed_base: None) -> None:
 
 def test_a_cell_of_a_search_holds_weights_and_decision_values_of_all_that_is_trained_at_once(fixed_base: None) -> None:
     """Rows are not kept: what is held out are chunks, of which there are too few here."""
-    job: Any = SimpleNamespace(folds=3)
+    job: Any = SimpleNamespace(folds=3, C=(1.0, 2.0))
     fit_job = FitJob("s", "m", memory=1 << 40, prefetch=1)
     plan: Any = SimpleNamespace(problems=problems(2), memory=planned(), solver=ASKING, request=None)
     memory = cell._memory(job, stored(), fit_job, plan, 5)
@@ -217,7 +224,7 @@ def test_calibration_by_leaving_one_out_holds_scores_and_matrices() -> None:
 
 
 def test_calibration_by_folds_holds_the_solver_once_more() -> None:
-    job, found = FitJob("s", "m", calibrate="isotonic", calibration_folds=3), problems(2)
+    job, found = FitJob("s", "m", calibrate="isotonic", calibration_folds=3, C=(1.0, 2.0)), problems(2)
     term, cut = calibration_terms(job, ASKING, found, LAYOUT)
     tables = table_bytes(2) + 8 * 30 * (2 + 8)
     assert term.nbytes == tables + 2 * (1000 + 8 * 40) + 8 * 3 * 2 * 7

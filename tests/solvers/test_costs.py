@@ -71,8 +71,8 @@ def two_threads() -> Iterator[None]:
         (InteriorPoint(), Cost(fixed=120 * (24 + 260) + FACTORED + 60 * 56, per_block_row=48)),
         (ActiveSet(), Cost(fixed=80 * (24 + 120) + FACTORED + 40 * 56, per_row=8, per_block_row=24)),
         (KernelActiveSet(), Cost(fixed=80 * (24 + 120) + 24 * 40**2 + scratch_bytes(6), per_row=8, per_block_row=16)),
-        (Newton(10), Cost(fixed=FACTORED + 32 * 56 + 40 * (4 * 7 + 48), per_block_row=48, per_part=3 * 56)),
-        (Newton(), Cost(fixed=FACTORED + 32 * 56 + 40 * (2 * 28 + 188), per_block_row=48, per_part=3 * 56)),
+        (Newton(10), Cost(32 * 56 + 40 * (4 * 7 + 48), per_block_row=48, per_part=3 * 56, shared=FACTORED)),
+        (Newton(), Cost(32 * 56 + 40 * 188, per_block_row=48, per_part=3 * 56, shared=FACTORED + 40 * 2 * 28)),
     ],
     ids=str,
 )
@@ -85,8 +85,9 @@ def test_sparse_rows_are_counted_by_their_entries() -> None:
     assert bytes_per_row(6, 40, SPARSE.nonzeros) == 25
     assert InteriorPoint(kept=10).cost(asked, SPARSE).fixed == 30 * (25 + 260) + FACTORED + 60 * 56
     assert ActiveSet().cost(asked, SPARSE).fixed == 80 * (25 + 120) + FACTORED + 40 * 56
-    assert Newton(10).cost(asked, SPARSE).fixed == FACTORED + 32 * 56 + 40 * (4 * 8 + 48)  # 2 * 85 // 40 + 4 entries
-    assert Newton().cost(asked, SPARSE).fixed == FACTORED + 32 * 56 + 40 * (32 + 188)  # joined in place
+    few, every = Newton(10).cost(asked, SPARSE), Newton().cost(asked, SPARSE)
+    assert (few.fixed, few.shared) == (32 * 56 + 40 * (4 * 8 + 48), FACTORED)  # 2 * 85 // 40 + 4 entries
+    assert (every.fixed, every.shared) == (32 * 56 + 40 * 188, FACTORED + 40 * 32)  # joined in place
     assert (row_bytes(asked), row_bytes(problem())) == (32, 28)
 
 
@@ -104,7 +105,8 @@ def test_where_columns_are_many_only_some_are_in_a_matrix(sparse: bool) -> None:
     matrix = max(block, matrix_bytes(40), 40 * 40**2)
     assert ActiveSet().cost(asked, layout).fixed == 80 * (row + 120) + matrix + 40 * 8 * p
     newton = max(block, 0 if sparse else matrix_bytes(8000))
-    assert Newton(10).cost(asked, layout).fixed == newton + 32 * 8 * p + 10 * sampled_bytes(asked)
+    found = Newton(10).cost(asked, layout)
+    assert (found.fixed, found.shared) == (32 * 8 * p + 10 * sampled_bytes(asked), newton)
 
 
 def test_where_rows_are_many_the_factor_of_the_free_ones_is_larger_than_what_it_begins_with() -> None:
