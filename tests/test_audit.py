@@ -171,6 +171,14 @@ def test_what_it_cannot_judge_it_does_not(honest: tuple[Path, Path, Path], tmp_p
         assert "cannot be audited" in said
 
 
+def test_of_a_fit_that_held_rows_out_nothing_is_said(tmp_path: Path, capsys: Any) -> None:
+    """Which rows those are is not in the file: summed over all of them a good certificate would look false."""
+    store, model = store_at(tmp_path / "s.zarr", sparse=False), tmp_path / "m.ssvm"
+    fit(FitJob(str(store), str(model), validation=0.3, max_passes=3))
+    code, said = judged(store, model, None, capsys)
+    assert (code, "0.3 of the chunks were held out" in said) == (2, True), said
+
+
 def test_it_runs_without_the_package_it_checks(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:
     """In a process that cannot import it."""
     code = (

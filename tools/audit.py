@@ -3,7 +3,7 @@
 With --dual FILE (written by 'streamsvm fit --dual FILE') the dual value as well; a certificate says which row of the
 file is its own ("problem"), since a fit of several C writes one file for all its models. Nothing of streamsvm is imported: what
 is checked here is not checked by what made it. Exit code 1 when a value differs from the certificate by more than 1e-6
-relative, 2 when the model is of a kind this tool knows nothing of.
+relative, 2 when the model is of a kind this tool knows nothing of, or rows were held out.
 
 What is recomputed. A fit minimizes, over the features z it sees and a constant feature of value b,
 
@@ -229,6 +229,9 @@ def main(arguments: list[str] | None = None) -> int:
     settings = header["provenance"]["settings"]
     if header["kind"] != "linear" or settings["loss"] not in ("hinge", "squared_hinge"):
         print(f"a {header['kind']} model, loss {settings['loss']}, cannot be audited: only linear ones of the hinges")
+        return 2
+    if isinstance(settings["validation"], float):
+        print(f"{settings['validation']:g} of the chunks were held out, and a model does not say which: no audit")
         return 2
     certificates = header["provenance"]["certificates"]
     if len(certificates) != len(weights):
