@@ -18,8 +18,14 @@ BUFFER = 16 << 10
 """Bytes: pages are read through a buffer a column instead of a whole column chunk at a time."""
 PAGE = 1 << 20
 """Bytes of a page as writers cut them; that of a column chunk is told by its header only."""
-PAGES = 2.5
-"""Pages of a column in memory: its dictionary, the one that is read and its values (measured: 2.4)."""
+PLAIN_PAGES = 1.25
+"""Pages of a column in memory that has no dictionary: the one that is read (measured: 1.03)."""
+NUMBER_PAGES = 2.5
+"""Of one with a dictionary of numbers: that, the page and its values (measured: 2.4)."""
+TEXT_PAGES = 4.25
+"""Of one of text with a dictionary, or cut into differences: 16 bytes for each text beside it (measured: 4.0)."""
+DICTIONARY = 64 << 10
+"""Bytes of a dictionary, as it is stored, up to which text is read as numbers into it: that takes 15 times its bytes."""
 GROUP = 512
 """Columns that are read at a time where row groups are read as wholes."""
 VALUE_BYTES = 10
@@ -39,11 +45,13 @@ class RowGroups(NamedTuple):
     """Rows of each."""
     bytes: tuple[int, ...]
     """Bytes of the pages of each, not compressed."""
+    pages: float = NUMBER_PAGES
+    """Pages that reading a column holds at most, on the average of the columns."""
 
     def forward_bytes(self, columns: int) -> int:
         """Return the bytes that reading so many columns forward takes at most, beside the rows that are asked for."""
         pages = self._share(columns)
-        return columns * COLUMN_BYTES + min(pages, columns * BUFFER) + int(PAGES * min(pages, columns * PAGE))
+        return columns * COLUMN_BYTES + min(pages, columns * BUFFER) + int(self.pages * min(pages, columns * PAGE))
 
     def whole_bytes(self, columns: int) -> int:
         """Return the bytes that reading so many columns of whole row groups takes at most."""
@@ -85,7 +93,47 @@ def row_groups(metadata: Any) -> RowGroups:
         metadata.num_columns,
         tuple(group.num_rows for group in groups),
         tuple(group.total_byte_size for group in groups),
+        _pages(max(groups, key=lambda group: int(group.total_byte_size))) if groups else NUMBER_PAGES,
     )
+
+
+def _pages(group: Any) -> float:
+    """Pages that reading a column of a row group holds at most, on average: writers write all row groups alike."""
+    held = [_pages_of(group.column(number)) for number in range(group.num_columns)]
+    return sum(held) / max(1, len(held))
+
+
+def _pages_of(column: Any) -> float:
+    """What the footer tells of one column of a row group."""
+    text = column.physical_type == "BYTE_ARRAY"
+    if text and any("DELTA" in encoding for encoding in column.encodings):
+        return TEXT_PAGES
+    if not column.has_dictionary_page:
+        return PLAIN_PAGES
+    return TEXT_PAGES if text else NUMBER_PAGES
+
+
+def encoded_columns(metadata: Any) -> list[str]:
+    """Return the columns of text to be read as dictionaries: by the footer all they hold is in small ones.
+
+    Of text that is cut into differences, also after a dictionary that became too large, pyarrow makes none.
+    """
+    schema = metadata.schema.to_arrow_schema()
+    text = {f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)}
+    names = {number: metadata.schema.column(number).path for number in range(metadata.num_columns)}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [
+        name
+        for number, name in names.items()
+        if name in text and all(_small_dictionary(group.column(number)) for group in groups)
+    ]
+
+
+def _small_dictionary(column: Any) -> bool:
+    """Whether a column of a row group has a dictionary that is small, and nothing of another encoding."""
+    if not column.has_dictionary_page or any("DELTA" in encoding for encoding in column.encodings):
+        return False
+    return bool(column.data_page_offset - column.dictionary_page_offset <= DICTIONARY)
 
 
 def read(opened: Any, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.regular import open_regular
 from streamsvm.store.sources.options import SourceOptions, check_width
-from streamsvm.store.sources.parquet.row_groups import BUFFER, GROUP, RowGroups, read, row_groups
+from streamsvm.store.sources.parquet.row_groups import BUFFER, GROUP, RowGroups, encoded_columns, read, row_groups
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table.source import TableSource
 
@@ -76,12 +76,10 @@ class ParquetSource(TableSource):
 
 
 def _open(path: Path, metadata: Any) -> Any:
-    types = metadata.schema.to_arrow_schema()
-    text = [f.name for f in types if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     return pq.ParquetFile(
         path,
         metadata=metadata,
-        read_dictionary=text,
+        read_dictionary=encoded_columns(metadata),
         buffer_size=BUFFER,
         pre_buffer=False,
         page_checksum_verification=True,

@@ -21,6 +21,7 @@ from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.kinds_of_rows import is_lazy_frame
 from streamsvm.store.sources.array.stream import KINDS
+from streamsvm.store.sources.parquet.row_groups import BUFFER
 from streamsvm.store.sources.parts.record_batches import as_parquet, batch_rows, written
 from streamsvm.store.sources.parts.writing import ARROW_ERRORS, HINT_TYPES, BlocksPart, check_frame, check_values
 
@@ -36,7 +37,7 @@ def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> 
     path, rows = directory / "000000.arrow", _Rows(beside or {})
     if is_lazy_frame(X):
         X.sink_parquet(directory / "lazy.parquet")
-        X = pq.ParquetFile(directory / "lazy.parquet")
+        X = pq.ParquetFile(directory / "lazy.parquet", buffer_size=BUFFER, pre_buffer=False)
         batches = X.iter_batches(batch_rows(len(X.schema_arrow)), use_threads=False)
         X = pa.RecordBatchReader.from_batches(X.schema_arrow, batches)
     try:
