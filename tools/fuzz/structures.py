@@ -1,4 +1,4 @@
-"""Fuzz what has a structure: python -m tools.fuzz.structures TARGET [--minutes M] [--seed S] [--trials N].
+"""Fuzz what has a structure: python -m tools.fuzz.structures TARGET ... [--minutes M] [--seed S] [--trials N].
 
 Bytes drawn at random are refused at the first look (``tools/fuzz/targets.py`` does that). Here something that is right is
 changed in one or two places and sealed again, so that what is behind the seals is reached:
@@ -11,7 +11,7 @@ changed in one or two places and sealed again, so that what is behind the seals 
     tune       a search with settings of any value   arguments  the Python functions, with arguments of any type
     signals    SIGTERM at the n-th system call of a fit, then --resume (needs strace)
 
-A trial ends well, or with a ``StreamSVMError``; anything else, a hang, and an answer that is not right is a finding, printed
+Several targets take turns, trial by trial. A trial ends well, or with a ``StreamSVMError``; anything else, a hang, and an answer that is not right is a finding, printed
 with its seed. Exit code 1 when there is one.
 """
 
@@ -80,29 +80,45 @@ def outcome(trial: Trial, draw: random.Random) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz what has a structure.")
-    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("target", choices=TARGETS, nargs="+")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=10**9)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    module, _, name = TARGETS[asked.target].partition(":")
-    counts: collections.Counter[str] = collections.Counter()
-    until = time.monotonic() + 60.0 * asked.minutes
     with tempfile.TemporaryDirectory(prefix="streamsvm-fuzz-") as scratch:
-        os.chdir(scratch)
-        trial: Trial = getattr(importlib.import_module(module), name)(Path(scratch))
-        for number in range(asked.seed, asked.seed + asked.trials):
-            if time.monotonic() > until:
-                break
-            found = outcome(trial, random.Random(number))
-            counts[found.split("\n")[0][:60]] += 1
-            if found.startswith("FOUND"):
-                print(f"seed {number}: {found}", flush=True)
-    print(f"{asked.target}: {sum(counts.values())} trials from seed {asked.seed}")
-    for word, count in counts.most_common():
-        print(f"  {count:7d} {word}")
-    sys.exit(any(word.startswith("FOUND") for word in counts))
+        counts = _searched(asked, Path(scratch))
+    for target, words in counts.items():
+        print(f"{target}: {words.total()} trials from seed {asked.seed}")
+        for word, count in words.most_common():
+            print(f"  {count:7d} {word}")
+    sys.exit(any(word.startswith("FOUND") for words in counts.values() for word in words))
+
+
+def _searched(asked: argparse.Namespace, scratch: Path) -> dict[str, collections.Counter[str]]:
+    """What became of the trials of each target, by word; findings are printed as they are made."""
+    trials = {target: _trial(target, scratch / target) for target in asked.target}
+    counts = {target: collections.Counter[str]() for target in trials}
+    until = time.monotonic() + 60.0 * asked.minutes
+    for number in range(asked.seed, asked.seed + asked.trials):
+        if time.monotonic() > until:
+            break
+        target = asked.target[number % len(asked.target)]
+        os.chdir(scratch / target)
+        found = outcome(trials[target], random.Random(number))
+        counts[target][found.split("\n")[0][:60]] += 1
+        if found.startswith("FOUND"):
+            print(f"{target}, seed {number}: {found}", flush=True)
+    return counts
+
+
+def _trial(target: str, place: Path) -> Trial:
+    """What a trial of a target does, once what it needs is there."""
+    module, _, name = TARGETS[target].partition(":")
+    place.mkdir()
+    os.chdir(place)
+    made: Trial = getattr(importlib.import_module(module), name)(place)
+    return made
 
 
 if __name__ == "__main__":
