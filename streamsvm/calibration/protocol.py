@@ -62,7 +62,8 @@ def sigma(z: Float64) -> Float64:
 
     Every fit comes by here, and scipy.special, which has it too, takes 0.07 s to import.
     """
-    found: Float64 = np.exp(-np.logaddexp(0.0, -z))
+    tail = np.exp(-np.abs(z))
+    found: Float64 = np.where(z < 0.0, tail, 1.0) / (1.0 + tail)
     return found
 
 

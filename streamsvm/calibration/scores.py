@@ -26,6 +26,8 @@ PARTS = 256
 SIDE = (OCTAVES[1] - OCTAVES[0]) * PARTS
 """Bins on either side of 0."""
 BINS = 2 * SIDE + 1
+MANTISSA, EXPONENT = 52, 1023
+"""Bits of a float64's fraction, and what its exponent is larger by (IEEE 754)."""
 MOST_ROWS = 1 << 17
 """Rows of a sample of vectors: enough for an error of one in 300 of a temperature ..."""
 MOST_BYTES = 16 << 20
@@ -67,10 +69,14 @@ def counted(scores: Float64, positive: Float64, negative: Float64) -> ScoreCount
 
 
 def bins_of(scores: Float64) -> Int64:
-    """Return the bin of each score (n,), from 0 to ``BINS`` - 1 in the order of the scores."""
-    fractions, exponents = np.frexp(np.abs(scores))  # |f| = fraction 2^exponent, 1/2 <= fraction < 1
-    place = (exponents - 1 - OCTAVES[0]) * PARTS + (2 * PARTS * fractions).astype(np.int64) - PARTS
-    place = np.clip(np.where(scores == 0.0, -1, place), -1, SIDE - 1) + 1
+    """Return the bin of each score (n,), from 0 to ``BINS`` - 1 in the order of the scores.
+
+    The bits of |f| = 2^e (1 + m), e and then the first eight of m, are the number of its bin but for an offset.
+    """
+    place = np.abs(scores).view(np.int64)
+    place >>= MANTISSA - PARTS.bit_length() + 1
+    place -= (EXPONENT + OCTAVES[0]) * PARTS - 1
+    np.clip(place, 0, SIDE, out=place)
     return SIDE + np.where(scores < 0, -place, place)
 
 
@@ -146,6 +152,8 @@ def table_of(scores: Float64, truth: Int32, weights: Float64, draws: Float64) ->
     sums = np.empty((k, 3, BINS))
     for j in range(k):
         places, mine = bins_of(scores[:, j]), truth == (1 if k == 1 else j)
-        sides = (np.where(mine, weights, 0.0), np.where(mine, 0.0, weights), weights * scores[:, j])
-        sums[j] = [np.bincount(places, side, BINS) for side in sides]
+        sums[j, 1::-1] = np.bincount(places + BINS * mine, weights, 2 * BINS).reshape(
+            2, BINS
+        )  # of others, of the class
+        sums[j, 2] = np.bincount(places, weights * scores[:, j], BINS)
     return ScoreTable(sums, Vectors(scores, truth.astype(np.int32), weights), draws).thinned()

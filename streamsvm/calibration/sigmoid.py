@@ -110,4 +110,4 @@ def sigmoid_of(counts: ScoreCounts) -> tuple[float, float]:
 
 def _loss(z: Float64, hits: Float64, total: Float64) -> float:
     """The log loss at z = A f + B: sum total log(1 + e^z) - hits z."""
-    return float(total @ np.logaddexp(0.0, z) - hits @ z)
+    return float(total @ (np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))) - hits @ z)

@@ -32,12 +32,12 @@ import scipy.linalg
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.margins import projected_squares
 from streamsvm.compute.blocks.operators import Factored, Operand
-from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import rounded
-from streamsvm.rows import Float32, Float64, Int64
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
 from streamsvm.types import Problem
 
 WIDTH = 0.3
@@ -46,10 +46,10 @@ ENOUGH = 20
 """Rows for each component that a loss of two straight lines asks for."""
 NOISE = 0.01
 """Of what a row lacks to the margin: the standard error that random directions may add to a score."""
-LEAST_DIRECTIONS = 32
+LEAST_DIRECTIONS = 16
 """Random directions are no fewer, and where half as many as components would be needed there are none."""
 TILE = 1024
-"""Rows whose h is computed at a time."""
+"""Rows whose h is computed at a time, by a product of matrices."""
 LEAST = 1e-6
 """1 - b h is no less: rounding may have left nothing of it where a row is alone in a direction."""
 
@@ -75,10 +75,10 @@ def applies(problem: Problem) -> bool:
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)
 
 
-def leave_one_out_bytes(problems: list[Problem]) -> int:
-    """Return the bytes that all matrices take, and the work on one of them."""
+def leave_one_out_bytes(problems: list[Problem], threads: int) -> int:
+    """Return the bytes that all matrices take, and the work on one of them by each thread."""
     p = problems[0].columns + 1
-    return 8 * p * p * (len(problems) + 3) + operators.gram_bytes(p) + 16 * TILE * p
+    return 8 * p * p * (len(problems) + 3) + threads * (operators.gram_bytes(p) + 16 * TILE * p)
 
 
 def terms(problem: Problem, y: Float32, s: Float32, f: Float64) -> tuple[Float64, Float64]:
@@ -140,7 +140,7 @@ class LeaveOneOut:
             signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
             root = scipy.linalg.solve_triangular(factor, signs, lower=True, trans=1).T
         root *= scale
-        return cls(problem, root if p <= operators.PRECISE else root.astype(np.float32))
+        return cls(problem, root if q is None and p <= operators.PRECISE else root.astype(np.float32))
 
     def scores(self, rows: SeenRows, f: Float64) -> Float64:
         """Return what the solution without each row says of it, (n,), from what the solution says, f (n,)."""
@@ -156,16 +156,16 @@ class LeaveOneOut:
     def _leverages(self, X: Operand, chosen: Int64) -> Float64:
         """The h_i of chosen rows."""
         found = np.empty(len(chosen))
+        if isinstance(X, CSR):
+            projected_squares(X, chosen, np.ascontiguousarray(self.root.T, np.float64), found)
+            return found
         for start in range(0, len(chosen), TILE):
-            tile = _matrix(X, chosen[start : start + TILE], self.problem.columns)
-            found[start : start + len(tile)] = np.square(tile @ self.root[:, :-1].T + X.bias * self.root[:, -1]).sum(
-                axis=1
-            )
+            found[start : start + TILE] = self._products(X, chosen[start : start + TILE])
         return found
 
-
-def _matrix(X: Operand, chosen: Int64, columns: int) -> Float32:
-    """Chosen rows as a matrix (n, columns), without the constant feature."""
-    if isinstance(X, Factored):
-        return X.kernel_values[chosen] @ X.projection
-    return matrix_of(take(X, chosen), columns)
+    def _products(self, X: Dense | Factored, chosen: Int64) -> Float64:
+        """The same of a few rows by products of matrices."""
+        rows = X.kernel_values[chosen] @ X.projection if isinstance(X, Factored) else X.values[chosen]
+        values = rows @ self.root[:, :-1].T
+        values += X.bias * self.root[:, -1]
+        return np.einsum("ik,ik->i", values, values, dtype=np.float64)

@@ -216,16 +216,18 @@ def test_a_warm_start_has_its_weights_twice() -> None:
 def test_calibration_by_leaving_one_out_holds_scores_and_matrices() -> None:
     job, solver = FitJob("s", "m", calibrate="isotonic"), ASKING
     found = problems(2)
-    (term,) = calibration_terms(job, solver, found, LAYOUT)
-    assert term.nbytes == table_bytes(2) + 8 * 30 * (2 + 8) + leave_one_out_bytes(found)
+    for threads in (1, 3):
+        (term,) = calibration_terms(job, solver, found, LAYOUT, threads)
+        tables = table_bytes(2) + 8 * 30 * (2 + 8)
+        assert term.nbytes == threads * tables + leave_one_out_bytes(found, threads)
     assert calibration_passes(job, solver, found) == 2.0
-    assert calibration_terms(replace(job, calibrate=None), solver, found, LAYOUT) == []
+    assert calibration_terms(replace(job, calibrate=None), solver, found, LAYOUT, 1) == []
     assert calibration_passes(replace(job, calibrate=None), solver, found) == 0.0
 
 
 def test_calibration_by_folds_holds_the_solver_once_more() -> None:
     job, found = FitJob("s", "m", calibrate="isotonic", calibration_folds=3, C=(1.0, 2.0)), problems(2)
-    term, cut = calibration_terms(job, ASKING, found, LAYOUT)
+    term, cut = calibration_terms(job, ASKING, found, LAYOUT, 2)
     tables = table_bytes(2) + 8 * 30 * (2 + 8)
     assert term.nbytes == tables + 2 * (1000 + 8 * 40) + 8 * 3 * 2 * 7
     assert (cut.name, cut.nbytes) == ("all rows", 2 * 40 * 28)

@@ -179,6 +179,6 @@ def test_rows_of_a_sample_are_counted_as_they_are_gathered_or_solved_for() -> No
 
 
 def test_leaving_one_out_holds_a_matrix_for_each_problem_and_three() -> None:
-    matrices = 8 * 49 * 5 + gram_bytes(7) + 16 * 1024 * 7
-    assert leave_one_out.leave_one_out_bytes([problem(), problem()]) == matrices
-    assert leave_one_out.leave_one_out_bytes([problem()]) == matrices - 8 * 49
+    matrices, work = 8 * 49 * 5, gram_bytes(7) + 16 * 1024 * 7
+    assert leave_one_out.leave_one_out_bytes([problem(), problem()], 1) == matrices + work
+    assert leave_one_out.leave_one_out_bytes([problem()], 3) == matrices - 8 * 49 + 3 * work

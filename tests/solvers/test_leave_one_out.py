@@ -120,9 +120,9 @@ def test_random_directions_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_many_directions_are_taken_as_the_error_asks_for() -> None:
-    assert directions(50, 1e9) is None
-    assert directions(1000, 1e6) == 32
-    assert directions(1000, 50_000) == 32
+    assert directions(30, 1e9) is None
+    assert directions(1000, 1e6) == 16
+    assert directions(1000, 50_000) == 16
     assert directions(1000, 10_000) == 200
     assert directions(1000, 2_000) is None
 

@@ -2,8 +2,9 @@
 
 python -m tools.bench.doors FOLDER --mib 4096 --memory 512MiB
 
-The rows are written once, as Parquet, HDF5 and .npy, block by block; the command line ingests the Parquet file and fits, each door is
-a process of its own, whose anonymous memory is sampled (``tools.bench.memory``). FOLDER needs about five times the size.
+The rows are written once, as Parquet and HDF5, block by block; the command line ingests the Parquet file and fits, each door is
+a process of its own in a memory control group of that limit, page cache included, whose anonymous memory is sampled
+(``tools.bench.memory``; without control groups that alone). FOLDER needs about four times the size.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tools.bench.memory import watch
+from streamsvm.config.units import parse_size
+from tools.bench.memory import limited
 
 COLUMNS, BLOCK = 100, 50_000
 """Columns, and rows of a block."""
+HEAD = "| door | gap | peak, MiB | killed for memory | seconds | bits of the command line |"
 
 
 def polars_scan(folder: Path) -> tuple[Any, Any]:
@@ -44,11 +47,11 @@ def duckdb_result(folder: Path) -> tuple[Any, Any]:
 
 
 def dask_array(folder: Path) -> tuple[Any, Any]:
-    """A dask array over a memory map, and its labels."""
+    """A dask array over HDF5, and its labels; of a memory map ``from_array`` itself makes a copy in memory."""
     import dask.array as da
 
-    X, y = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "labels"))
-    return da.from_array(X, chunks=(BLOCK, COLUMNS)), da.from_array(y, chunks=BLOCK)
+    file = h5py.File(folder / "rows.h5")
+    return da.from_array(file["X"], chunks=(BLOCK, COLUMNS)), da.from_array(file["y"], chunks=BLOCK)
 
 
 DOORS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
@@ -57,27 +60,23 @@ DOORS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
     "polars scan": polars_scan,
     "DuckDB": duckdb_result,
     "dask array": dask_array,
-    "h5py": lambda folder: (h5py.File(folder / "rows.h5")["X"], np.load(folder / "labels.npy")),
+    "h5py": lambda folder: (h5py.File(folder / "rows.h5")["X"], h5py.File(folder / "rows.h5")["y"][:]),
 }
 
 
 def write_rows(folder: Path, mib: int) -> None:
-    """Write the rows in three formats, a block at a time; a linear rule with noise says the labels."""
+    """Write the rows as Parquet and HDF5, a block at a time; a linear rule with noise says the labels."""
     rng, blocks = np.random.default_rng(0), max(1, mib * 2**20 // (4 * COLUMNS * BLOCK))
     rule, names = rng.normal(size=COLUMNS), [f"c{k}" for k in range(COLUMNS)]
     kinds = pa.schema([(name, pa.float32()) for name in names] + [("y", pa.int64())])
-    X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, (blocks * BLOCK, COLUMNS))
-    labels = []
     with h5py.File(folder / "rows.h5", "w") as file, pq.ParquetWriter(folder / "rows.parquet", kinds) as writer:
-        rows = file.create_dataset("X", X.shape, np.float32, chunks=(10_000, COLUMNS))
-        for start in range(0, len(X), BLOCK):
+        rows = file.create_dataset("X", (blocks * BLOCK, COLUMNS), np.float32, chunks=(10_000, COLUMNS))
+        labels = file.create_dataset("y", len(rows), np.int64)
+        for start in range(0, len(rows), BLOCK):
             block = rng.normal(size=(BLOCK, COLUMNS)).astype(np.float32)
             y = (block @ rule + 2.0 * rng.normal(size=BLOCK) > 0).astype(np.int64)
-            X[start : start + BLOCK] = rows[start : start + BLOCK] = block
+            rows[start : start + BLOCK], labels[start : start + BLOCK] = block, y
             writer.write_table(pa.table([*block.T, y], schema=kinds))
-            labels.append(y)
-    X.flush()
-    np.save(folder / "labels.npy", np.concatenate(labels))
 
 
 def bits(weights: Any) -> str:
@@ -97,12 +96,13 @@ def fit_door(folder: Path, door: str, memory: str) -> None:
 def measured(folder: Path, door: str, memory: str, expected: str) -> str:
     """Return a row of the table."""
     words = [sys.executable, "-m", "tools.bench.doors", str(folder), "--door", door, "--memory", memory]
-    seen = watch(subprocess.Popen(words))
+    seen = limited(words, parse_size(memory) >> 20)
+    told = f"{seen['peak anon MiB']} | {seen['oom kills']} | {seen['seconds']}"
     if seen["rc"]:
-        return f"| {door} | failed: {seen['rc']} | {seen['peak anon MiB']} | {seen['seconds']} | |"
+        return f"| {door} | failed: {seen['rc']} | {told} | |"
     found = json.loads((folder / "found.json").read_text())
     same = "yes" if found["bits"] == expected else "no"
-    return f"| {door} | {found['gap']:.1e} | {seen['peak anon MiB']} | {seen['seconds']} | {same} |"
+    return f"| {door} | {found['gap']:.1e} | {told} | {same} |"
 
 
 def main() -> None:
@@ -111,7 +111,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--mib", type=int, default=4096)
     parser.add_argument("--memory", default="512MiB")
-    parser.add_argument("--door", choices=DOORS)
+    parser.add_argument("--doors", help="names with commas between; default: all")
+    parser.add_argument("--door", choices=DOORS, help="fit through one, without a limit: what each process does")
     asked = parser.parse_args()
     if asked.door:
         fit_door(asked.folder, asked.door, asked.memory)
@@ -126,8 +127,8 @@ def main() -> None:
     from streamsvm import load_model
 
     expected = bits(load_model(model).weights)
-    print("| door | gap | peak, MiB | seconds | bits of the command line |\n|---|---|---|---|---|", flush=True)
-    for door in DOORS:
+    print(f"{HEAD}\n|---|---|---|---|---|---|", flush=True)
+    for door in asked.doors.split(",") if asked.doors else DOORS:
         print(measured(asked.folder, door, asked.memory, expected), flush=True)
 
 

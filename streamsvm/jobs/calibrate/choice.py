@@ -35,15 +35,17 @@ def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) 
     return 2.0 if job.calibrate is not None and folds_of(job, solver, problems) is None else 0.0
 
 
-def calibration_terms(job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout) -> list[Term]:
-    """Return what calibration holds beside the fit. Raises UsageError where it cannot be made."""
+def calibration_terms(
+    job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout, threads: int
+) -> list[Term]:
+    """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be made."""
     if job.calibrate is None:
         return []
     folds = folds_of(job, solver, problems)
     tables = table_bytes(len(problems)) + 8 * layout.largest_chunk * (len(problems) + 8)
     if folds is None:
-        why = "scores in bins, a matrix for each problem"
-        return [Term("calibration", tables + leave_one_out_bytes(problems), why)]
+        why = "scores in bins, by each thread, a matrix for each problem"
+        return [Term("calibration", threads * tables + leave_one_out_bytes(problems, threads), why)]
     if job.cluster is not None:
         hint = "calibrate without --cluster"
         raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)

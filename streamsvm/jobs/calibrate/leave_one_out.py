@@ -1,26 +1,38 @@
 """Leave-one-out scores of a fit: a reading of some rows for the Hessians, and one of all rows for the scores.
 
 The formulas are in ``solvers/leave_one_out.py``. Which rows are drawn is a function of the seed, the layout and the number of the chunk.
+With m of n rows in H, h comes out about p / m of itself too large, and h, p / n or so, is the correction of a score in units of what the row
+lacks to the margin: m = ``WANTED`` p rows, where there are more, leave an error of (p / m)^2 at most.
+
+The chunks are scored by the threads of the fit, each with a reading and a feature map of its own, and counted in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.calibration.scores import ScoreTable, table_of
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.threading import in_strips
+from streamsvm.engine.executor import Task
+from streamsvm.engine.thread_executor import local_executor
 from streamsvm.jobs.calibrate.outcomes import Outcomes
 from streamsvm.jobs.calibrate.time_left import TimeLeft
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.plan import visit_seed
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, Problem, Store, Visit
 
-WANTED = 400
+WANTED = 32
 """Rows drawn for each component; of fewer all are taken."""
 SPREAD = 4
 """Times the chunks that would do are read: rows of one chunk may be alike ..."""
@@ -63,7 +75,9 @@ class FinishedFit:
     weights: Float64
     """Of each problem, (problems, columns + 1)."""
     depth: int
-    """Blocks read ahead."""
+    """Blocks read ahead, by each thread."""
+    threads: int
+    """How many read and score at a time."""
     seed: int
     """Of what is drawn."""
     time: TimeLeft
@@ -75,25 +89,54 @@ def draws(seed: int, use: int, chunk: int, rows: int) -> Float64:
     return np.random.default_rng((visit_seed(seed, use, chunk), use)).random(rows)
 
 
+class _Scoring(NamedTuple):
+    """What turns chunks into scores."""
+
+    solved: FinishedFit
+    """The fit."""
+    drawn: _Drawn
+    """The rows its Hessians were made of."""
+    problems: list[LeaveOneOut]
+    """What gives the scores of each problem."""
+    outcomes: Sequence[Outcomes]
+    """Whose tables are made."""
+
+
 def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
     """Return the scores for each of ``outcomes``, whose problems follow each other. Raises CalibrationTimeout, what reading raises."""
-    drawn = _drawn(solved.store.layout, solved.problems[0].columns + 1, solved.seed)
-    found = [_factorized(solved, total) for total in _hessians(solved, drawn)]
-    tables: list[ScoreTable | None] = [None] * len(outcomes)
-    for visit, codes, weights, parts in _blocks(solved, range(len(solved.store.layout.chunks))):
-        factors = drawn.factors(visit.chunk, len(codes), solved.seed)
-        scores = np.empty((len(codes), len(found)))
-        for part, f in parts:
-            span = slice(part.start, part.stop)
-            for k, one in enumerate(found):
+    layout = solved.store.layout
+    drawn = _drawn(layout, solved.problems[0].columns + 1, solved.seed)
+    scoring = _Scoring(solved, drawn, _factorized(solved, _hessians(solved, drawn)), outcomes)
+    task = Task("calibrate", tables_of_chunk, each=_tables)
+    with closing(local_executor(solved.threads).map(task, range(len(layout.chunks)), (scoring,))) as found:
+        return reduce(_joined, found)
+
+
+def tables_of_chunk(chunk: int, scoring: _Scoring) -> list[ScoreTable]:
+    """Return the tables of the scores of a chunk, one for each of the outcomes."""
+    with closing(_tables(iter([chunk]), scoring)) as found:
+        return next(found)
+
+
+def _tables(chunks: Iterator[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
+    """The tables of chunk after chunk; the next one is read meanwhile."""
+    solved, drawn = scoring.solved, scoring.drawn
+    features, w = copy.copy(solved.features), np.ascontiguousarray(solved.weights.T)
+    for loaded in _loaded(solved, chunks):
+        chunk, codes, weights = loaded.visit.chunk, loaded.chunk.codes, _weights(loaded)
+        factors = drawn.factors(chunk, len(codes), solved.seed)
+        scores = np.empty((len(codes), len(scoring.problems)))
+        for part in features.parts(loaded.chunk.X):
+            span, f = slice(part.start, part.stop), operators.margins(part.X, w)
+            for k, one in enumerate(scoring.problems):
                 rows = seen_rows(one.problem, part, codes[span], weights[span], factors[span])
-                scores[span, k] = one.scores(rows, f[:, k])
-        lots = draws(solved.seed, SAMPLE, visit.chunk, len(codes))
-        for number, mine in enumerate(outcomes):
-            new = table_of(scores[:, mine.columns], mine.truth(codes), weights, lots)
-            before = tables[number]
-            tables[number] = new if before is None else before.joined(new)
-    return [table for table in tables if table is not None]
+                scores[span, k] = one.scores(rows, np.ascontiguousarray(f[:, k]))
+        lots = draws(solved.seed, SAMPLE, chunk, len(codes))
+        yield [table_of(scores[:, mine.columns], mine.truth(codes), weights, lots) for mine in scoring.outcomes]
+
+
+def _joined(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreTable]:
+    return [before.joined(new) for before, new in zip(one, other, strict=True)]
 
 
 def seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float64, drawn: Float64) -> SeenRows:
@@ -114,33 +157,53 @@ def _drawn(layout: Layout, components: int, seed: int) -> _Drawn:
 
 
 def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
-    """The sums of every problem."""
+    """The sums of every problem, over the rows that were drawn: nothing is computed of others."""
     found = [HessianSum(problem) for problem in solved.problems]
-    for visit, codes, weights, parts in _blocks(solved, drawn.chunks):
-        factors = drawn.factors(visit.chunk, len(codes), solved.seed)
-        for part, f in parts:
-            span = slice(part.start, part.stop)
-            for k, total in enumerate(found):
-                total.add(seen_rows(total.problem, part, codes[span], weights[span], factors[span]), f[:, k])
+    w = np.ascontiguousarray(solved.weights.T)
+    for loaded in _loaded(solved, drawn.chunks):
+        factors = drawn.factors(loaded.visit.chunk, len(loaded.chunk.codes), solved.seed)
+        chosen = np.flatnonzero(factors)
+        X = loaded.chunk.X if len(chosen) == len(factors) else take(loaded.chunk.X, chosen)
+        codes, weights, factors = loaded.chunk.codes[chosen], _weights(loaded)[chosen], factors[chosen]
+        for part in solved.features.parts(X):
+            _count(found, part, codes, (weights, factors), operators.margins(part.X, w))
     return found
 
 
-def _factorized(solved: FinishedFit, total: HessianSum) -> LeaveOneOut:
-    """What gives the scores of a problem; the matrix of ``total`` is used up."""
-    solved.time.check()
-    return LeaveOneOut.of(total, solved.seed)
+def _count(
+    found: list[HessianSum], part: FeaturePart, codes: Int32, counted: tuple[Float64, Float64], f: Float64
+) -> None:
+    """Add the rows of a part to the sums of all problems; f (n, problems) is what the solutions say of them."""
+    span = slice(part.start, part.stop)
+    weights, factors = (values[span] for values in counted)
+
+    def add(start: int, stop: int) -> None:
+        for k in range(start, stop):
+            rows = seen_rows(found[k].problem, part, codes[span], weights, factors)
+            found[k].add(rows, np.ascontiguousarray(f[:, k]))
+
+    in_strips(add, len(found), 1)
 
 
-def _blocks(
-    solved: FinishedFit, chunks: Sequence[int]
-) -> Iterator[tuple[Visit, Int32, Float64, Iterator[tuple[FeaturePart, Float64]]]]:
-    """Chunk by chunk: the visit, the classes of the rows, how often each counts, and parts with decision values (n, problems)."""
-    visits = (Visit(0, chunk, 0, shuffled=False, last=chunk == chunks[-1]) for chunk in chunks)
-    w = np.ascontiguousarray(solved.weights.T)
+def _factorized(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOut]:
+    """What gives the scores of each problem; the matrices of ``totals`` are used up."""
+    found = []
+    for total in totals:
+        solved.time.check()
+        found.append(LeaveOneOut.of(total, solved.seed))
+    return found
+
+
+def _loaded(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
+    """Chunk after chunk, as long as there is time."""
+    visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
     with Stream(solved.store, visits, depth=solved.depth) as stream:
         for loaded in stream:
             solved.time.check()
-            X, codes, weight = loaded.chunk
-            weights = np.ones(len(codes)) if weight is None else weight.astype(np.float64)
-            parts = ((part, operators.margins(part.X, w)) for part in solved.features.parts(X))
-            yield loaded.visit, codes, weights, parts
+            yield loaded
+
+
+def _weights(loaded: Loaded) -> Float64:
+    """How often each row of a chunk counts, (n,)."""
+    weight = loaded.chunk.weight
+    return np.ones(len(loaded.chunk.codes)) if weight is None else weight.astype(np.float64)

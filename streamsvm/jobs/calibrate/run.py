@@ -18,6 +18,7 @@ from streamsvm.jobs.calibrate.choice import folds_of
 from streamsvm.jobs.calibrate.folds import FoldFits, fold_scores
 from streamsvm.jobs.calibrate.leave_one_out import FinishedFit, leave_one_out_scores
 from streamsvm.jobs.calibrate.outcomes import outcomes_of
+from streamsvm.jobs.fit.memory_plan import visiting
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.losses import Logistic
@@ -50,7 +51,8 @@ def calibrated(job: FitJob, plan: Plan, training: Training, seen: Store, fits: F
     outcomes, folds = outcomes_of(plan.problems, plan.class_names), folds_of(job, fits.plan.solver, plan.problems)
     if folds is None:
         weights = np.array([_weights(plan, run.state) for run in training.runs])
-        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
+        threads = visiting(job, plan.solver, seen.layout, plan.memory.threads)
+        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, threads, job.seed, fits.time)
         tables = leave_one_out_scores(solved, outcomes)
     else:
         tables = fold_scores(replace(fits, folds=folds), seen, outcomes)

@@ -29,19 +29,19 @@ def plan_memory(
     layout, count = store.layout, threading.threads()
     seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks)
     costs = [solver.cost(problem, seen) for problem in problems]
-    limit, visiting = budget.memory_limit(job.memory), _visiting(job, solver, layout, count)
-    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, visiting)]
-    terms += calibration_terms(job, solver, problems, seen)
+    limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
+    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
+    terms += calibration_terms(job, solver, problems, seen, readers)
     terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems))
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
     terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
-    terms.append(Term("solver, per block row", visiting * scratch * seen.largest_chunk, "scratch"))
+    terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
     if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
-        held = visiting + groups.bit_length()
+        held = readers + groups.bit_length()
         terms.append(Term("parts of a pass", held * part, f"{held} x {mib(part)}: at work, and waiting to be joined"))
     if request is not None:
-        terms += kernel_request.memory_terms(request, layout, solving, visiting)
+        terms += kernel_request.memory_terms(request, layout, solving, readers)
     if job.standardize or job.kernel != "linear":
         terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
     per_row = sum(c.per_row for c in costs)
@@ -77,8 +77,8 @@ def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
     return sum(largest.values())
 
 
-def _visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
-    """How many threads visit blocks at a time."""
+def visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
+    """Return how many of ``count`` threads read and visit blocks at a time."""
     if solver.shuffled:
         return min(count, job.groups or 1)
     return min(count, len(pass_groups(layout)))

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
-import pyarrow.parquet as pq
 
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.kinds_of_rows import is_lazy_frame
 from streamsvm.store.sources.array.stream import KINDS
-from streamsvm.store.sources.parquet.row_groups import BUFFER
 from streamsvm.store.sources.parts.record_batches import as_parquet, batch_rows, written
 from streamsvm.store.sources.parts.writing import ARROW_ERRORS, HINT_TYPES, BlocksPart, check_frame, check_values
 
@@ -35,13 +33,8 @@ def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> 
     Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
     """
     path, rows = directory / "000000.arrow", _Rows(beside or {})
-    if is_lazy_frame(X):
-        X.sink_parquet(directory / "lazy.parquet")
-        X = pq.ParquetFile(directory / "lazy.parquet", buffer_size=BUFFER, pre_buffer=False)
-        batches = X.iter_batches(batch_rows(len(X.schema_arrow)), use_threads=False)
-        X = pa.RecordBatchReader.from_batches(X.schema_arrow, batches)
     try:
-        durable.write_stream(path, rows.pieces(reader_of(X)))
+        durable.write_stream(path, rows.pieces(reader_of(X if _gives_batches(X) else _sunk(X, directory))))
     except ARROW_ERRORS as error:
         raise DataError(
             f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
@@ -67,8 +60,8 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
         return X.to_reader()
     if isinstance(X, pa.Table):
         return X.to_reader(batch_rows(X.num_columns))
-    if type(X).__module__.partition(".")[0] == "pandas":
-        return _of_pandas(X)
+    if is_lazy_frame(X) or type(X).__module__.partition(".")[0] == "pandas":
+        return _of_lazy(X) if is_lazy_frame(X) else _of_pandas(X)
     for name in DUCKDB:
         if hasattr(X, name):
             return getattr(X, name)(batch_rows(len(X.columns)))
@@ -77,7 +70,7 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
 
 def numbers_of(X: Any) -> Iterator[Array]:
     """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that are none."""
-    for batch in reader_of(X.collect() if is_lazy_frame(X) else X):
+    for batch in reader_of(X if _gives_batches(X) else X.collect()):
         yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
 
 
@@ -86,6 +79,27 @@ def _numbers(name: str, values: pa.Array) -> Array:
     if found.dtype.kind not in KINDS:
         raise DataError(f"column {quote(name)} holds {values.type}, not numbers", code="E-DTYPE", hint=HINT_TYPES)
     return found
+
+
+def _gives_batches(X: Any) -> bool:
+    """Whether it is anything but a lazy frame of an earlier polars, which gives all of its rows at once, or to a file."""
+    return not is_lazy_frame(X) or hasattr(X, "collect_batches")
+
+
+def _of_lazy(X: Any) -> pa.RecordBatchReader:
+    """The rows of a lazy frame of polars as they are computed.
+
+    What polars writes to a file it holds as row groups first, which of 100 columns is 0.3 GB more than batches of rows are.
+    """
+    schema = reader_of(X.head(0).collect()).schema
+    frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)
+    return pa.RecordBatchReader.from_batches(schema, (batch for frame in frames for batch in reader_of(frame)))
+
+
+def _sunk(X: Any, directory: Path) -> pd.Dataset:
+    """A lazy frame by way of a file."""
+    X.sink_parquet(directory / "lazy.parquet", row_group_size=batch_rows(1))
+    return pd.dataset(directory / "lazy.parquet")
 
 
 def _of_pandas(frame: Any) -> pa.RecordBatchReader:
