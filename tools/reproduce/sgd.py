@@ -170,7 +170,9 @@ def main() -> None:
                 best = certificate_of(trainer_of(stores[True], exact, C, REFERENCE, lambda _: None), Stop(100))[0]
                 print(f"{name}, C = {C:g}: optimum {best.dual:.7g} + {best.gap:.0e}", flush=True)
                 task, stop = Task(data, stores, C, best.primal), Stop(options.passes, options.limit)
-                table += [compared(task, method, stop) for method in options.methods.split(";")]
+                for method in options.methods.split(";"):
+                    table.append(compared(task, method, stop))
+                    print(table[-1], flush=True)
                 if options.epochs:
                     first.append(epochs(data, stores[True], C, options))
     show(f"the hinge to a relative accuracy of {ACCURACY:g}", table, options)
