@@ -15,7 +15,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes import dcd
-from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
@@ -64,7 +64,8 @@ def swept(
     """Sweeps in sequence over what each one leaves, from alpha = 0."""
     alpha, w, order, left, losses = np.zeros(N), np.zeros(D + 1), given.order.copy(), N, 0.0
     for _ in range(sweeps):
-        left, losses = run(Labeled(X, given.y, given.s), order, left, Box(C, loss, parts), slack, alpha, w)
+        held = Held(slack, -slack)
+        left, losses, *_ = run(Labeled(X, given.y, given.s), order, left, Box(C, loss, parts), held, alpha, w)
     return Swept(left, losses, order[:left].copy(), alpha, w)
 
 
@@ -151,7 +152,7 @@ def test_an_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) 
 def test_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
     given, alpha, w = case(), np.zeros(N), np.zeros(D + 1)
     order = given.order.copy()
-    dcd_sweep(Labeled(given.rows("dense"), given.y, given.s), order, 10, Box(C, loss), 0.0, alpha, w)
+    dcd_sweep(Labeled(given.rows("dense"), given.y, given.s), order, 10, Box(C, loss), Held(), alpha, w)
     assert not np.delete(alpha, given.order[:10]).any()
     np.testing.assert_array_equal(order[10:], given.order[10:])
 

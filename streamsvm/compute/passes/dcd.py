@@ -7,19 +7,22 @@ Changed: alpha and w, kept in step: one coordinate after the other is set to its
     a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
     Where the conjugate is no parabola, the optimum is found by Newton's method on the margin it leads to (``optimum``).
     ``order``: the rows still worth a visit are moved to its front. A row at a bound whose gradient holds it there by
-    more than ``slack`` is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2, within a visit).
+    more than ``held`` says is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2).
 With ``sigma`` > 1 the matrix of the quadratic form is ``sigma`` times what it is: w moves by sigma delta y_i x_i, and
     Q = sigma ||x_i||^2 + conjugate''.
-Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each visit.
+Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each visit; the largest and the least projected gradient
+    of the rows that are left: G, but at a bound only the part of it that leads away from there.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST, touch_row, touch_start
+from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.prefetch import touch
 from streamsvm.rows import Float64, Int32, Labeled
 
@@ -38,6 +41,28 @@ class Box(NamedTuple):
     """The loss."""
     sigma: float = 1.0
     """The factor of the quadratic form: 1 for one worker, more for several at once (CoCoA+)."""
+
+
+class Held(NamedTuple):
+    """Which rows at a bound are left out; as they are here, all that their gradient holds there."""
+
+    above: float = 0.0
+    """Those at 0 with G > above."""
+    below: float = 0.0
+    """Those at their upper bound with G < below."""
+
+
+class Swept(NamedTuple):
+    """What a sweep has found."""
+
+    left: int
+    """How many rows are looked at again."""
+    losses: float
+    """The sum of the losses met."""
+    highest: float
+    """The largest projected gradient of those rows; -inf if there are none."""
+    lowest: float
+    """The least one."""
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -67,17 +92,15 @@ def optimum(margin: float, a: float, C: float, loss: Any, square: float) -> floa
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def dcd_sweep(
-    given: Labeled, order: Int32, count: int, box: Box, slack: float, alpha: Float64, w: Float64
-) -> tuple[int, float]:
+def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, alpha: Float64, w: Float64) -> Swept:
     """Sweep over the first ``count`` rows of ``order``, as the module has it.
 
-    Given: X, y, s, box, slack. Changed: alpha, w, and order, whose first entries become the rows that are looked at
-    again. Returned: how many those are; the sum of the losses met.
+    Given: X, y, s, box, held. Changed: alpha, w, and order, whose first entries become the rows that are looked at
+    again.
     """
     X, y, s = given
     C, loss, sigma = box
-    left, losses = 0, 0.0
+    left, losses, highest, lowest = 0, 0.0, -np.inf, np.inf
     for t in range(count):
         i = order[t]
         if t + 2 * AHEAD < count:
@@ -94,10 +117,12 @@ def dcd_sweep(
         losses += C_i * loss.value(margin)
         a, top = alpha[i], loss.upper(C_i)
         G = margin - 1.0 + loss.conjugate_slope(a, C_i)
-        if (a <= 0.0 and G > slack) or (a >= top and G < -slack):
+        if (a <= 0.0 and G > held.above) or (a >= top and G < held.below):
             continue
         order[left] = i
         left += 1
+        projected = min(G, 0.0) if a <= 0.0 else (max(G, 0.0) if a >= top else G)
+        highest, lowest = max(highest, projected), min(lowest, projected)
         Q = sigma * X.sqnorm(i) + loss.curvature(C_i)
         if not loss.quadratic():
             new = optimum(margin, a, C_i, loss, sigma * X.sqnorm(i))
@@ -108,4 +133,12 @@ def dcd_sweep(
         if new != a:
             alpha[i] = new
             X.axpy(i, sigma * (new - a) * y[i], w)
-    return left, losses
+    return Swept(left, losses, highest, lowest)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def row_costs(given: Labeled, rows: Int32, w: Float64, cost: RowLoss, out: Float64) -> None:
+    """Set out_i = 1 + C_i l(m_i) for some rows. Given: X, y, s; the rows; w; C, l = loss. Changed: out (n,)."""
+    X, y, s = given
+    for i in rows:
+        out[i] = 1.0 + cost.C * s[i] * cost.loss.value(y[i] * X.dot(i, w))

@@ -34,7 +34,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from streamsvm.compute.passes.assg import Stage, assg_pass
-from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.pegasos import gradient_moments
 from streamsvm.compute.passes.steps import Batches, Objective
 from streamsvm.compute.random import shuffle
@@ -179,7 +179,7 @@ class ASSG(AveragedSolver):
         C = p.C * p.rows / len(order)
         for sweep in range(SAMPLE_SWEEPS):
             shuffle(order, len(order), block.seed + sweep)
-            dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), 0.0, alpha, state.w)
+            dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), Held(), alpha, state.w)
 
     def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
         """The step that minimizes the bound on a stage's error, short enough to be stable."""

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.dcd import Box, dcd_sweep
+from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms, plain
@@ -99,6 +99,6 @@ class MemoryRows:
 
         Returned: how many of them, now the first of ``order``, are worth another visit.
         """
-        left, _ = dcd_sweep(self._labeled, order, count, self._box, 0.0, a, w)
+        left = dcd_sweep(self._labeled, order, count, self._box, Held(), a, w).left
         self._left -= 2 * self.entries * count // max(1, self.count)
         return left
