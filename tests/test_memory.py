@@ -74,15 +74,15 @@ def fitted(store: Path, model: Path, memory: int, *more: object) -> tuple[Watche
     return done, json.loads((run / "plan.json").read_text()), certificate
 
 
-def stored(path: Path, nbytes: int, *, sparse: bool = False) -> Path:
-    """So many bytes of features in chunks of 512 KiB, appended piece by piece."""
+def stored(path: Path, nbytes: int, *, sparse: bool = False, chunk_bytes: int = MIB // 2) -> Path:
+    """So many bytes of features, the same rows appended again and again."""
     rng = np.random.default_rng(0)
     piece = 1 << 16
     values = rng.standard_normal((piece, COLUMNS), np.float32)
     codes = (values[:, 0] + rng.standard_normal(piece) > 0).astype(np.int32)
     indices = np.tile(np.arange(COLUMNS, dtype=np.int32), piece)
     entries = CSR(values.reshape(-1), indices, np.arange(piece + 1, dtype=np.int64) * COLUMNS)
-    writer = create(path, sparse=sparse, chunk_bytes=MIB // 2)
+    writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes)
     for _ in range(nbytes // (values.nbytes * (1 + sparse))):
         writer.append(entries if sparse else Dense(values), codes, None)
     writer.commit(("-1", "1"), COLUMNS, {})

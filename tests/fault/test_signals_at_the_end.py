@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from streamsvm.cli import cli
 from tests.fault.golden import ingested, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -36,12 +38,18 @@ PLACES = {
 }
 
 
-def run(*words: str, place: str = "") -> subprocess.CompletedProcess[str]:
-    begin = ("-c", PLANTED, place) if place else ("-m", "streamsvm")
+def stopped(place: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A process that is stopped there."""
+    command = [sys.executable, "-c", PLANTED, place, "fit", *words]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(
-        [sys.executable, *begin, "fit", *words], capture_output=True, text=True, env=environment, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def run(*words: str) -> Result:
+    """One that is not, in this process."""
+    ended = CliRunner().invoke(cli, ["fit", *words])
+    assert ended.exit_code == 0, ended.stderr
+    return ended
 
 
 @pytest.mark.parametrize(("place", "settings"), [*((place, ()) for place in PLACES), ("written", ("--C", "0.1,1"))])
@@ -51,16 +59,14 @@ def test_a_run_that_was_stopped_after_its_model_was_written(
     write_table(tmp_path)
     store = str(ingested(tmp_path))
     whole = run(store, str(tmp_path / "whole"), *settings)
-    assert whole.returncode == 0, whole.stderr
     names = sorted(path.name.removeprefix("whole") for path in tmp_path.glob("whole*") if path.is_file())
     assert names
-    ended = run(store, str(tmp_path / "m"), *settings, place=PLACES[place])
+    ended = stopped(PLACES[place], store, str(tmp_path / "m"), *settings)
     assert ended.returncode == 75, ended.stderr
     assert "E-INTERRUPTED" in ended.stderr
     assert ("--resume" in ended.stderr) == (place != "shown")  # then there is no job to resume
     written = {name: (tmp_path / f"m{name}").read_bytes() for name in names}
     again = run(store, str(tmp_path / "m"), *settings, "--resume")
-    assert again.returncode == 0, again.stderr
     assert again.stdout.split(" · ")[0] == whole.stdout.split(" · ")[0] != ""
     for name in names:
         assert (tmp_path / f"m{name}").read_bytes() == written[name] == (tmp_path / f"whole{name}").read_bytes()
