@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.cutting_plane.solver import CuttingPlane
 from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.interior_point.nearest_rows import NearestRows
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.solvers.kernel.simplex.blended import Blended
@@ -24,7 +26,7 @@ from streamsvm.solvers.stochastic.assg import ASSG
 from streamsvm.solvers.stochastic.pegasos import Pegasos
 from streamsvm.solvers.stochastic.sgd import SGD
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
-from streamsvm.types import LeanParts, Problem, SplitState
+from streamsvm.types import DUAL, LeanParts, Problem, SplitState
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, problem_of, rows_of
 
 
@@ -170,6 +172,7 @@ def test_copies_of_coordinate_descent_evaluate_together() -> None:
     copies = [solver.start(problem_of(Hinge())) for _ in range(2)]
     for copy, n in zip(copies, (1.0, 3.0), strict=True):
         copy.certifying, copy.losses, copy.evaluated = True, n, copy.evaluated + n
+    assert solver.merge(copies[:1]) is copies[0]
     whole = solver.merge(copies)
     assert whole.losses == 4.0
     np.testing.assert_array_equal(whole.evaluated, 4.0)
@@ -178,6 +181,45 @@ def test_copies_of_coordinate_descent_evaluate_together() -> None:
     trained = solver.merge(copies)
     np.testing.assert_allclose(trained.mean, 0.5 * (8.0 + 2.0))  # a copy that took none has moved nowhere
     assert (trained.samples, trained.losses) == (1, 4.0)
+
+
+def test_copies_of_coordinate_descent_add_up_where_it_starts_from_weights() -> None:
+    solver, problem = DCD(parts=3), replace(problem_of(Hinge()), warm=np.linspace(-1.0, 1.0, COLUMNS + 1))
+    blocks = [replace(block, rows={DUAL: np.zeros(100)}) for block in epoch_blocks(0)]
+    copies, alone = [solver.start(problem) for _ in range(3)], solver.start(problem)
+    for copy, block in zip(copies, blocks, strict=True):
+        solver.visit(copy, block)
+    found, expected = solver.merge(copies).warm_sums, seen(solver, alone, blocks).warm_sums
+    assert found is not None
+    assert expected is not None
+    np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-12)
+    np.testing.assert_allclose(found.vector(), expected.vector(), rtol=1e-12)
+
+
+def test_a_row_that_one_copy_threw_out_stays_out() -> None:
+    """Beside a copy that saw nothing, and knows of no row that is out."""
+    newton = Newton(60)
+    state = newton.start(problem_of(SquaredHinge()))
+    samplers = [clone(seen(newton, state, epoch_blocks(0))).sampler, newton.start(state.problem).sampler]
+    near = [NearestRows(60), NearestRows(60)]
+    for block in epoch_blocks(0):
+        near[0].add(block, np.linspace(0.0, 1.0, 100), np.zeros(100), np.zeros(100))
+    pairs: Any = samplers, near
+    for full, empty in pairs:
+        full.merge(clone(empty))
+        threshold, held = full.threshold, full.held
+        assert np.isfinite(threshold)
+        assert held == 60
+        empty.merge(full)
+        assert (empty.threshold, empty.held) == (threshold, held)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_newton_knows_that_some_copy_was_given_factors(which: int) -> None:
+    copies = [Newton().start(problem_of(SquaredHinge())) for _ in range(2)]
+    assert not Newton().merge([clone(copy) for copy in copies]).factored
+    copies[which].factored = True
+    assert Newton().merge(copies).factored
 
 
 KERNEL_PROBLEM = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, 1, kernel=RBF(0.5))
@@ -210,8 +252,16 @@ def test_copies_on_the_simplex_add_up_their_sums_and_take_the_farthest_bounds() 
     assert had(one, sums) == pytest.approx([4.0] * 6)
     assert (one.lowest, one.error, one.reach, one.candidates.parts) == (-2.0, 5.0, Reach(3, 4.0), [kept])
     other.lowest, other.error = 7.0, 8.0
+    supports: Any = [SimpleNamespace(v=np.array([1.0, -np.inf])), SimpleNamespace(v=np.array([-np.inf, 2.0]))]
+    one.support = supports[0]
     one.join(other)
     assert (one.lowest, one.error) == (-2.0, 8.0)
+    other.support = supports[1]
+    one.join(other)
+    assert supports[0].v.tolist() == [1.0, 2.0]
+    one.support = None
+    one.join(other)
+    assert one.support is None
 
 
 def test_copies_of_the_exact_method_gather_rows_and_their_reach() -> None:
@@ -223,4 +273,9 @@ def test_copies_of_the_exact_method_gather_rows_and_their_reach() -> None:
             solver.visit(state, replace(block, rows={solver.row_state[0].name: np.zeros(100)}))
     merged = solver.merge([one, other])
     assert merged.reach == alone.reach
-    np.testing.assert_array_equal(merged.gatherer.joined().row, alone.gatherer.joined().row)
+    found, expected = merged.gatherer.joined(), alone.gatherer.joined()
+    np.testing.assert_array_equal(found.X.values, expected.X.values)
+    X, y, s = rows_of()
+    for values, expected_rows in zip((found.X.values, found.y, found.s), (X, y, s), strict=True):
+        np.testing.assert_array_equal(values, expected_rows[s > 0.0])
+    np.testing.assert_array_equal(found.row, np.flatnonzero(s > 0.0))

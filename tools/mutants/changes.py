@@ -91,6 +91,10 @@ EQUIVALENT = {
         "v[1][:] += operators.adjoint(X, slopes, problem.columns)",
     ): "the sum and what rounding took from it are added in the end",
     (
+        "streamsvm/solvers/dcd/solver.py",
+        "joint = cocoa.begun(self.parts, first.w, copies[1].sigma)",
+    ): "copies of one state have one sigma",
+    (
         "streamsvm/jobs/ingest/preflight.py",
         "return budget.MemoryPlan(terms, limit, resident=False, cached=False, retain=True, threads=count)",
     ): "an ingest asks a plan for its size and its threads only, here and below",

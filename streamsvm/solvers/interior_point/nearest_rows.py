@@ -81,7 +81,6 @@ class NearestRows:
         """Join the rows another worker kept of other rows."""
         self.threshold = min(self.threshold, other.threshold)
         self.parts = self.parts + other.parts
-        self.held += other.held
         self._throw_out()
 
     def taken(self) -> NearRows | None:

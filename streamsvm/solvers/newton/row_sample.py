@@ -192,7 +192,6 @@ class PrioritySampler:
         """Join the rows another worker kept of other rows: the smallest keys of both stay."""
         self.threshold = min(self.threshold, other.threshold)
         self.parts = self.parts + other.parts
-        self.held += other.held
         self._throw_out()
 
     def _throw_out(self) -> None:
