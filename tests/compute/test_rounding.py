@@ -179,6 +179,8 @@ def test_a_function_is_evaluated_in_float32_where_its_coefficients_are_small() -
         assert arithmetic_for(Given(SHOWN), dense, weight, 3, dense=True) == expected
     assert arithmetic_for(Given(1e-9), dense, 1e5, 3, dense=True) == SINGLE
     assert arithmetic_for(Given(2 * COARSE), dense, 0.1, 3, dense=True) == DOUBLE
+    near = 0.9 * SHOWN / error_of(Linear(1.0), Reach(3, 3.0), SINGLE)  # the constant feature is no part of the kernel
+    assert arithmetic_for(Linear(1.0), dense._replace(bias=1.0), near, 3, dense=True) == SINGLE
     for points, others, expected in ((dense, True, DIFFERENCES), (dense, False, DOUBLE), (sparse, True, DOUBLE)):
         assert arithmetic_for(Given(1.0, 1.0), points, 1.0, WIDEST + 1, dense=others) == expected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
+from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.embed.placement import DISK, FLY
 from streamsvm.jobs.fit import certified
-from streamsvm.jobs.fit.certified import certify, final_passes, status_of
+from streamsvm.jobs.fit.certified import certify, final_passes, save_dual, status_of
 from streamsvm.kernels import RBF, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
@@ -101,12 +104,12 @@ def test_what_rounding_can_have_done_is_added_to_a_linear_certificate(running: b
 
 
 def test_columns_that_were_scaled_are_off_by_two_roundings_of_float32() -> None:
-    store, found = stored(), Certificate(3.0, 2.0)
+    store, found = stored(), Certificate(3.0, 2.75)
     map_ = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
     training = training_of(found)
     certify(plan_of(store=store, features=map_, tolerance=0.5), training, store, store)
     size = np.sqrt(np.square(0.5 * (X[:, 0] - 1.0)).mean())
-    apart = COARSE * size * 2.0 * np.sqrt(3.0 - 2.0)
+    apart = COARSE * size * 2.0 * np.sqrt(3.0 - 2.75)
     change = steepness(problem(), 3.0, KNOWN) * (COARSE * size * 1.0 + apart)
     value = rounding_of_primal(problem(), 3.0, COARSE * size * 1.0, KNOWN)
     certificate = training.runs[0].certificate
@@ -195,6 +198,118 @@ def test_the_end_takes_readings_by_what_is_read() -> None:
     map_ = Standardized(np.zeros(2, np.float32), np.ones(2, np.float32), 2.0)
     assert final_passes(plan_of()) == 0.0
     assert final_passes(plan_of(features=map_)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("where", "dtype", "passes"),
+    [(None, "", 3.0), (FLY, "int8", 3.0), (DISK, "float32", 3.0), (DISK, "int8", 0.0)],
+)
+def test_features_that_few_bits_are_left_of_are_not_those_of_the_map(where: Any, dtype: str, passes: float) -> None:
+    embedding = None if where is None else SimpleNamespace(where=where, dtype=dtype)
+    plan = plan_of(features=Nystrom.__new__(Nystrom), request=SimpleNamespace(), embedding=embedding)
+    assert final_passes(plan) == passes
+
+
+class Found:
+    """Sums that come to a given P and D."""
+
+    def __init__(self, primal: float, dual: float) -> None:
+        self.primal, self.dual = primal, dual
+
+    def close(self, one: Problem, weights: Any) -> Any:
+        return self
+
+    def value(self) -> float:
+        return self.dual
+
+
+def replaced(slopes: Any, own: Any = None, before: Any = None, row_state: Any = (), off: float = 1e-6) -> Certificate:
+    run = Run(problem(), None, before or Certificate(3.0, 2.95, final=True, facts={"kept": 1}))
+    solver = SimpleNamespace(row_state=row_state)
+    evaluation: Any = SimpleNamespace(slopes=[Found(3.0, dual) for dual in slopes], own=own, weights=W)
+    certified._replace(plan_of(solver), run, evaluation, off, 4.0)
+    assert run.certificate is not None
+    return run.certificate
+
+
+def expected_rounding(dual: float, off: float) -> float:
+    value = rounding_of_primal(problem(), 3.0, off, KNOWN)
+    change = steepness(problem(), 3.0, KNOWN) * off
+    v = VectorSum(4, running=False, spread=4.0)
+    return max(value, rounding_of_dual(problem(), Certificate(3.0, dual), v, KNOWN) + change)
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-6])
+def test_the_best_dual_value_that_was_computed_anew_is_taken(off: float) -> None:
+    found = replaced([2.8, 2.9, 1.0], off=off)
+    assert (found.primal, found.dual, found.final, found.facts) == (3.0, 2.9, True, {"kept": 1})
+    assert found.rounding == pytest.approx(expected_rounding(2.9, off), rel=1e-12, abs=0.0)
+    assert replaced([2.8], Found(0.0, 2.94), off=off).dual == 2.94
+    assert replaced([2.85], Found(0.0, 2.0), off=off).dual == 2.85
+
+
+def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_can_be_off() -> None:
+    """P has changed by 1e-4; ||v - w|| is at most 2 sqrt(P - D), beside sqrt(2 P), and so the change of D at most so much more."""
+    before = Certificate(3.0 + 1e-4, 2.95)
+    found = replaced([1.0], before=before)
+    likely = 10.0 * (1.0 + 2.0 * np.sqrt((3.0 - 2.95) / 3.0) * np.sqrt(3))
+    assert found.dual == 2.95
+    assert found.rounding == pytest.approx(likely * 1e-4 + expected_rounding(1.0, 1e-6), rel=1e-9)
+    assert replaced([1.0], before=before, row_state=DCD().row_state).dual == 1.0
+    assert replaced([1.0], before=before, row_state=(SimpleNamespace(name="other"),)).dual == 2.95
+    assert replaced([1.0], before=Certificate(3.9, 2.95)).dual == 1.0  # it has changed by more than it is better
+    above = replaced([1.0], before=Certificate(3.0, 3.5))  # by rounding, of which nothing else is known
+    assert above.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
+
+
+def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """What margins are said to be off by, and the spread, where an evaluation takes the place of a certificate."""
+    said: list[tuple[float, float]] = []
+    evaluation = SimpleNamespace(transform=lambda weights, change: None)
+    monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
+    monkeypatch.setattr(certified, "_replace", lambda plan, run, evaluation, off, spread: said.append((off, spread)))
+    return said
+
+
+def test_folded_weights_are_evaluated_on_rows_as_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, store = given_back(monkeypatch), stored()
+    map_ = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
+    plan = plan_of(store=store, features=map_, tolerance=1e-9)
+    certify(plan, training_of(Certificate(3.0, 2.75)), store, store)
+    sizes = np.array([1.5, np.sqrt(8.0), 2.0])
+    off = 2 * (3 + 2) * UNIT * float(sizes @ np.abs(W))
+    assert said[0] == pytest.approx((off, float(np.linalg.norm(sizes))), rel=1e-9, abs=0.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-3])
+def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, store = given_back(monkeypatch), stored()
+    monkeypatch.setattr(certified, "farthest_reach", lambda inner, raw: None)
+    map_: Any = Nystrom.__new__(Nystrom)
+    matrix = np.array([[1.0, 0.0], [-2.0, 3.0]])
+    projection = SimpleNamespace(W=matrix, inner=None, rounding=lambda reach: (value, 5.0))
+    monkeypatch.setattr(Nystrom, "in_full", lambda self: None)
+    for name, part in (("projection", projection), ("bias", 2.0)):
+        object.__setattr__(map_, name, part)
+    certify(
+        plan_of(store=store, features=map_, request=SimpleNamespace()), training_of(Certificate(3.0, 2.9)), store, store
+    )
+    coefficients = 1.0 + abs(-2.0 * 1.0 + 3.0 * -2.0)
+    sums = 1.0 * (1.0 + 2.0) + 2.0 * 3.0
+    off = value * (coefficients + sums) + 2 * UNIT * 2.0 * 0.5
+    assert said[0] == pytest.approx((off, 3.0), rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize(("problems", "shape"), [(1, (4,)), (2, (2, 4))])
+def test_dual_variables_of_one_problem_are_one_row(
+    problems: int, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certified, "_parts", lambda store, plan, training, k: iter([np.full(3, k), np.full(1, k)]))
+    training = training_of(*[Certificate(3.0, 2.9)] * problems)
+    save_dual(tmp_path / "a.npy", stored(), plan_of(), training)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.repeat(np.arange(problems), 4).reshape(shape))
 
 
 def test_layouts_count_classes() -> None:

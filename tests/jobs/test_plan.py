@@ -73,6 +73,19 @@ def test_a_sample_that_was_asked_for_is_not_changed() -> None:
     assert rows(tight) == 50_000
 
 
+def test_where_a_sample_would_be_all_rows_fewer_are_taken() -> None:
+    """A sample of no fewer rows than there are holds them all, as no sample does."""
+    few = store()
+    few.layout = replace(few.layout, chunks=CHUNKS[:4], counts=(10_000, 10_000))
+    job = FitJob("memory", "model", memory=4096 * MIB, threads=1, solver="newton")
+    ample = make_plan(job, few)
+    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
+    assert rows(ample) == 20_000
+    plan = make_plan(replace(job, memory=needs - MIB), few)
+    assert plan.memory.total <= plan.memory.limit
+    assert rows(plan) < 20_000
+
+
 def test_a_resumed_run_keeps_its_sample() -> None:
     ample = planned(4096 * MIB)
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)

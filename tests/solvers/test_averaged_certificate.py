@@ -69,6 +69,9 @@ def test_losses_are_summed_only_while_the_candidate_is_evaluated() -> None:
         take_slopes(slopes)
         assert (slopes.linear, slopes.quadratic, np.abs(slopes.v).max()) == (0.0, 0.0, 0.0)
         assert expected[0] == pytest.approx(share * a.sum(), rel=1e-5)
+        weighed = s > 0.0
+        curved = float((0.25 * a[weighed] ** 2 / (problem.C * s[weighed])).sum())
+        assert expected[1] == pytest.approx(share * curved, rel=1e-5)
         assert (slopes.dual > 0.0) == certifying
 
 

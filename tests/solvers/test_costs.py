@@ -73,6 +73,7 @@ def two_threads() -> Iterator[None]:
         (KernelActiveSet(), Cost(fixed=80 * (24 + 120) + 24 * 40**2 + scratch_bytes(6), per_row=8, per_block_row=16)),
         (Newton(10), Cost(32 * 56 + 40 * (4 * 7 + 48), per_block_row=48, per_part=3 * 56, shared=FACTORED)),
         (Newton(), Cost(32 * 56 + 40 * 188, per_block_row=48, per_part=3 * 56, shared=FACTORED + 40 * 2 * 28)),
+        (Newton(90), Newton().cost(problem(), DENSE)),  # a sample of more rows than there are is all of them
     ],
     ids=str,
 )

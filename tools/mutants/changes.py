@@ -1,7 +1,7 @@
 """What a mutant is: one operator, constant, comparison or word of control exchanged in the syntax tree of one file.
 
 Left alone is what no test should hold a program to: docstrings, annotations, decorators, errors and what is said in them,
-text that is put together, ``__repr__``, what is imported for types only, memory that is asked for early, named numbers of a
+text that is put together, ``__repr__``, whether ``zip`` is strict, what is imported for types only, memory that is asked for early, named numbers of a
 module and defaults of parameters (settings: a test of one would say it again). EQUIVALENT names changes that make no other
 program, each with the reason.
 """
@@ -61,17 +61,20 @@ SAID = ("warn", "warning", "info", "debug", "say", "hint", "printable", "format"
 """Calls whose arguments are words for a reader, or a clock."""
 
 EQUIVALENT = {
+    ("streamsvm/compute/passes/certificate.py", "X.axpy(i, (a / y[i]), v)"): "y is 1 or -1",
+    ("streamsvm/compute/passes/certificate.py", "if (a >= 0.0):"): "of 0 nothing is added",
+    ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",
     ("streamsvm/compute/passes/certificate.py", "if (linear < 0.0) or curvature <= 0.0:"): "t is 0 there as well",
     (
-        "streamsvm/solvers/newton/solver.py",
+        "streamsvm/solvers/newton/memory.py",
         "entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(2, layout.rows) + 4",
     ): "a fit has a row of each class",
     (
-        "streamsvm/solvers/newton/solver.py",
+        "streamsvm/solvers/newton/memory.py",
         "block = block_size(problem.columns, problem.nonzeros or (problem.rows / p), dense=layout.dense)",
     ): "of dense rows the block is all columns, or the Hessian is larger",
     (
-        "streamsvm/solvers/newton/solver.py",
+        "streamsvm/solvers/newton/memory.py",
         "q = min(p, most) if layout.dense or (p < most) else 0",
     ): "the block of so many columns is larger",
     (
@@ -90,6 +93,19 @@ EQUIVALENT = {
         "streamsvm/solvers/point_evaluation.py",
         "v[1][:] += operators.adjoint(X, slopes, problem.columns)",
     ): "the sum and what rounding took from it are added in the end",
+    (
+        "streamsvm/jobs/fit/certified.py",
+        "sizes = np.append(column_sizes(Raw(1.0), raw, 0.5)[0][:-1] * features.scale, features.bias)",
+    ): "the size of the constant feature is left out",
+    (
+        "streamsvm/jobs/fit/certified.py",
+        "coarse.append((change >= SHARE * plan.tolerance * abs(found.primal)))",
+    ): "but for a number that is a tenth of the tolerance to the last bit",
+    (
+        "streamsvm/jobs/fit/certified.py",
+        "(value >= SHARE * plan.tolerance * abs(_certificate(run).primal))",
+    ): "but for a number that is a tenth of the tolerance to the last bit",
+    ("streamsvm/solvers/point_evaluation.py", "return (dual_point.t * slopes / block.y)"): "y is 1 or -1",
     (
         "streamsvm/solvers/dcd/solver.py",
         "joint = cocoa.begun(self.parts, first.w, copies[1].sigma)",
@@ -168,6 +184,8 @@ def _left_alone(node: ast.AST) -> list[ast.AST]:
         return [part for part in node.body if isinstance(part, ast.Assign) and _is_setting(part)]
     if isinstance(node, ast.AnnAssign):
         return [node.annotation]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+        return [word.value for word in node.keywords]
     return [node] if _for_readers(node) else []
 
 

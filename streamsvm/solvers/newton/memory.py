@@ -29,9 +29,10 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
     sampled = sampled if rows < problem.rows else 0
     # sparse rows are given up while they are joined; of dense ones two copies were seen
     copies = 1 if problem.nonzeros else 2
-    whole = 0 if sample else problem.rows * copies * row_bytes(problem)
+    fewer = bool(sample) and rows < problem.rows  # never all rows, as otherwise in the end
+    whole = 0 if fewer else problem.rows * copies * row_bytes(problem)
     once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
-    own = max(sampled, (0 if once else whole) + (0 if sample else problem.rows * ROW_ARRAYS))
+    own = max(sampled, (0 if once else whole) + (0 if fewer else problem.rows * ROW_ARRAYS))
     block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
     return Cost(
         fixed=VECTORS * 8 * p + own,
