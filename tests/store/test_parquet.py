@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -127,6 +128,25 @@ def test_what_row_groups_take_is_told_by_the_footer() -> None:
     assert tall.needed(20_000) > 600 << 20
     assert short.needed(20_000) < 150 << 20
     assert tall.needed(20) < 4 << 20
+
+
+def test_of_columns_without_any_value_no_store_is_made(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.parquet", b=pa.nulls(3, pa.string()), y=[1, 2, 1])
+    with pytest.raises(StreamSVMError, match="from which anything can be learned") as caught:
+        read(path, categorical=("b",), missing="zero")
+    assert caught.value.code == "E-SCHEMA"
+
+
+@pytest.mark.parametrize(
+    "kind", [{"categorical": ("b",)}, {"columns_as": ("b=words",)}, {}], ids=["category", "words", ""]
+)
+def test_a_type_of_an_extension_is_what_it_is_kept_as(tmp_path: Path, kind: dict[str, Any]) -> None:
+    """Pandas makes its periods known to pyarrow: what becomes of a file does not depend on whether it was imported."""
+    days = pa.array(pd.period_range("2001-01-01", periods=3, freq="D"))
+    assert isinstance(days.type, pa.BaseExtensionType)
+    of_extension, _, _ = read(save(tmp_path / "a.parquet", b=days, y=[1, 2, 1]), **kind)
+    plain, _, _ = read(save(tmp_path / "b.parquet", b=days.storage, y=[1, 2, 1]), **kind)
+    np.testing.assert_array_equal(of_extension, plain)
 
 
 TEXT_ENCODINGS: dict[str, dict[str, Any]] = {

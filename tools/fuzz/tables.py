@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import random
 from pathlib import Path
 from typing import Any
@@ -164,8 +166,28 @@ def _typed(draw: random.Random, rows: int) -> Any:
         lambda: pd.Series(draw.choices([1, 2.5, "x", None, b"y"], k=rows), dtype=object),
         lambda: numbers * 10.0 ** draw.randint(0, 45),
         lambda: pd.to_timedelta(rng.integers(0, 900, rows), "s"),
+        lambda: pd.arrays.SparseArray(numbers),
+        lambda: numbers + 1j,
+        lambda: pd.Series(draw.choices([[1], [], [1, 2]], k=rows), dtype=object),
+        lambda: [{"left": k} for k in range(rows)],
+        lambda: pd.interval_range(0, rows, periods=rows),
+        lambda: pd.period_range("2001", periods=rows, freq="D"),
+        lambda: [b"x"] * rows,
+        lambda: [dt.time(k % 24) for k in range(rows)],
+        lambda: [decimal.Decimal(k) / 8 for k in range(rows)],
     )
     return draw.choice(ways)()
+
+
+ROLES: tuple[dict[str, Any], ...] = (
+    {}, {"categorical": ("c0",)}, {"calendar": ("c0",)}, {"columns_as": ("c0=words",)}, {"columns_as": ("c0=hash",)},
+    {"columns_as": ("c0=epoch",)}, {"columns_as": ("c0=amount",)}, {"weight": "c0"}, {"id_column": "c0"}, {"split_by": "c0"}, {"drop": ("c0",)},
+)  # fmt: skip
+"""What a column of any type may be asked to be."""
+WRITTEN: tuple[dict[str, Any], ...] = (
+    {}, {"row_group_size": 7}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"compression": "zstd"},
+)  # fmt: skip
+"""Ways to write a Parquet file."""
 
 
 def frames(scratch: Path) -> Trial:
@@ -177,25 +199,27 @@ def frames(scratch: Path) -> Trial:
         frame["y"] = draw.choice(
             (np.arange(rows) % 2, [None if k == 1 else str(k % 2) for k in range(rows)], _typed(draw, rows))
         )
-        options = {"label": "y", "overwrite": True, **draw.choice(POLICIES)}
+        options = {"label": "y", "overwrite": True, **draw.choice(POLICIES), **draw.choice(ROLES)}
         with dask.config.set({"dataframe.convert-string": False}):
-            given = dd.from_pandas(frame, npartitions=draw.choice((1, 2, 5)))
-        answers = [_answer(scratch, frame, options), _answer(scratch, given, options)]
+            given = dd.from_pandas(frame, npartitions=(parts := draw.choice((1, 2, 5))))
+        answers = [_answer(scratch, frame, options, draw.choice(WRITTEN)), _answer(scratch, given, options)]
         if answers[0] == NO_FILE and isinstance(answers[1], str):
             return "in no file, and refused"
+        if parts > 1 and all(isinstance(answer, str) for answer in answers):
+            return f"refused, {answers[1]}"  # of several faults that of the first partition is met first
         assert answers[0] == answers[1], f"file: {str(answers[0])[:150]}, data frame: {str(answers[1])[:150]}"
         return "the same store" if isinstance(answers[0], list) else f"the same code, {answers[0]}"
 
     return trial
 
 
-def _answer(scratch: Path, frame: Any, options: dict[str, Any]) -> Any:
+def _answer(scratch: Path, frame: Any, options: dict[str, Any], written: dict[str, Any] | None = None) -> Any:
     """The rows that were stored, or the code of the refusal."""
     source, target = scratch / "t.parquet", scratch / "t.zarr"
     try:
         if isinstance(frame, pd.DataFrame):
             try:
-                frame.to_parquet(source)
+                frame.to_parquet(source, **written or {})
             except Exception:  # noqa: BLE001  a column that no file can hold
                 return NO_FILE
             ingest(IngestJob(sources=(source,), store=target, **options))

@@ -16,6 +16,7 @@ from streamsvm.regular import open_regular
 from streamsvm.store.sources.options import SourceOptions, check_width
 from streamsvm.store.sources.parquet.row_groups import BUFFER, GROUP, RowGroups, encoded_columns, read, row_groups
 from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.table.cells import as_stored, stored_type
 from streamsvm.store.sources.table.source import TableSource
 
 SAMPLE_BYTES = 16 << 20
@@ -43,7 +44,7 @@ class ParquetSource(TableSource):
         if self._largest is None or needed > self._largest[1] + self._largest[2].needed(groups.columns):
             self._largest = path, nbytes, groups
         with _explained(path):
-            return {field.name: field.type for field in metadata.schema.to_arrow_schema()}
+            return {field.name: stored_type(field.type) for field in metadata.schema.to_arrow_schema()}
 
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
         assert self._largest is not None
@@ -62,7 +63,7 @@ class ParquetSource(TableSource):
         metadata = self._metadata(path)
         with _explained(path), _open(path, metadata) as opened:
             for batch in read(opened, rows, columns):
-                yield batch
+                yield as_stored(batch)
                 file.read = int(file.size * file.position / metadata.num_rows)
 
     def _metadata(self, path: Path) -> Any:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from streamsvm.store.format.row_ids import GrowingFile
 from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.table.cells import as_stored, stored_type
 from streamsvm.store.sources.table.source import TableSource
 
 BATCH_BYTES = 8 << 20
@@ -56,13 +57,13 @@ class RecordBatchSource(TableSource):
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         with _opened(path) as reader:
-            return {field.name: field.type for field in reader.schema}
+            return {field.name: stored_type(field.type) for field in reader.schema}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
         with _opened(path, columns) as reader:
             for batch in reader:
                 for start in range(0, batch.num_rows, rows):
-                    yield batch.slice(start, rows)
+                    yield as_stored(batch.slice(start, rows))
         file.read = file.size
 
 

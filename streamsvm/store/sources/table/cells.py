@@ -29,6 +29,19 @@ Arrow: TypeAlias = Any
 """An array, column, table or option object of pyarrow, which ships no types."""
 
 
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return what the values of a type are kept as: programs that know an extension see it, others do not."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose columns of extension types are what they are kept as."""
+    if not any(isinstance(field.type, pa.BaseExtensionType) for field in batch.schema):
+        return batch
+    columns = [c.storage if isinstance(c.type, pa.BaseExtensionType) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def numbers(values: Arrow, name: str) -> Arrow:
     """Return decimals, booleans and numbers that are written as text as float64. Raises BadCell."""
     if pa.types.is_dictionary(values.type):

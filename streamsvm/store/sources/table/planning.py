@@ -203,10 +203,9 @@ def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: st
 
 def _check_type(name: str, kind: pa.DataType, hint: str, where: str, code: str) -> None:
     """Raise DataError for a column of lists or records, of which nothing can be made whatever is asked of it."""
-    from pyarrow import BaseExtensionType, types
+    from pyarrow import types
 
-    stored = kind.storage_type if isinstance(kind, BaseExtensionType) else kind
-    if types.is_nested(stored):
+    if types.is_nested(kind):
         raise DataError(f"column {quote(name)} of {where} holds {kind}, not numbers", code=code, hint=hint)
 
 

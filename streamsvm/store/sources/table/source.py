@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceOptions, check_width
 from streamsvm.store.sources.source import SourceFile
@@ -102,6 +102,12 @@ class TableSource(ABC):
             census.take(map(partial(with_crosses, crosses=planned.crosses), read), str(path))
         census.close()
         schema = planned.completed(census, options)
+        if not schema.width:
+            left = ", ".join(quote(name) for name in types if name in schema.dropped) or "the others are empty"
+            found = f"{self._paths[0]} has no column but the label from which anything can be learned ({left})"
+            raise DataError(
+                found, code="E-SCHEMA", hint="say what a column holds: --column NAME=words, hash or category"
+            )
         self.proposals = proposals(schema, planned, census, samples)
         return schema
 
