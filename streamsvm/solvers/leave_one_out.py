@@ -51,7 +51,9 @@ LEAST_DIRECTIONS = 16
 TILE = 1024
 """Rows whose h is computed at a time, by a product of matrices."""
 LEAST = 1e-6
-"""1 - b h is no less: rounding may have left nothing of it where a row is alone in a direction."""
+"""1 - b h is no less: rounding may have left nothing of it where a row is alone in a direction ..."""
+LEAST_RANDOM = 0.5
+"""... and of random directions no less than this: by their error alone it may come to nothing for rows that H has many times over."""
 
 
 class SeenRows(NamedTuple):
@@ -119,6 +121,8 @@ class LeaveOneOut:
     """What was solved."""
     root: Array
     """R, or as many random combinations of its rows, (q, p)."""
+    least: float
+    """What 1 - b h is no less than."""
 
     @classmethod
     def of(cls, total: HessianSum, seed: int) -> LeaveOneOut:
@@ -140,7 +144,8 @@ class LeaveOneOut:
             signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
             root = scipy.linalg.solve_triangular(factor, signs, lower=True, trans=1).T
         root *= scale
-        return cls(problem, root if q is None and p <= operators.PRECISE else root.astype(np.float32))
+        precise, least = q is None and p <= operators.PRECISE, LEAST if q is None else LEAST_RANDOM
+        return cls(problem, root if precise else root.astype(np.float32), least)
 
     def scores(self, rows: SeenRows, f: Float64) -> Float64:
         """Return what the solution without each row says of it, (n,), from what the solution says, f (n,)."""
@@ -148,7 +153,7 @@ class LeaveOneOut:
         pulls, bends = terms(self.problem, rows.y, rows.factors, f)
         active = np.flatnonzero((pulls > 0.0) & (units > 0.0))
         h, r, u, b = self._leverages(rows.X, active), rows.weights[active], units[active], bends[active]
-        g = h / np.maximum(1.0 - b * r * rows.drawn[active] * h, LEAST)
+        g = h / np.maximum(1.0 - b * r * rows.drawn[active] * h, self.least)
         found = f.copy()
         found[active] -= rows.y[active] * u * pulls[active] * g / (1.0 + (r - u) * b * g)
         return found

@@ -2,7 +2,7 @@
 
 The formulas are in ``solvers/leave_one_out.py``. Which rows are drawn is a function of the seed, the layout and the number of the chunk.
 With m of n rows in H, h comes out about p / m of itself too large, and h, p / n or so, is the correction of a score in units of what the row
-lacks to the margin: m = ``WANTED`` p rows, where there are more, leave an error of (p / m)^2 at most.
+lacks to the margin: m = ``WANTED`` p rows, where there are more, leave an error of (p / m)^2 or so.
 
 The chunks are scored by the threads of the fit, each with a reading and a feature map of its own, and counted in their order.
 """
@@ -32,7 +32,7 @@ from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, Problem, Store, Visit
 
-WANTED = 32
+WANTED = 100
 """Rows drawn for each component; of fewer all are taken."""
 SPREAD = 4
 """Times the chunks that would do are read: rows of one chunk may be alike ..."""
