@@ -119,3 +119,14 @@ def test_averages_are_of_what_they_say() -> None:
     np.testing.assert_allclose(last.averaged.candidate, last.a / (last.lam * last.t))
     mean, means = states["all"]
     np.testing.assert_allclose(mean.averaged.candidate, np.mean(means, axis=0))
+
+
+def test_what_is_projected_shrinks_as_it_enters_the_dual() -> None:
+    """By half: sums of dual variables by half, and the part of a conjugate that is a parabola in them by a quarter."""
+    solver = Pegasos()
+    state = solver.start(problem_of(Huber(0.25)))
+    state.before, state.origin = np.full(3, 4.0), np.full(3, 6.0)
+    state.linear, state.linear_before, state.quadratic, state.quadratic_before = 8.0, 10.0, 12.0, 16.0
+    solver._shrink(state, 0.5)
+    assert (state.before.tolist(), state.origin.tolist()) == ([2.0] * 3, [3.0] * 3)
+    assert (state.linear, state.linear_before, state.quadratic, state.quadratic_before) == (4.0, 5.0, 3.0, 4.0)

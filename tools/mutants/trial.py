@@ -42,6 +42,7 @@ class Trials:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Do the work, once all tests are known."""
         self._items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # what tests/conftest.py freezes is not found below
         for found in gc.get_objects():
             if isinstance(found, types.FunctionType) and str(found.__module__).startswith("streamsvm.compute"):
                 found.__dict__.setdefault("py_func", found)  # what tests of compiled passes compare them with
@@ -49,7 +50,10 @@ class Trials:
         return True
 
     def load(self, paths: set[str]) -> None:
-        """Load the modules that are going to be changed and find the functions of theirs that there are."""
+        """Load the modules that are going to be changed and find the functions of theirs that there are.
+
+        Raises RuntimeError where there are none at all: every change would seem to survive.
+        """
         for path in paths:
             importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         for found in gc.get_objects():
@@ -57,6 +61,8 @@ class Trials:
                 name = os.path.relpath(found.__code__.co_filename, REPOSITORY)
                 if name in paths:
                     self._functions[name, found.__code__.co_qualname].append(found)
+        if paths and not self._functions:
+            raise RuntimeError(f"no function was found of {', '.join(sorted(paths))}")
 
     def by_file(self) -> dict[str, list[str]]:
         """The tests that were collected, by file."""
