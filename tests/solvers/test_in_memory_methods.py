@@ -1,4 +1,4 @@
-"""What second order in memory has beside Newton steps: rare columns settled after a step, and dual coordinate descent."""
+"""What second order in memory has beside Newton steps: rare columns settled after a step, and descent in the dual."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import scipy.optimize
 
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms
 from streamsvm.compute.passes.in_memory.column_descent import Outside, column_sweep, columns_of
+from streamsvm.compute.passes.in_memory.proximal_descent import metric_rows, proximal_sweep
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.newton.in_memory import memory_rows
+from streamsvm.solvers.newton.in_memory import memory_rows, proximal_metric
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
+from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.types import Problem
@@ -155,19 +157,6 @@ def test_coordinate_descent_solves_texts_and_both_its_bounds_hold(loss: Any) -> 
 
 
 @pytest.mark.usefixtures("narrow_block")
-def test_coordinate_descent_is_left_where_large_columns_tie_all_rows_together() -> None:
-    values, y = texts()
-    values[:, 0] += 1e4 * np.abs(np.random.default_rng(1).normal(size=len(y)))
-    found = solver_of(sample_of(values, y), values.shape[1], Hinge(), 1.0)
-    found.advance(np.inf)
-    assert found.solved
-    assert found.facts()["method"] == "interior point"
-    assert found.descent is not None
-    assert found.descent.left
-    assert len(found.descent.gaps) == WINDOW + 1, "it was to be left as soon as its pace could be told"
-
-
-@pytest.mark.usefixtures("narrow_block")
 def test_coordinate_descent_goes_on_after_a_reading_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     values, y = texts()
     straight = solver_of(sample_of(values, y), values.shape[1], Hinge(), 30.0)
@@ -183,3 +172,98 @@ def test_coordinate_descent_goes_on_after_a_reading_where_it_was(monkeypatch: py
     assert halting.facts()["method"] == "dual coordinate descent"
     np.testing.assert_array_equal(halting.best, straight.best)
     assert halting.dual == straight.dual
+
+
+# -- proximal points by coordinate descent -----------------------------------------------------------------------------
+
+
+def table() -> tuple[Any, Any]:
+    """The rows of ``texts`` with a column that is large in all of them."""
+    values, y = texts()
+    values[:, 0] = 1e4 * (0.1 + np.abs(np.random.default_rng(1).normal(size=len(y))))
+    return values, y
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Huber(0.3)], ids=["hinge", "huber"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_sweeps_solve_the_proximal_problem(loss: Any, compiled: bool) -> None:
+    """An independent method, on the dual as the module of the sweep states it with dense matrices, finds the same D and w."""
+    rng, n, C = np.random.default_rng(3), 40, 0.8
+    values = sparse_values(rng, n, 6) * np.array([30.0, 1.0, 0.1, 1.0, 1.0, 5.0], np.float32)
+    X, full = csr_of(values, 1.0), np.array([0, 2, 6])
+    x = np.hstack([values.astype(float), np.ones((n, 1))])
+    y, s = rng.choice([-1.0, 1.0], n).astype(np.float32), rng.uniform(0.5, 2.0, n)
+    M = np.diag([0.0, 2.0, 0.0, 0.0, 0.5, 7.0, 0.0])
+    M[np.ix_(full, full)] = 0.2 * x[:, full].T @ x[:, full]
+    center, metric = rng.normal(size=7), np.eye(7) + M
+    inverse = np.linalg.inv(np.linalg.cholesky(metric[np.ix_(full, full)]))
+    place = np.full(7, -1, np.int32)
+    place[full] = np.arange(3)
+    rows = metric_rows(X, place, 1.0 / np.diag(metric), inverse)
+    w = np.linalg.solve(metric, M @ center)
+    a, u, order = np.zeros(n), inverse @ (metric @ w)[full], np.arange(n, dtype=np.int32)
+    terms, sweep = RowTerms(y, s, C, loss), proximal_sweep if compiled else proximal_sweep.py_func
+    for _ in range(400 if compiled else 60):
+        sweep(rows, terms, order, n, a, w, u)
+        order = np.arange(n, dtype=np.int32)
+    w[full] = inverse.T @ u
+    np.testing.assert_allclose(w, np.linalg.solve(metric, x.T @ (a * y) + M @ center), rtol=1e-4, atol=1e-5)
+
+    def lacks(b: Any) -> float:
+        q = x.T @ (b * y) + M @ center
+        conjugates = sum(loss.conjugate(v, C * c) for v, c in zip(b, s, strict=True))
+        return float(0.5 * q @ np.linalg.solve(metric, q) + conjugates - b.sum())
+
+    best = scipy.optimize.minimize(lacks, a, bounds=[(0.0, C * c) for c in s], method="L-BFGS-B")
+    assert lacks(a) <= best.fun + 1e-4 * abs(best.fun)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Hinge(2.0), Huber(0.2)], ids=["hinge", "margin 2", "huber"])
+@pytest.mark.usefixtures("narrow_block")
+def test_proximal_descent_solves_tables_and_both_its_bounds_hold(loss: Any) -> None:
+    values, y = table()
+    found = solver_of(sample_of(values, y), values.shape[1], loss, 1.0)
+    found.advance(np.inf)
+    assert found.solved
+    assert found.facts()["method"] == "proximal dual coordinate descent"
+    full = np.hstack([values.astype(float), np.ones((len(y), 1))])
+    m = y * (full @ found.best)
+    assert found.primal == pytest.approx(0.5 * found.best @ found.best + sum(map(loss.value, m)), rel=1e-9)
+    assert found.slopes is not None
+    a = found.slopes * y
+    assert a.min() >= 0.0
+    assert a.max() <= 1.0
+    v = full.T @ (a * y)
+    assert found.dual == pytest.approx(sum(b - loss.conjugate(b, 1.0) for b in a) - 0.5 * v @ v, rel=1e-9)
+    assert found.dual <= found.primal
+
+
+@pytest.mark.usefixtures("narrow_block")
+def test_proximal_descent_goes_on_after_a_reading_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, y = table()
+    straight = solver_of(sample_of(values, y), values.shape[1], Hinge(), 1.0)
+    straight.advance(np.inf)
+    monkeypatch.setattr(memory_rows, "WORK", 1)
+    monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
+    halting = solver_of(sample_of(values, y), values.shape[1], Hinge(), 1.0)
+    readings = 0
+    while not halting.solved and readings < 500:
+        halting.advance(np.inf)
+        readings += 1
+    assert readings > 2
+    np.testing.assert_array_equal(halting.best, straight.best)
+    assert halting.dual == straight.dual
+
+
+@pytest.mark.usefixtures("narrow_block")
+def test_what_does_not_move_is_left_for_the_next_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that seem alike begin with plain descent, which is left as soon as its pace can be told; then the other two."""
+    monkeypatch.setattr(proximal_metric, "LENGTHS_DIFFER", np.inf)
+    gaps = []
+    monkeypatch.setattr(ProximalDescent, "run", lambda self: gaps.append(self._known.descent.gaps))
+    values, y = table()
+    found = solver_of(sample_of(values, y), values.shape[1], Hinge(), 1.0)
+    found.advance(np.inf)
+    assert len(gaps[0]) == WINDOW + 1, "plain descent was to be left as soon as its pace could be told"
+    assert found.facts()["method"] == "interior point"
+    assert found.solved

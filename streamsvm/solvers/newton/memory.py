@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamsvm.solvers.newton.hessian import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.in_memory.proximal_metric import most_full
 from streamsvm.solvers.newton.row_sample import is_wide, row_bytes, sample_rows, sampled_bytes
 from streamsvm.types import Cost, Layout, Problem
 
@@ -12,7 +13,9 @@ PART_VECTORS = 3
 VECTORS = 32
 """Of length p: states, directions, residuals and what the products make."""
 ROW_ARRAYS = 188
-"""Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point."""
+"""Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point ..."""
+DESCENT_ARRAYS, FULL_BYTES = 140, 4
+"""... or those of proximal descent, which holds so many bytes for each full column beside them."""
 
 
 def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
@@ -32,7 +35,7 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
     fewer = bool(sample) and rows < problem.rows  # never all rows, as otherwise in the end
     whole = 0 if fewer else problem.rows * copies * row_bytes(problem)
     once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
-    own = max(sampled, (0 if once else whole) + (0 if fewer else problem.rows * ROW_ARRAYS))
+    own = max(sampled, (0 if once else whole) + (0 if fewer else problem.rows * _arrays(problem)))
     block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
     return Cost(
         fixed=VECTORS * 8 * p + own,
@@ -40,3 +43,10 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
         per_part=PART_VECTORS * 8 * p,
         shared=max(matrix_bytes(q), block_bytes(block)) + (whole if once else 0),
     )
+
+
+def _arrays(problem: Problem) -> int:
+    """Bytes of the arrays that go with a row."""
+    if not problem.nonzeros or not problem.loss.box():
+        return ROW_ARRAYS
+    return max(ROW_ARRAYS, DESCENT_ARRAYS + FULL_BYTES * most_full(problem.nonzeros, problem.rows))

@@ -2,7 +2,8 @@
 
 A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``newton_steps``). So are losses whose
 corner is rounded, where a matrix of all columns is affordable: there are then many rows a column, and a few thousand of
-them already say about where the optimum is. All other problems begin with dual coordinate descent (``coordinate_descent``).
+them already say about where the optimum is. All other problems begin with dual coordinate descent (``coordinate_descent``); where that
+does not move, of sparse rows, the columns they share are held near a center that moves (``proximal_descent``).
 Where Newton's steps stay short, and where descent is too slow, an interior point (``interior_point``).
 A loss whose conjugate is no parabola (the logistic one) bends everywhere and has no corner to get stuck at: Newton's method alone.
 Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in the columns as they are given.
@@ -19,13 +20,15 @@ import numpy as np
 
 from streamsvm.compute.passes.in_memory.all_rows import Interior, value_pass
 from streamsvm.losses import threshold
-from streamsvm.rows import Float64
+from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, DescentState
 from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps
 from streamsvm.solvers.newton.in_memory.outer_terms import NO_DUAL_POINT, DualValue, OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalState
+from streamsvm.solvers.newton.in_memory.proximal_metric import lengths_differ
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
@@ -108,7 +111,8 @@ class AllRows:
 
     def facts(self) -> dict[str, Any]:
         """What there is to say of it in the events of a run."""
-        method = "newton" if self.descent is None else "dual coordinate descent"
+        held = "proximal " if isinstance(self.descent, ProximalState) else ""
+        method = "newton" if self.descent is None else f"{held}dual coordinate descent"
         method = method if self.interior is None else "interior point"
         return {"rows": "all in memory", "method": method, "steps": self.steps, "products": self.products}
 
@@ -124,10 +128,20 @@ class AllRows:
                 self._begin(rows, deadline)
             NewtonSteps(self, rows, preconditioner).run()
         elif self.interior is None and self.outer is None:
-            CoordinateDescent(self, rows).run()
+            self._descend(rows, preconditioner)
         if loss.quadratic() and not self.solved and not (rows.exhausted and self.primal < np.inf):
             self._inside(rows, preconditioner)
         self.products += rows.products
+
+    def _descend(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Dual coordinate descent; where that is left, or of rows so different not begun, the same with shared columns held."""
+        X = rows.X if isinstance(rows.X, CSR) and not preconditioner.whole else None
+        held = isinstance(self.descent, ProximalState)
+        if not held and not (self.descent is None and X is not None and lengths_differ(X, self.problem.columns)):
+            CoordinateDescent(self, rows).run()
+        left = self.descent is not None and self.descent.left
+        if X is not None and (self.descent is None or left != held) and not (self.solved or rows.exhausted):
+            ProximalDescent(self, rows, preconditioner, X).run()
 
     def _begin(self, rows: MemoryRows, deadline: float) -> None:
         """Go to about the optimum of a part of the rows, if they are many."""
