@@ -273,9 +273,9 @@ class Newton(WarmStart):
         """See ``types.StepsBetweenPasses``: some seconds of work in memory; where they bring nothing a reading comes next."""
         rows = state.all_rows
         assert rows is not None  # ``pending`` says so
-        before = rows.primal - rows.dual
+        before = rows.lacks
         self._solve_in_memory(state, rows)
-        state.pending = state.pending - 1 if rows.primal - rows.dual < NOTHING * before else 0
+        state.pending = state.pending - 1 if rows.lacks < NOTHING * before else 0
 
     def _stalled(self, state: NewtonState) -> bool:
         """Whether a sample leads nowhere: the gap is not a tenth smaller than some passes ago. All rows are gathered then."""

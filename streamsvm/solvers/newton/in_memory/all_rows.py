@@ -105,6 +105,13 @@ class AllRows:
         return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.allowed
 
     @property
+    def lacks(self) -> float:
+        """What falls from step to step: the gap; of proximal descent, which proves nothing for long, its least lag."""
+        if isinstance(self.descent, ProximalState) and self.descent.gaps and self.interior is None:
+            return min(self.descent.gaps) * abs(self.primal)
+        return self.primal - self.dual
+
+    @property
     def work(self) -> tuple[int, int, int]:
         """Steps, products and rounds of descent so far: what is the same after ``advance`` as before has made none."""
         return self.steps, self.products, 0 if self.descent is None else len(self.descent.gaps)
