@@ -17,6 +17,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory import memory_rows, proximal_metric
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
@@ -196,7 +197,7 @@ def test_sweeps_solve_the_proximal_problem(loss: Any, compiled: bool) -> None:
     M = np.diag([0.0, 2.0, 0.0, 0.0, 0.5, 7.0, 0.0])
     M[np.ix_(full, full)] = 0.2 * x[:, full].T @ x[:, full]
     center, metric = rng.normal(size=7), np.eye(7) + M
-    inverse = np.linalg.inv(np.linalg.cholesky(metric[np.ix_(full, full)]))
+    inverse: Float64 = np.linalg.inv(np.linalg.cholesky(metric[np.ix_(full, full)])).astype(float)
     place = np.full(7, -1, np.int32)
     place[full] = np.arange(3)
     rows = metric_rows(X, place, 1.0 / np.diag(metric), inverse)
