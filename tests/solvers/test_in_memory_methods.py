@@ -17,7 +17,6 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory import memory_rows, proximal_metric
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
@@ -197,12 +196,13 @@ def test_sweeps_solve_the_proximal_problem(loss: Any, compiled: bool) -> None:
     M = np.diag([0.0, 2.0, 0.0, 0.0, 0.5, 7.0, 0.0])
     M[np.ix_(full, full)] = 0.2 * x[:, full].T @ x[:, full]
     center, metric = rng.normal(size=7), np.eye(7) + M
-    inverse: Float64 = np.linalg.inv(np.linalg.cholesky(metric[np.ix_(full, full)])).astype(float)
+    inverse = np.linalg.inv(np.linalg.cholesky(metric[np.ix_(full, full)]))
     place = np.full(7, -1, np.int32)
     place[full] = np.arange(3)
     rows = metric_rows(X, place, 1.0 / np.diag(metric), inverse)
-    w = np.linalg.solve(metric, M @ center)
-    a, u, order = np.zeros(n), inverse @ (metric @ w)[full], np.arange(n, dtype=np.int32)
+    w, a, u, order = np.zeros(7), np.zeros(n), np.zeros(3), np.arange(n, dtype=np.int32)
+    w[:] = np.linalg.solve(metric, M @ center)
+    u[:] = inverse @ (metric @ w)[full]
     terms, sweep = RowTerms(y, s, C, loss), proximal_sweep if compiled else proximal_sweep.py_func
     for _ in range(400 if compiled else 60):
         sweep(rows, terms, order, n, a, w, u)
