@@ -177,7 +177,8 @@ def main() -> None:
                     first.append(epochs(data, stores[True], C, options))
     show(f"the hinge to a relative accuracy of {ACCURACY:g}", table, options)
     options.json = None
-    show("epochs of SGD-s to a certified gap, no constant feature", first, options)
+    if first:
+        show("epochs of SGD-s to a certified gap, no constant feature", first, options)
 
 
 if __name__ == "__main__":
