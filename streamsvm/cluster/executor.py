@@ -24,7 +24,7 @@ from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explain
 from streamsvm.compute import threading
 from streamsvm.engine.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
 from streamsvm.engine.groups.join_tree import spans_of
-from streamsvm.engine.groups.task import Partial
+from streamsvm.engine.groups.work import Partial
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.engine.state_transfer import bytes_of
 from streamsvm.errors import ClusterError, MissingError

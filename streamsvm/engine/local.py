@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from streamsvm.engine.executor import Executor, SerialExecutor
 from streamsvm.engine.groups.group_trainer import GroupFit, LocalGroupTrainer
-from streamsvm.engine.groups.task import Work
+from streamsvm.engine.groups.work import Work
 from streamsvm.engine.job_store import OpenedStore
 from streamsvm.engine.partition import Group, contiguous, pass_groups, round_robin
 from streamsvm.engine.row_state import GroupRowStates, RowStates

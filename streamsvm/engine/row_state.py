@@ -173,7 +173,7 @@ class RowStates:
 
 @dataclass(frozen=True, slots=True)
 class GroupRowStates:
-    """The per-row state of this process as the tasks of a fit come to it (``task.GroupState``).
+    """The per-row state of this process as the tasks of a fit come to it (``work.GroupState``).
 
     A task works on a copy. What it leaves is put back with its result, so that a checkpoint has both or neither.
     """

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from streamsvm.config.fields import options_of
-from streamsvm.engine.checkpoint.signals import InterruptedRun
-from streamsvm.errors import StreamSVMError
+from streamsvm.errors import InterruptedRun, StreamSVMError
 from streamsvm.jobs.apply.given_rows import decisions_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit

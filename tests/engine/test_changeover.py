@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob

@@ -15,7 +15,7 @@ from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
 from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit

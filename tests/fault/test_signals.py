@@ -22,9 +22,9 @@ from tests.fault.golden import digest_of, ingested, write_table
 REPOSITORY = Path(__file__).resolve().parents[2]
 Started = Callable[..., "subprocess.Popen[str]"]
 PATIENT = """
-from streamsvm.engine.checkpoint import signals
+from streamsvm.engine.checkpoint import interruption
 from streamsvm.__main__ import main
-signals.PATIENCE = 30.0
+interruption.PATIENCE = 30.0
 main()
 """
 """The program, which waits for a checkpoint longer than by itself: other programs may have the processor, or the disk."""
@@ -179,6 +179,7 @@ SWALLOWED = """
 import ctypes, sys, time
 from contextlib import nullcontext
 from streamsvm.engine.checkpoint import signals
+from streamsvm.errors import InterruptedRun
 raised = []
 def hold():
     until = time.monotonic() + 20
@@ -194,7 +195,7 @@ with signals.listening() if sys.argv[1] == "command" else nullcontext():
             finally:
                 time.sleep(0.5)
                 print("tidied up")
-    except signals.InterruptedRun as error:
+    except InterruptedRun as error:
         print(error)
 """
 """A job within a callback of C as its time ends, where what is raised goes nowhere; it tidies up longer than an alarm takes."""
@@ -212,8 +213,8 @@ def test_a_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> None:
 
 STUCK = """
 import sys, time
-from streamsvm.engine.checkpoint import signals
-signals.PATIENCE = 0.5
+from streamsvm.engine.checkpoint import interruption, signals
+interruption.PATIENCE = 0.5
 with signals.listening(), signals.deferred():
     print("ready", flush=True)
     while True: time.sleep(600)

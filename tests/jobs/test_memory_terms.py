@@ -226,7 +226,7 @@ def test_calibration_by_leaving_one_out_holds_scores_and_matrices() -> None:
 
 
 def test_calibration_by_folds_holds_the_solver_once_more() -> None:
-    job, found = FitJob("s", "m", calibrate="isotonic", calibration_folds=3, C=(1.0, 2.0)), problems(2)
+    job, found = FitJob("s", "m", calibrate="isotonic", calibration_folds=3), problems(2)
     term, cut = calibration_terms(job, ASKING, found, LAYOUT, 2)
     tables = table_bytes(2) + 8 * 30 * (2 + 8)
     assert term.nbytes == tables + 2 * (1000 + 8 * 40) + 8 * 3 * 2 * 7

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.checkpoint.signals import current
+from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob

@@ -13,7 +13,7 @@ from typing import Protocol
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
-from streamsvm.engine.checkpoint.signals import Interruption
+from streamsvm.engine.checkpoint.interruption import Interruption
 from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, InterruptedRun, quote

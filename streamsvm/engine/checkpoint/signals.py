@@ -1,37 +1,31 @@
 """Signals: a job that can save its state is asked to, one that cannot is unwound; neither is waited for in vain.
 
-A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. So
-their numbers go through a socket to a thread of its own, which sees them at once: it ends the process when the job does
-not within PATIENCE, and at once when a second signal comes. That loses nothing, because what is on disk is at every
-moment what an earlier checkpoint needs.
+Handlers run in the main thread; while that is in compiled code, the thread of ``interruption`` listens.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import select
 import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
 from streamsvm.compute.threading import postponed, undisturbed
-from streamsvm.errors import InterruptedRun
+from streamsvm.engine.checkpoint.interruption import (
+    EXPIRED,
+    PATIENCE,
+    SIGNALS,
+    TIME_LIMIT,
+    current,
+    note,
+    watch,
+)
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-EXPIRED, TIME_LIMIT = int(signal.SIGALRM), "time limit"
-"""What stands in the socket for the end of a job's time, and its name."""
-PATIENCE = 4.5
-"""Seconds from the first signal to the end of the process."""
-SAVING = 60.0
-"""As long as a checkpoint is being written, this many."""
-POLL = 0.05
 SHORTEST = 1e-6
 """Seconds: a timer of none would never end."""
 AGAIN = 0.1
@@ -40,41 +34,6 @@ FINISHING, FINISHING_SHARE = 2.0, 0.4
 """Seconds, or this share of its limit, that a job may take beyond it to come to a result."""
 LEAST_PATIENCE, PATIENCE_SHARE = 1.5, 0.1
 """Seconds from there to the end of the process, or this share of the limit, up to PATIENCE. A limit of 5 s ends within 10 s."""
-
-
-class Interruption:
-    """What has been asked from outside so far."""
-
-    def __init__(self) -> None:
-        self.name = ""
-        """Of the signal that asked the job to stop."""
-        self.since = 0.0
-        self.saving = False
-        self.standing = "There is no earlier one"
-        """What to tell about the last checkpoint if there is no time for another."""
-        self.resume = ""
-        """The command that goes on with what is on disk, where the job has no checkpoint yet; empty: there is none."""
-        self.wakeup_socket: socket.socket | None = None
-        """Where the numbers of signals are sent; None: nobody listens."""
-        self.expiry_patience = PATIENCE
-        """Seconds from the end of the job's time to the end of the process."""
-        self.deferred = False
-        """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
-        self.raised: InterruptedRun | None = None
-        """What a signal raised last in the main thread."""
-
-    @property
-    def seconds(self) -> float:
-        """Since the signal."""
-        return time.monotonic() - self.since
-
-    def error(self, what: str) -> InterruptedRun:
-        """The end of a run that was asked to stop."""
-        return InterruptedRun(f"{self.name}: {what}")
-
-
-current = Interruption()
-"""Of this process: there is one main thread that signals go to."""
 
 
 @contextmanager
@@ -91,7 +50,7 @@ def listening() -> Iterator[None]:
     wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     try:
         with undisturbed():
-            threading.Thread(target=_watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
+            threading.Thread(target=watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
         yield
     finally:
         with undisturbed():
@@ -209,7 +168,7 @@ def _handle(number: int, _: Any) -> None:
     if current.deferred or _unwinding() or postponed(partial(_handle, number, None)):
         return
     if not current.name:
-        _note(number)
+        note(number)
     going_on = f"what was finished stays. Resume: {current.resume}"
     what = going_on if current.resume else "what was being written is removed, what was finished stays"
     current.raised = current.error(what)
@@ -229,7 +188,7 @@ def _interrupt(number: int, frame: Any) -> None:
     if current.name and number != EXPIRED:
         raise KeyboardInterrupt
     if not current.name:
-        _note(number)
+        note(number)
     _handle(number, frame)
 
 
@@ -242,42 +201,3 @@ def _expire(seconds: float, left: threading.Event) -> None:
     while not left.wait(AGAIN):
         if current.raised is not None:
             signal.pthread_kill(main, EXPIRED)
-
-
-def _note(number: int) -> None:
-    current.since = time.monotonic()
-    current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
-
-
-def _watch(heard: socket.socket) -> None:
-    """Runs in the thread of the signals."""
-    first = _next(heard, None, {*SIGNALS, EXPIRED})
-    if first:
-        if not current.name:
-            _note(first)
-        second = _next(heard, current.expiry_patience if first == EXPIRED else PATIENCE)
-        while second == 0 and current.saving and current.seconds < SAVING:
-            second = _next(heard, POLL)
-        if second is not None:
-            _leave(second)
-    heard.close()
-
-
-def _next(heard: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
-    """The number of the next of these signals; 0 when none came in time, None when the job is over."""
-    until = time.monotonic() + (seconds or 0.0)
-    while select.select([heard], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
-        got = heard.recv(1)
-        if not got or got[0] in numbers:
-            return got[0] if got else None
-    return 0
-
-
-def _leave(second: int) -> None:
-    """End the process now: nothing is cleaned up, and nothing needs to be."""
-    if second:
-        os._exit(128 + second)
-    standing = f"What was finished stays. Resume: {current.resume}" if current.resume else current.standing
-    sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {standing}\n")
-    sys.stderr.flush()
-    os._exit(InterruptedRun.exit_code)

@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress
+from streamsvm.engine.groups.closing import Closed, close_round
 from streamsvm.engine.groups.group_trainer import GroupFit, GroupTrainer
-from streamsvm.engine.groups.task import Closed, Join, Round, close_round, spent_together
+from streamsvm.engine.groups.work import Join, Round, spent_together
 from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.engine.training import Training

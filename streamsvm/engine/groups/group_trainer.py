@@ -6,7 +6,7 @@ two in a fixed tree: one thread, sixteen, and the workers of a cluster find the 
 Solvers that move while they read have few groups, because copies of a state lose touch with each other: a solver joins
 what came of all copies at once, in the order of the groups.
 
-In this process the states stay where they are: a group is given what its visits change (``task.part_of``), results are
+In this process the states stay where they are: a group is given what its visits change (``work.part_of``), results are
 joined as they come, and a checkpoint may be made between any two. ``distributed`` is the same loop over a cluster.
 """
 
@@ -22,7 +22,8 @@ from streamsvm.engine.checkpoint.checkpointer import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress, Task
 from streamsvm.engine.groups.changeover import ProcessDriverState, ProcessRows
 from streamsvm.engine.groups.join_tree import JoinTree, PartSpan
-from streamsvm.engine.groups.task import Join, Partial, Round, Work, spent_together, visit_group, visit_groups
+from streamsvm.engine.groups.task import visit_group, visit_groups
+from streamsvm.engine.groups.work import Join, Partial, Round, Work, spent_together
 from streamsvm.engine.partition import Group
 from streamsvm.engine.row_state import GroupRowStates
 from streamsvm.engine.trainer import FitLoop

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from streamsvm.engine.executor import Executor, task_limit
 from streamsvm.engine.groups.group_trainer import GroupFit
-from streamsvm.engine.groups.task import Work
+from streamsvm.engine.groups.work import Work
 from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.local import groups_of
 from streamsvm.engine.state_files import DriverState, GroupStateFiles

@@ -14,7 +14,8 @@ import msgspec
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.fields import options_of
-from streamsvm.engine.checkpoint.signals import current, deferred
+from streamsvm.engine.checkpoint.interruption import current
+from streamsvm.engine.checkpoint.signals import deferred
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import JobResult
