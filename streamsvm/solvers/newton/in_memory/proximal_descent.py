@@ -193,7 +193,7 @@ class ProximalDescent:
             theta[a != whole] = 0.0
             here = self._evaluated(target, a)
             lacks, before = _half_square(target - here.v), lacks
-            if lacks > CORRECTED * before:
+            if not lacks < CORRECTED * before or rows.late:
                 return
             step = self._arrow.block_step(target - here.v)
 
