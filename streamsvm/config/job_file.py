@@ -110,6 +110,9 @@ def make_job(step: str, values: ByName, where: str = "") -> Any:
         return msgspec.convert(dict(values), load(STEPS[step].job), strict=False, dec_hook=_paths)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where or step}: {error}", hint=f"see 'streamsvm {step} --help'") from error
+    except UnicodeEncodeError as error:
+        found = f"{where or step}: {quote(error.object)} holds what is no character"
+        raise ConfigError(found, hint=f"see 'streamsvm {step} --help'") from error
 
 
 def _paths(kind: type, value: OptionValue) -> OptionValue:

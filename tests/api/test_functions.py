@@ -325,3 +325,11 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(examples()) >= len(COMMANDS) + 3
     for line in examples():
         assert eval(line, {"sv": sv}), line
+
+
+def test_text_of_what_is_no_character_is_refused_by_name(tmp_path: Path) -> None:
+    passes: Any = "\ud800"
+    with pytest.raises(sv.StreamSVMError, match="holds what is no character") as caught:
+        sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", max_passes=passes)
+    assert caught.value.code == "E-CONFIG"
+    assert str(caught.value).isprintable() or "\n" in str(caught.value)

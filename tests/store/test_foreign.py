@@ -408,6 +408,20 @@ def test_a_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: s
     assert code_of(lambda: open_store(path)) == ("E-SHAPE", 65)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"storage_transformers": 5}, {"codecs": [{"name": "bytes", "configuration": 3}]}, {"codecs": [{"name": "zstd"}]}],
+    ids=["transformers", "configuration", "codec"],
+)
+def test_metadata_that_zarr_does_not_take_is_an_error_of_the_array(tmp_path: Path, change: dict[str, Any]) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    for name, array in {"X": X, "y": Y}.items():
+        group.create_array(name, data=np.asarray(array))
+    metadata = tmp_path / "a.zarr" / "y" / "zarr.json"
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | change))
+    assert code_of(lambda: open_store(tmp_path / "a.zarr"))[1] == 65
+
+
 def test_a_store_of_ours_is_no_source(tmp_path: Path) -> None:
     ingest(IngestJob(sources=(h5(tmp_path / "a.h5"),), store=tmp_path / "s.zarr"))
     with pytest.raises(UsageError, match="is a store already"):

@@ -29,10 +29,10 @@ class ZArray:
         self._array: Any = None
 
     def read(self, start: int, stop: int) -> Array:
-        """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-ZARR, StorageError."""
+        """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-META, E-CRC, StorageError."""
         zarr_metadata.check_sizes(self._directory, self._meta, start, stop)
         if self._array is None:
-            self._array = _opened(self._directory)
+            self._array = _opened(self._directory, self.name)
         try:
             values = np.asarray(self._array[start:stop])
             return values.astype(np.str_) if self.dtype.kind == "U" else values
@@ -41,11 +41,15 @@ class ZArray:
             raise unreadable(error, text, "E-CRC", "get the array again") from error
 
 
-def _opened(directory: Path) -> Any:
+def _opened(directory: Path, name: str) -> Any:
+    """The array. Raises DataError E-META for metadata that zarr-python does not take."""
     import zarr
 
     zarr.config.set({"async.concurrency": 1, "threading.max_workers": 1})
-    return zarr.open_array(directory, mode="r")
+    try:
+        return zarr.open_array(directory, mode="r")
+    except Exception as error:  # whatever it says of metadata
+        raise unreadable(error, f"the metadata of {name} cannot be read", "E-META", "write the array again") from error
 
 
 def open_group(path: Path, keys: Keys) -> Foreign:
