@@ -11,12 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import streamsvm
+import streamsvm.sklearn
 
 TARGET = Path(__file__).parent / "docs" / "reference" / "python.md"
 INTRODUCTION = """# Python
 
 `import streamsvm as sv` loads nothing; each name is loaded when it is first used. This page is made by
 `python tools/options_table.py`.
+"""
+
+ESTIMATORS = """## Estimators
+
+`from streamsvm.sklearn import StreamSVC` (`pip install 'streamsvm[sklearn]'`, scikit-learn 1.6 or later). Beside what is said here they have
+what every estimator has: `get_params`, `set_params`, `score`, `set_output` of transformers, `set_fit_request` and its kin.
 """
 
 
@@ -31,14 +38,22 @@ def reference() -> str:
     parts += [f"### {name}\n\n{_literal(_signature(name, things[name]), things[name])}\n" for name in functions]
     parts.append("## Classes\n")
     for name in classes:
-        parts.append(f"### {name}\n\n{_literal('', things[name])}\n")
-        parts += _members(name, things[name])
+        parts += _class(name, things[name])
+    parts.append(ESTIMATORS)
+    for name in streamsvm.sklearn.__all__:
+        parts += _class(name, getattr(streamsvm.sklearn, name))
     parts += ["## Errors\n", "| error | exit code | what it is |", "|---|---|---|"]
     for name in errors:
         code = getattr(things[name], "exit_code", "")
         first = (inspect.getdoc(things[name]) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         parts.append(f"| `{name}` | {code} | {first} |")
     return "\n".join(parts) + "\n"
+
+
+def _class(name: str, kind: type) -> Iterator[str]:
+    """What a class is, and its public members."""
+    yield f"### {name}\n\n{_literal('', kind)}\n"
+    yield from _members(name, kind)
 
 
 def _signature(name: str, thing: object) -> str:

@@ -144,7 +144,8 @@ def job_of(estimator: Any, class_weight: Mapping[Any, float] | str | None, **cho
     asked = {key: value for key, value in estimator.get_params(deep=False).items() if key not in OURS}
     given: ByName = {"store": "", "model": "", "class_weight": class_weight, "seed": seed_of(estimator.random_state)}
     given["threads"] = threads_of(estimator.n_jobs)
-    given["calibrate"] = getattr(estimator, "calibration", None)
+    of_pairs = getattr(estimator, "multi_class", "ovr") == "ovo"  # have no probabilities
+    given["calibrate"] = None if of_pairs else getattr(estimator, "calibration", None)
     job: FitJob = make_job("fit", by_field("fit", asked | given | chosen, name), name)
     return job
 

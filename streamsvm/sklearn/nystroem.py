@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.api.values import by_field
 from streamsvm.compute.blocks.operators import Factored
@@ -18,7 +18,7 @@ from streamsvm.jobs.embed.kernel_map import make_projection
 from streamsvm.jobs.embed.kernel_request import request_of
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.rows import Dense, Float64
-from streamsvm.sklearn.rows import NUMBERS, as_value_errors, seed_of
+from streamsvm.sklearn.rows import as_value_errors, checked, seed_of
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import silent
@@ -92,7 +92,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         Raises ValueError for data and parameters that cannot be used.
         """
-        X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, ensure_min_samples=2)
+        X = checked(self, X, ensure_min_samples=2)
         with as_value_errors():
             job, store = self._job(), MemoryStore(name="X")
             store.append(rows_of(X, "X"), np.zeros(X.shape[0], np.int32))
@@ -108,7 +108,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def transform(self, X: Any) -> Float64:
         """Return the features of rows, float64 (n_samples, n_components)."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
+        X = checked(self, X, reset=False)
         with as_value_errors():
             rows = rows_of(X, "X")
         if isinstance(rows, Dense):

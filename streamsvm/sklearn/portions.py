@@ -26,6 +26,7 @@ def fit_portion(estimator: Any, X: Any, y: Array, classes: Any, sample_weight: A
     with as_value_errors():
         store = store_of(X, codes, weights, len(known), least=1)
         model = partial_fit(job_of(estimator, factors), store, resumable(estimator, known) if rows else None, rows)
+    vars(estimator).pop("models_", None)
     estimator.classes_, estimator.rows_seen_ = known, rows + store.layout.rows
     estimator.model_ = named(estimator, model, known)
     estimator.gap_, estimator.primal_, estimator.dual_ = float("inf"), float("nan"), float("nan")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils.validation import check_random_state
+from sklearn.utils.validation import check_random_state, validate_data
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
@@ -22,6 +22,30 @@ from streamsvm.store.views.memory import MemoryStore
 
 NUMBERS = (np.float64, np.float32)
 """The types of X that are taken as they are; others become the first."""
+
+
+def in_memory(X: Any) -> Any:
+    """Return arrays of the array API and tensors as numpy sees them, without a copy; all else as it is. Raises ValueError.
+
+    What is computed here is computed on processors: rows on an accelerator are for whoever has them to bring.
+    """
+    if isinstance(X, np.ndarray) or not (hasattr(X, "__dlpack__") and hasattr(X, "device")):
+        return X
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        where = getattr(X, "device", "another device")
+        raise ValueError(
+            f"X and y must lie in the memory of this machine, not on {where}: X.to('cpu'), or X.get()"
+        ) from error
+
+
+def checked(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
+    """Return rows X and labels y, if given, as scikit-learn checks them: float32 or float64, dense or CSR. Raises ValueError."""
+    labels = [in_memory(one) for one in y]
+    return validate_data(
+        estimator, in_memory(X), *labels, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, **more
+    )
 
 
 def seed_of(random_state: Any) -> int:

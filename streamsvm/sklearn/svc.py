@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array
 from streamsvm.jobs.partial_fit import takes_portions
@@ -19,7 +19,7 @@ from streamsvm.sklearn.history import shown
 from streamsvm.sklearn.pairs import votes
 from streamsvm.sklearn.portions import fit_portion
 from streamsvm.sklearn.probabilities import has_probabilities, model_with_probabilities
-from streamsvm.sklearn.rows import NUMBERS, as_value_errors
+from streamsvm.sklearn.rows import as_value_errors, checked
 from streamsvm.sklearn.stores import is_elsewhere
 from streamsvm.sklearn.stream_rows import StreamRows
 
@@ -177,7 +177,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         elif is_elsewhere(X):
             fit_elsewhere(self, X, y, sample_weight)
         else:
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True)
+            X, y = checked(self, X, y)
             fit_arrays(self, X, y, sample_weight)
         return self
 
@@ -202,7 +202,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
             return decisions(model, X)
         encoded = "schema" in (model.provenance.get("encoding") or {})
         if not is_elsewhere(X) and not (encoded and hasattr(X, "columns")):
-            X = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=False)
+            X = checked(self, X, reset=False)
         with as_value_errors():
             return model.decision_function(X)
 
@@ -238,7 +238,7 @@ class StreamSVC(ClassifierMixin, BaseEstimator):
         of rows that are gone; ``fit`` proves again. 'balanced' classes are not known here, and count alike. Raises ValueError.
         """
         first = not hasattr(self, "classes_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, reset=first)
+        X, y = checked(self, X, y, reset=first)
         fit_portion(self, X, y, classes, sample_weight)
         return self
 

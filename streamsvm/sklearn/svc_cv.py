@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from streamsvm.sklearn.fitting import fit_arrays, fit_elsewhere, fit_store
-from streamsvm.sklearn.rows import NUMBERS
+from streamsvm.sklearn.rows import checked
 from streamsvm.sklearn.searching import best_of_arrays, best_of_elsewhere, best_of_store
 from streamsvm.sklearn.stores import is_elsewhere
 from streamsvm.sklearn.stream_rows import StreamRows
@@ -115,7 +114,7 @@ class StreamSVCCV(StreamSVC):
                 self._choose(found)
                 fit_elsewhere(self, place, None, None, C=self.C_)
         else:
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True)
+            X, y = checked(self, X, y)
             self._choose(best_of_arrays(self, X, y, sample_weight))
             fit_arrays(self, X, y, sample_weight, C=self.C_)
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,13 @@ def test_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) -> Non
 
 def test_scikit_learn_checks_portions() -> None:
     check_estimators_partial_fit_n_features("StreamSVC", StreamSVC(loss="hinge", solver="sgd"))
+
+
+def test_portions_after_pairs_leave_no_pairs_and_pairs_are_not_calibrated() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = StreamSVC(solver="pegasos", multi_class="ovo", calibration="sigmoid", max_passes=2).fit(X, Y)
+    assert [model.calibration for model in found.models_] == [None] * 6
+    found.set_params(multi_class="ovr").partial_fit(X, Y)
+    assert not hasattr(found, "models_")
+    assert found.decision_function(X).shape == (len(X), 4)
