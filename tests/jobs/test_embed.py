@@ -176,12 +176,20 @@ job = EmbedJob(**json.loads(sys.argv[1]))
 original, count = feature_writer.Sink._write, [0]
 def write(self, slot):
     count[0] += 1
-    if count[0] == int(sys.argv[2]):
+    if count[0] == chunk:
         os.kill(os.getpid(), signal.SIGKILL)
     original(self, slot)
 feature_writer.Sink._write = write
-embed(job)
+for chunk in map(int, sys.argv[2:]):
+    child = os.fork()
+    if not child:
+        embed(job)
+        os._exit(0)
+    ended = os.waitpid(child, 0)[1]
+    with open(job.embedding + "/journal.json") as journal:
+        print(json.dumps([os.waitstatus_to_exitcode(ended), json.load(journal)["progress"]]))
 """
+"""Children that are killed, one after the other, at so many chunks; how each ended, and what its journal says is there."""
 
 
 @pytest.mark.parametrize(("dtype", "suffix"), [("float32", ""), ("int8", ""), ("float32", ".h5store")])
@@ -189,12 +197,11 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dt
     a, b = (tmp_path / (name + suffix) for name in "ab")
     settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": 4 * 60 * 100, "dtype": dtype}
     straight = embed(EmbedJob(dense, str(a), **settings))
-    resumed = []
-    for chunk in (2, 40, 5):
-        text = json.dumps({"store": dense, "embedding": str(b), **settings})
-        ended = subprocess.run([sys.executable, "-c", KILLED, text, str(chunk)], cwd=Path.cwd(), check=False)
-        assert ended.returncode == -signal.SIGKILL
-        resumed.append(json.loads((b / "journal.json").read_text())["progress"])
+    text = json.dumps({"store": dense, "embedding": str(b), **settings})
+    command = [sys.executable, "-c", KILLED, text, "2", "40", "5"]
+    killed = subprocess.run(command, cwd=Path.cwd(), check=True, capture_output=True, text=True).stdout
+    ended, resumed = zip(*map(json.loads, killed.splitlines()), strict=True)
+    assert ended == (-signal.SIGKILL,) * 3
     found = embed(EmbedJob(dense, str(b), **settings))
     assert resumed[0] is None
     assert found.resumed == (resumed[2] or {"rows": 0})["rows"]
