@@ -11,9 +11,11 @@ from numba import njit
 from streamsvm.compute.blocks.loss_sums import dual_sum, loss_sum
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.moments import dense_moments, sparse_moments
+from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.numba_bridge import touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
+from streamsvm.compute.passes.dcd import row_costs
 from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense, Labeled
@@ -232,3 +234,22 @@ def test_the_best_scale_does_not_depend_on_units(loss: Any, size: float) -> None
     for sums in ((1.0, 0.5, 3.0), (3.0, 0.25, 1.0)):
         assert best_scale(loss, *(size * value for value in sums)) == pytest.approx(best_scale(loss, *sums), rel=1e-12)
     assert best_scale(loss, size, 0.5 * size, 3.0 * size) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, values: Any) -> None:
+    chosen = np.array([len(values) - 1, 0, len(values) - 1, 3])
+    rows = take(csr_of(values) if sparse else Dense(values), chosen)
+    np.testing.assert_array_equal(matrix_of(rows, values.shape[1]), values[chosen])
+
+
+def test_rows_are_drawn_by_what_they_cost() -> None:
+    """1 + C s l(m), of the rows that are asked for."""
+    X, w = np.array([[1.0], [2.0], [3.0], [0.0]], np.float32), np.array([0.5, -1.0])
+    y, s = np.array([1, -1, 1, -1], np.float32), np.array([2.0, 0.5, 4.0, 0.25], np.float32)
+    out = np.full(4, -7.0)
+    cost = RowLoss(3.0, SquaredHinge(), SquaredHinge())
+    row_costs(Labeled(Dense(X, 1.0), y, s), np.array([0, 1, 3], np.int32), w, cost, out)
+    m = y * (X[:, 0] * 0.5 - 1.0)
+    expected = 1.0 + 3.0 * s * np.maximum(0.0, 1.0 - m) ** 2
+    np.testing.assert_allclose(out, [expected[0], expected[1], -7.0, expected[3]], rtol=1e-12)

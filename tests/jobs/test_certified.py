@@ -104,12 +104,12 @@ def test_what_rounding_can_have_done_is_added_to_a_linear_certificate(running: b
 
 
 def test_columns_that_were_scaled_are_off_by_two_roundings_of_float32() -> None:
-    store, found = stored(), Certificate(3.0, 2.75)
+    store, found = stored(), Certificate(3.0, 2.5)
     map_ = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
     training = training_of(found)
     certify(plan_of(store=store, features=map_, tolerance=0.5), training, store, store)
     size = np.sqrt(np.square(0.5 * (X[:, 0] - 1.0)).mean())
-    apart = COARSE * size * 2.0 * np.sqrt(3.0 - 2.75)
+    apart = COARSE * size * 2.0 * np.sqrt(3.0 - 2.5)
     change = steepness(problem(), 3.0, KNOWN) * (COARSE * size * 1.0 + apart)
     value = rounding_of_primal(problem(), 3.0, COARSE * size * 1.0, KNOWN)
     certificate = training.runs[0].certificate

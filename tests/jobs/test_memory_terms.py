@@ -231,6 +231,8 @@ def test_calibration_by_folds_holds_the_solver_once_more() -> None:
     tables = table_bytes(2) + 8 * 30 * (2 + 8)
     assert term.nbytes == tables + 2 * (1000 + 8 * 40) + 8 * 3 * 2 * 7
     assert (cut.name, cut.nbytes) == ("all rows", 2 * 40 * 28)
+    sharing: Any = Asking(asked=replace(ASKED, shared=70))  # what problems have together is there once
+    assert calibration_terms(job, sharing, found, LAYOUT, 2)[0].nbytes == term.nbytes + 70
     assert calibration_passes(job, ASKING, found) == 0.0
 
 

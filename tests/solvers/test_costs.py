@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamsvm.compute import threading
 from streamsvm.compute.blocks.operators import TILE, gram_bytes
 from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import scratch_bytes
+from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
-from streamsvm.solvers import leave_one_out
+from streamsvm.solvers import SOLVERS, leave_one_out
 from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.cutting_plane.solver import CuttingPlane
@@ -34,7 +36,7 @@ from streamsvm.solvers.stochastic.assg import ASSG
 from streamsvm.solvers.stochastic.pegasos import Pegasos
 from streamsvm.solvers.stochastic.sgd import SGD
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
-from streamsvm.types import Cost, Layout, Problem
+from streamsvm.types import Cost, KernelSolver, Layout, Partitioned, Problem
 
 DENSE = Layout(6, (10, 30), None, ("a", "b"), (20, 20))
 SPARSE = replace(DENSE, nonzeros=(25, 60))
@@ -59,7 +61,8 @@ def two_threads() -> Iterator[None]:
     ("solver", "cost"),
     [
         (DCD(), Cost(fixed=4 * 56, per_row=8)),
-        (DCD(parts=2), Cost(fixed=8 * 56, per_row=8)),
+        (DCD(parts=2), Cost(fixed=8 * 56, per_row=16)),  # what it was before the pass, too
+        (DCD(shrinking=True), Cost(fixed=4 * 56, per_row=16)),
         (SGD(), Cost(fixed=8 * 56)),
         (SGD(variant="r"), Cost(fixed=8 * 56, per_block_row=8)),
         (Pegasos(batch=5), Cost(fixed=8 * 56 + 40)),
@@ -81,9 +84,19 @@ def test_linear_solvers_ask_for_what_they_say(solver: Any, cost: Cost) -> None:
     assert solver.cost(problem(), DENSE) == cost
 
 
+@pytest.mark.parametrize("name", list(SOLVERS))
+def test_what_lies_beside_rows_is_counted_for_each(name: str) -> None:
+    solver = SOLVERS[name]()
+    for one in (solver, solver.in_parts(2)) if isinstance(solver, Partitioned) else (solver,):
+        asked = problem(SquaredHinge()) if one.losses.smooth else problem()
+        asked = replace(asked, kernel=RBF(1.0)) if isinstance(one, KernelSolver) else asked
+        assert one.cost(asked, DENSE).per_row == sum(np.dtype(state.dtype).itemsize for state in one.row_state)
+
+
 def test_sparse_rows_are_counted_by_their_entries() -> None:
     asked = problem(layout=SPARSE)
     assert bytes_per_row(6, 40, SPARSE.nonzeros) == 25
+    assert bytes_per_row(6, 40, (25, 61)) == 26
     assert InteriorPoint(kept=10).cost(asked, SPARSE).fixed == 30 * (25 + 260) + FACTORED + 60 * 56
     assert ActiveSet().cost(asked, SPARSE).fixed == 80 * (25 + 120) + FACTORED + 40 * 56
     few, every = Newton(10).cost(asked, SPARSE), Newton().cost(asked, SPARSE)

@@ -61,7 +61,20 @@ SAID = ("warn", "warning", "info", "debug", "say", "hint", "printable", "format"
 """Calls whose arguments are words for a reader, or a clock."""
 
 EQUIVALENT = {
+    ("streamsvm/compute/passes/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
+    ("streamsvm/compute/passes/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
+    ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
+    (
+        "streamsvm/jobs/fit/certified.py",
+        "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, features.bias)",
+    ): "as is that of the map",
     ("streamsvm/compute/passes/certificate.py", "X.axpy(i, (a / y[i]), v)"): "y is 1 or -1",
+    ("streamsvm/compute/passes/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
+    ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
+    (
+        "streamsvm/jobs/fit/certified.py",
+        "apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(primal, 5e-301))",
+    ): "any number hardly above 0 will do",
     ("streamsvm/compute/passes/certificate.py", "if (a >= 0.0):"): "of 0 nothing is added",
     ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",
     ("streamsvm/compute/passes/certificate.py", "if (linear < 0.0) or curvature <= 0.0:"): "t is 0 there as well",

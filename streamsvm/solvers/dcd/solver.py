@@ -145,8 +145,8 @@ class DCD(WarmStart):
         return replace(self, parts=parts)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of four vectors of weights, eight with parts, and of a dual variable a row."""
-        return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8 + 8 * self.shrinking)
+        """Bytes of four vectors of weights, eight with parts, and of a dual variable a row and what else is known of it."""
+        return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8 * len(self.row_state))
 
     def start(self, problem: Problem) -> DCDState:
         """Begin at a = 0, or with a first pass that turns the warm weights into dual variables."""
