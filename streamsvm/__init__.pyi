@@ -26,7 +26,7 @@ from streamsvm.jobs.apply.evaluate import EvaluateResult
 from streamsvm.jobs.apply.predict import PredictResult
 from streamsvm.jobs.embed.builder import EmbedResult
 from streamsvm.jobs.export.run import ExportResult
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.run import FitResult
 from streamsvm.jobs.ingest.run import IngestResult
 from streamsvm.jobs.report.run import ReportResult

@@ -94,7 +94,7 @@ FORMER_CLASSES = {
 """Checkpoints of before there were tags name a class by the module it was in: these, for ever."""
 
 FORMER_FIELDS = {"guide": "trust_region", "witness": "dual_point"}
-"""Fields of a solver's state that a round leaves on disk (``engine.state_files.DriverState``)."""
+"""Fields of a solver's state that a round leaves on disk (``engine.state.state_files.DriverState``)."""
 
 IDLE_SETTINGS = ("sample",)
 """Entries of a run's identity that were noted also where they had no effect: not compared where there is none today."""

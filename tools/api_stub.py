@@ -12,7 +12,7 @@ from pathlib import Path
 import streamsvm
 from streamsvm.api.commands import COMMANDS
 from streamsvm.config.job_file import STEPS
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.registry import load
 
 TARGET = Path(streamsvm.__file__).with_suffix(".pyi")

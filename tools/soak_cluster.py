@@ -25,7 +25,7 @@ from typing import Any
 from distributed import Client
 
 from streamsvm.cluster import using
-from streamsvm.engine.executor import SerialExecutor
+from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob

@@ -85,7 +85,7 @@ def _plan() -> Callable[..., Any]:
     example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
 
     def call(*arguments: Any, **options: Any) -> Any:
-        from streamsvm.jobs.fit.plan import make_plan
+        from streamsvm.jobs.fit.planning.plan import make_plan
         from streamsvm.jobs.fit.validation import opened
 
         job = _job("fit", "plan", bound("plan", declared, arguments, options), OF_A_MODEL, model="")

@@ -25,7 +25,7 @@ from streamsvm.cluster.dask_blocks import (
     largest_block,
 )
 from streamsvm.config.fields import options_of
-from streamsvm.engine.executor import Task
+from streamsvm.engine.executors.executor import Task
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from

@@ -22,11 +22,11 @@ from threadpoolctl import threadpool_limits
 from streamsvm import __version__
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
 from streamsvm.compute import threading
-from streamsvm.engine.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
+from streamsvm.engine.executors.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
 from streamsvm.engine.groups.join_tree import spans_of
 from streamsvm.engine.groups.work import Partial
 from streamsvm.engine.partition import tree_reduce
-from streamsvm.engine.state_transfer import bytes_of
+from streamsvm.engine.state.state_transfer import bytes_of
 from streamsvm.errors import ClusterError, MissingError
 
 MEMORY_SHARE = 0.55
@@ -79,7 +79,7 @@ def _of_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequen
 
 
 class DaskExecutor:
-    """See ``engine.executor.Executor``. Raises ClusterError when there is no worker for ``patience`` seconds."""
+    """See ``engine.executors.executor.Executor``. Raises ClusterError when there is no worker for ``patience`` seconds."""
 
     def __init__(self, client: Client, patience: float = PATIENCE) -> None:
         self._client, self._patience = client, patience

@@ -10,7 +10,7 @@ from distributed.scheduler import KilledWorker
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.config.units import mib
-from streamsvm.engine.executor import Task
+from streamsvm.engine.executors.executor import Task
 from streamsvm.errors import ClusterError, StreamSVMError
 
 PATIENCE = 60.0

@@ -1,6 +1,6 @@
 """The threads of this process: how many may work at a time, who of them is idle, and rows shared out among them.
 
-One number holds for all: a thread that works on a group of chunks (``engine.thread_executor``) and one that works on a
+One number holds for all: a thread that works on a group of chunks (``engine.executors.thread_executor``) and one that works on a
 strip of rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on
 who was idle.
 Who starts threads waits for all of them before it goes, whatever a signal raises in between (``undisturbed``).

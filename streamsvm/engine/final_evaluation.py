@@ -10,8 +10,8 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.engine.block_visitor import labeled_part
-from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.state_files import GroupRows
+from streamsvm.engine.state.row_state import RowStates
+from streamsvm.engine.state.state_files import GroupRows
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamsvm.engine.executor import Executor, SerialExecutor
+from streamsvm.engine.executors.executor import Executor, SerialExecutor
 from streamsvm.engine.groups.group_trainer import GroupFit, LocalGroupTrainer
 from streamsvm.engine.groups.work import Work
 from streamsvm.engine.job_store import OpenedStore
 from streamsvm.engine.partition import Group, contiguous, pass_groups, round_robin
-from streamsvm.engine.row_state import GroupRowStates, RowStates
-from streamsvm.engine.state_files import DriverState
+from streamsvm.engine.state.row_state import GroupRowStates, RowStates
+from streamsvm.engine.state.state_files import DriverState
 from streamsvm.engine.trainer import FitLoop, RunSettings, StreamTrainer
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.store.views.cached import CachedChunks, Resident

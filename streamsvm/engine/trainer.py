@@ -21,7 +21,7 @@ import numpy as np
 
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer, NoCheckpoint
-from streamsvm.engine.row_state import RowStates
+from streamsvm.engine.state.row_state import RowStates
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Loaded, Stream

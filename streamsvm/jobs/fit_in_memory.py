@@ -27,12 +27,12 @@ from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
 from streamsvm.jobs.calibrate.run import Calibrated, calibrated, with_calibration
 from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, TimeLeft, time_left
 from streamsvm.jobs.embed.placement import FLY
-from streamsvm.jobs.fit.certified import certify, final_passes
-from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import models_of
-from streamsvm.jobs.fit.plan import Plan, make_plan, started
-from streamsvm.jobs.fit.remarks import not_calibrated, uncertified
+from streamsvm.jobs.fit.planning.kernel_features import with_features
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started
+from streamsvm.jobs.fit.results.certified import certify, final_passes
+from streamsvm.jobs.fit.results.outputs import models_of
+from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
 from streamsvm.jobs.fit.run import local_loop
 from streamsvm.model import Model
 from streamsvm.solvers.newton.solver import Newton

@@ -14,7 +14,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, plan_with
+from streamsvm.jobs.fit.planning.plan import Plan, plan_with
 from streamsvm.types import Store
 
 STALLED, PASSES = 0.9, 20

@@ -24,7 +24,7 @@ from distributed import Client, Nanny
 from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.connection import FAREWELL_SECONDS, connected
 from streamsvm.cluster.executor import run_task
-from streamsvm.engine.executor import SerialExecutor
+from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob

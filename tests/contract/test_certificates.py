@@ -14,8 +14,8 @@ from scipy.spatial.distance import cdist
 
 from streamsvm.cli import cli
 from streamsvm.errors import DefectError
-from streamsvm.jobs.fit.certified import status_of
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.results.certified import status_of
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.store import create

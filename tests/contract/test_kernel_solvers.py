@@ -19,8 +19,8 @@ from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import summary
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.results.outputs import summary
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of

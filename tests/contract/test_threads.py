@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from streamsvm.engine import partition
-from streamsvm.engine.executor import SerialExecutor
+from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
@@ -28,7 +28,7 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.sources.lines import BLOCK
+from streamsvm.store.sources.reading.lines import BLOCK
 from streamsvm.types import KernelSolver, Mergeable
 from tests.fault.test_determinism import bits_of
 

@@ -12,7 +12,7 @@ import pytest
 
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.engine.executor import SerialExecutor
+from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit

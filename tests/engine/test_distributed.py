@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine import progress, trainer
-from streamsvm.engine.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
+from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
-from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
-from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
+from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versions
+from streamsvm.engine.state.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit.validation import opened
 from streamsvm.model import load

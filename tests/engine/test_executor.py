@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.engine.executor import SerialExecutor
+from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import BudgetError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamsvm.engine.checkpoint import checkpoint_file
-from streamsvm.engine.state_files import DriverState
+from streamsvm.engine.state.state_files import DriverState
 from streamsvm.errors import ConfigError
 from streamsvm.jobs.fit.identity import refuse_other
 from streamsvm.solvers import SOLVERS

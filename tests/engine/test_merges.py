@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.state_transfer import clone
+from streamsvm.engine.state.state_transfer import clone
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Reach

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamsvm.compute import threading as cores
-from streamsvm.engine.executor import Executor, Joins, SerialExecutor, Task, ignore_progress
-from streamsvm.engine.thread_executor import AHEAD, ThreadExecutor
+from streamsvm.engine.executors.executor import Executor, Joins, SerialExecutor, Task, ignore_progress
+from streamsvm.engine.executors.thread_executor import AHEAD, ThreadExecutor
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream

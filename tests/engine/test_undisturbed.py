@@ -13,13 +13,13 @@ import pytest
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executor import Task
-from streamsvm.engine.thread_executor import ThreadExecutor
+from streamsvm.engine.executors.executor import Task
+from streamsvm.engine.executors.thread_executor import ThreadExecutor
 from streamsvm.errors import InterruptedRun
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
-from streamsvm.store.sources.ahead import ahead
-from streamsvm.store.sources.in_order import in_order
+from streamsvm.store.sources.reading.ahead import ahead
+from streamsvm.store.sources.reading.in_order import in_order
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Visit
 

@@ -22,9 +22,9 @@ from streamsvm.engine.local import local_trainer
 from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import model_paths
-from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.problems import costs_of_loss
+from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.planning.problems import costs_of_loss
+from streamsvm.jobs.fit.results.outputs import model_paths
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest

@@ -14,7 +14,7 @@ from sklearn.datasets import load_svmlight_file
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.rows import CSR
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Stop

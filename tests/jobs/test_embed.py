@@ -22,7 +22,7 @@ from streamsvm.jobs.embed import builder as module
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense

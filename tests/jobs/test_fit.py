@@ -16,7 +16,7 @@ from streamsvm import model as models
 from streamsvm.cli import cli
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget

@@ -13,9 +13,9 @@ from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs import leaving
-from streamsvm.jobs.fit import solver_choice
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning import solver_choice
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.leaving import PASSES, stalled, successor
 from streamsvm.jobs.synth.options import SynthJob

@@ -28,10 +28,10 @@ from streamsvm.jobs.embed.kernel_request import (
 )
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed_plan
-from streamsvm.jobs.fit import memory_plan
-from streamsvm.jobs.fit.memory_plan import fitted, most_landmarks, plan_memory, shared_bytes
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.problems import warm_terms
+from streamsvm.jobs.fit.planning import memory_plan
+from streamsvm.jobs.fit.planning.memory_plan import fitted, most_landmarks, plan_memory, shared_bytes
+from streamsvm.jobs.fit.planning.problems import warm_terms
 from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
 from streamsvm.jobs.tune import cell
 from streamsvm.jobs.tune.folds import cut_terms, needs_cutting

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from streamsvm import model as models
-from streamsvm.engine.executor import SerialExecutor
+from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.opening import moved_from
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob

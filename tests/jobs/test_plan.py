@@ -12,8 +12,8 @@ import pytest
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, make_plan
-from streamsvm.jobs.fit.solver_choice import features_solver
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan
+from streamsvm.jobs.fit.planning.solver_choice import features_solver
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
 from streamsvm.solvers.newton.hessian import most_explicit

@@ -12,7 +12,7 @@ import pytest
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.identity import identity_of, refuse_other
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS as SOLVER_TABLE

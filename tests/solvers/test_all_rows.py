@@ -17,9 +17,9 @@ from streamsvm.compute.passes.in_memory import central_path
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
-from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.memory_plan import memory_settings
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamsvm.engine.block_visitor import signs_and_weights
 from streamsvm.engine.local import local_trainer
-from streamsvm.engine.row_state import RowStates
+from streamsvm.engine.state.row_state import RowStates
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardized

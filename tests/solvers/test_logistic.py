@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.losses import Logistic
 from streamsvm.rows import CSR, Dense

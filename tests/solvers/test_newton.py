@@ -14,7 +14,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth

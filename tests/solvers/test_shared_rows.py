@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.solver import Newton

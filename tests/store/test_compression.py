@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError
-from streamsvm.store.sources import decompression
-from streamsvm.store.sources.decompression import Input
+from streamsvm.store.sources.reading import decompression
+from streamsvm.store.sources.reading.decompression import Input
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

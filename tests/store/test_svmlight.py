@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources import lines as line_module
+from streamsvm.store.sources.reading import lines as line_module
 from streamsvm.store.sources.svmlight.faults import Expected, explain
 
 GOOD = b"1 1:1 3:0.5\n-1 2:2\n"

@@ -21,7 +21,7 @@ from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
-from streamsvm.store.sources.table.columns import TEXT, Column
+from streamsvm.store.sources.table.layout.columns import TEXT, Column
 from streamsvm.store.sources.table.text import (
     DocumentCounts,
     document_counts_from,

@@ -86,7 +86,7 @@ def arrays(path: Path, standardize: bool) -> tuple[Any, Any]:
 
 def positive(classes: tuple[str, ...]) -> int:
     """The class taken as +1, as a fit of two classes takes it."""
-    from streamsvm.jobs.fit.problems import sort_key
+    from streamsvm.jobs.fit.planning.problems import sort_key
 
     return max(range(len(classes)), key=lambda code: sort_key(classes[code]))
 

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
 from streamsvm.engine.trainer import StreamTrainer
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream

@@ -17,7 +17,7 @@ import scipy.linalg  # noqa: F401  before its BLAS is limited
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream

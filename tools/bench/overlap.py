@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
 from streamsvm.engine.trainer import RunSettings, StreamTrainer
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.rows import Dense

@@ -19,7 +19,7 @@ import numpy as np
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS as METHODS
 from streamsvm.solvers import losses_of

@@ -65,14 +65,14 @@ EQUIVALENT = {
     ("streamsvm/compute/passes/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
     ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
     (
-        "streamsvm/jobs/fit/certified.py",
+        "streamsvm/jobs/fit/results/certified.py",
         "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, features.bias)",
     ): "as is that of the map",
     ("streamsvm/compute/passes/certificate.py", "X.axpy(i, (a / y[i]), v)"): "y is 1 or -1",
     ("streamsvm/compute/passes/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
     ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
     (
-        "streamsvm/jobs/fit/certified.py",
+        "streamsvm/jobs/fit/results/certified.py",
         "apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(primal, 5e-301))",
     ): "any number hardly above 0 will do",
     ("streamsvm/compute/passes/certificate.py", "if (a >= 0.0):"): "of 0 nothing is added",
@@ -107,15 +107,15 @@ EQUIVALENT = {
         "v[1][:] += operators.adjoint(X, slopes, problem.columns)",
     ): "the sum and what rounding took from it are added in the end",
     (
-        "streamsvm/jobs/fit/certified.py",
+        "streamsvm/jobs/fit/results/certified.py",
         "sizes = np.append(column_sizes(Raw(1.0), raw, 0.5)[0][:-1] * features.scale, features.bias)",
     ): "the size of the constant feature is left out",
     (
-        "streamsvm/jobs/fit/certified.py",
+        "streamsvm/jobs/fit/results/certified.py",
         "coarse.append((change >= SHARE * plan.tolerance * abs(found.primal)))",
     ): "but for a number that is a tenth of the tolerance to the last bit",
     (
-        "streamsvm/jobs/fit/certified.py",
+        "streamsvm/jobs/fit/results/certified.py",
         "(value >= SHARE * plan.tolerance * abs(_certificate(run).primal))",
     ): "but for a number that is a tenth of the tolerance to the last bit",
     ("streamsvm/solvers/point_evaluation.py", "return (dual_point.t * slopes / block.y)"): "y is 1 or -1",

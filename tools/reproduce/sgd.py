@@ -22,7 +22,7 @@ import numpy as np
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.rows import CSR, Dense, Float64
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Stop

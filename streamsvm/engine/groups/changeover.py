@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.engine.partition import Group
-from streamsvm.engine.row_state import GroupRowStates
-from streamsvm.engine.state_files import IN_ONE_FILE, IN_STATES, DriverState, GroupStateFiles
+from streamsvm.engine.state.row_state import GroupRowStates
+from streamsvm.engine.state.state_files import IN_ONE_FILE, IN_STATES, DriverState, GroupStateFiles
 from streamsvm.engine.training import Training
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.groups.work import Partial, Round, Work
-from streamsvm.engine.state_transfer import clone, serialize
+from streamsvm.engine.state.state_transfer import clone, serialize
 from streamsvm.engine.training import steps_between
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.types import Certificate, DualWitness, State

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
-from streamsvm.engine.executor import Executor, Joins, OnProgress
+from streamsvm.engine.executors.executor import Executor, Joins, OnProgress
 from streamsvm.engine.groups.closing import Closed, close_round
 from streamsvm.engine.groups.group_trainer import GroupFit, GroupTrainer
 from streamsvm.engine.groups.work import Join, Round, spent_together
-from streamsvm.engine.state_files import GroupRows, GroupStateFiles, Versions
-from streamsvm.engine.state_transfer import clone, serialize
+from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versions
+from streamsvm.engine.state.state_transfer import clone, serialize
 from streamsvm.engine.training import Training
 from streamsvm.errors import ClusterError, DataError
 from streamsvm.types import AnySolver, Mergeable, Problem, Report

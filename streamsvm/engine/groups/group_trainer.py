@@ -19,13 +19,13 @@ from itertools import accumulate
 
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
-from streamsvm.engine.executor import Executor, Joins, OnProgress, Task
+from streamsvm.engine.executors.executor import Executor, Joins, OnProgress, Task
 from streamsvm.engine.groups.changeover import ProcessDriverState, ProcessRows
 from streamsvm.engine.groups.join_tree import JoinTree, PartSpan
 from streamsvm.engine.groups.task import visit_group, visit_groups
 from streamsvm.engine.groups.work import Join, Partial, Round, Work, spent_together
 from streamsvm.engine.partition import Group
-from streamsvm.engine.row_state import GroupRowStates
+from streamsvm.engine.state.row_state import GroupRowStates
 from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Position, Training
 from streamsvm.schedule.budget import anonymous_bytes

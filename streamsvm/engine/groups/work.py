@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 from streamsvm.aliases import Array, Handle
 from streamsvm.engine.job_store import OpenedStore, StoreReference
 from streamsvm.engine.partition import Group
-from streamsvm.engine.state_files import DriverState
-from streamsvm.engine.state_transfer import clone, unpacked
+from streamsvm.engine.state.state_files import DriverState
+from streamsvm.engine.state.state_transfer import clone, unpacked
 from streamsvm.types import (
     FeatureMap,
     LeanParts,

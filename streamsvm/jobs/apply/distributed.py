@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm import model as models
-from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress
+from streamsvm.engine.executors.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.engine.executor import Executor, executor_for, task_limit
+from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
@@ -22,7 +22,7 @@ from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.jobs.report.evaluation import record_evaluation
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.store.sources.standard_input import standard_input
+from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100

@@ -13,10 +13,10 @@ from functools import partial
 from typing import NamedTuple
 
 from streamsvm.aliases import Array
-from streamsvm.engine.executor import Joins, Task
+from streamsvm.engine.executors.executor import Joins, Task
+from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.engine.thread_executor import local_executor
 from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for, count_rows
 from streamsvm.jobs.apply.row_batches import RowBatches, RowPart
 from streamsvm.model import Model

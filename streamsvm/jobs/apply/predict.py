@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
 from streamsvm.compute import threading
-from streamsvm.engine.executor import Executor, executor_for, task_limit
+from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
 from streamsvm.jobs import JobResult
@@ -28,7 +28,7 @@ from streamsvm.outputs.kinds import PREDICTIONS, REJECTS
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.format.row_ids import parquet_tables
-from streamsvm.store.sources.standard_input import standard_input
+from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 200

@@ -11,8 +11,8 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.config.units import mib
+from streamsvm.engine.executors.thread_executor import AHEAD
 from streamsvm.engine.partition import Group, contiguous
-from streamsvm.engine.thread_executor import AHEAD
 from streamsvm.errors import DataError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.model import Model

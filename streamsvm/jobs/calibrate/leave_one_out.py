@@ -22,8 +22,8 @@ from streamsvm.calibration.scores import ScoreTable, table_of
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.threading import in_strips
-from streamsvm.engine.executor import Task
-from streamsvm.engine.thread_executor import local_executor
+from streamsvm.engine.executors.executor import Task
+from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.jobs.calibrate.outcomes import Outcomes
 from streamsvm.jobs.calibrate.time_left import TimeLeft
 from streamsvm.rows import Float64, Int32

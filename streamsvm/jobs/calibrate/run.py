@@ -18,9 +18,9 @@ from streamsvm.jobs.calibrate.choice import folds_of
 from streamsvm.jobs.calibrate.folds import FoldFits, fold_scores
 from streamsvm.jobs.calibrate.leave_one_out import FinishedFit, leave_one_out_scores
 from streamsvm.jobs.calibrate.outcomes import outcomes_of
-from streamsvm.jobs.fit.memory_plan import visiting
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.memory_plan import visiting
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.losses import Logistic
 from streamsvm.model import Model
 from streamsvm.rows import Float64

@@ -23,7 +23,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.units import mib
-from streamsvm.engine.executor import Executor
+from streamsvm.engine.executors.executor import Executor
 from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, ExistsError, StorageError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.features.mapfile import read_map

@@ -12,7 +12,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
-from streamsvm.engine.thread_executor import AHEAD
+from streamsvm.engine.executors.thread_executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.gamma import gamma_of, moments_seen
 from streamsvm.features.greedy import greedy_bytes

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks.row_selection import take
-from streamsvm.engine.executor import Task
-from streamsvm.engine.thread_executor import local_executor
+from streamsvm.engine.executors.executor import Task
+from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, row_count

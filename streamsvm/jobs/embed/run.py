@@ -15,7 +15,7 @@ from streamsvm.compute import threading
 from streamsvm.config.command_line import command_of
 from streamsvm.config.units import mib
 from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executor import Executor, executor_for, task_limit
+from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import part_rows
 from streamsvm.features.scaling import scaling_of

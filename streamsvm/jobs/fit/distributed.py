@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.engine.executor import Executor, task_limit
+from streamsvm.engine.executors.executor import Executor, task_limit
 from streamsvm.engine.groups.group_trainer import GroupFit
 from streamsvm.engine.groups.work import Work
 from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.local import groups_of
-from streamsvm.engine.state_files import DriverState, GroupStateFiles
+from streamsvm.engine.state.state_files import DriverState, GroupStateFiles
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule.budget import CACHED_MOST
 from streamsvm.types import Layout, Mergeable, Partitioned, SplitState, Store
 
@@ -63,7 +63,8 @@ def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> G
         whole_groups=in_whole_groups(plan, layout, len(groups)),
         state_files=tuple(GroupStateFiles(place, state, len(problems)) for state in solver.row_state),
         driver_state=DriverState(place, solver.driver_fields) if isinstance(solver, SplitState) else None,
-        witnesses=job.dual is not None or plan.request is not None,  # what ``jobs.fit.certified`` reads them off for
+        witnesses=job.dual is not None
+        or plan.request is not None,  # what ``jobs.fit.results.certified`` reads them off for
     )
     return GroupFit(work, groups, layout, plan.memory.total)
 

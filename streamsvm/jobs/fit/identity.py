@@ -15,13 +15,13 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
-from streamsvm.engine.executor import Executor
+from streamsvm.engine.executors.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.fit.distributed import with_groups
-from streamsvm.jobs.fit.memory_plan import memory_settings
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, make_plan
-from streamsvm.jobs.fit.problems import warm_digest
+from streamsvm.jobs.fit.planning.memory_plan import memory_settings
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan
+from streamsvm.jobs.fit.planning.problems import warm_digest
 from streamsvm.jobs.leaving import successor
 from streamsvm.schedule import budget
 from streamsvm.tags import IDLE_SETTINGS

@@ -19,11 +19,11 @@ from streamsvm.display.page.record import read_run
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
-from streamsvm.engine.executor import Executor, executor_for
+from streamsvm.engine.executors.executor import Executor, executor_for
+from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.groups.distributed import DistributedTrainer
 from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.local import local_trainer
-from streamsvm.engine.thread_executor import local_executor
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, InterruptedRun, MissingError
@@ -32,12 +32,13 @@ from streamsvm.jobs.calibrate.choice import calibration_passes
 from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
 from streamsvm.jobs.calibrate.run import Calibrated, calibrated, events_of, with_calibration
 from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, time_left, timeout_event
-from streamsvm.jobs.fit.certified import certify, final_passes, save_dual
 from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups, with_task_memory
 from streamsvm.jobs.fit.identity import complete_identity, settled
-from streamsvm.jobs.fit.kernel_features import with_features
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import (
+from streamsvm.jobs.fit.planning.kernel_features import with_features
+from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.results.certified import certify, final_passes, save_dual
+from streamsvm.jobs.fit.results.outputs import (
     EVENTS,
     finished,
     model_paths,
@@ -48,8 +49,7 @@ from streamsvm.jobs.fit.outputs import (
     summary,
     write_outputs,
 )
-from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.remarks import not_calibrated, scale_notice, strict_failure, uncertified, without_effect
+from streamsvm.jobs.fit.results.remarks import not_calibrated, scale_notice, strict_failure, uncertified, without_effect
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.jobs.leaving import left_event, stalled, successor
 from streamsvm.jobs.report.record import write_record

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.job_store import StoreReference, reference_to
 from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.trainer import FitLoop
@@ -26,7 +26,7 @@ from streamsvm.jobs.apply.opening import FileRequest, row_batches
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget

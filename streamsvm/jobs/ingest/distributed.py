@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob

@@ -16,7 +16,7 @@ from streamsvm.compute import threading
 from streamsvm.config.fields import options_of
 from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.checkpoint.signals import deferred
-from streamsvm.engine.executor import Executor, executor_for
+from streamsvm.engine.executors.executor import Executor, executor_for
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.counts import IngestCounts
@@ -37,13 +37,13 @@ from streamsvm.store.format import manifest
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceFile, SourceOptions
-from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.centering import offsets_from
-from streamsvm.store.sources.expand import expand
+from streamsvm.store.sources.reading.ahead import ahead
+from streamsvm.store.sources.reading.expand import expand
+from streamsvm.store.sources.reading.standard_input import source_name, standard_input
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.sources.standard_input import source_name, standard_input
-from streamsvm.store.sources.table.schema import schema_from
+from streamsvm.store.sources.table.layout.schema import schema_from
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent

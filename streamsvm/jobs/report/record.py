@@ -18,13 +18,13 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, StorageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import RECORD, run_folder
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.results.outputs import RECORD, run_folder
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
-from streamsvm.store.sources.table.schema import schema_from
+from streamsvm.store.sources.table.layout.schema import schema_from
 from streamsvm.types import Store, StoredFiles, Visit
 
 BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6

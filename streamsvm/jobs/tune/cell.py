@@ -16,16 +16,16 @@ import numpy as np
 
 from streamsvm.compute import threading
 from streamsvm.config.fields import field_values
+from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
-from streamsvm.engine.thread_executor import local_executor
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
-from streamsvm.jobs.fit.kernel_features import with_features
-from streamsvm.jobs.fit.memory_plan import plan_memory
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, make_plan
-from streamsvm.jobs.fit.problems import checked_cost
+from streamsvm.jobs.fit.planning.kernel_features import with_features
+from streamsvm.jobs.fit.planning.memory_plan import plan_memory
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan
+from streamsvm.jobs.fit.planning.problems import checked_cost
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
 from streamsvm.jobs.tune.options import TuneJob

@@ -22,7 +22,7 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
 from streamsvm.config.command_line import command_of
 from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
+from streamsvm.engine.executors.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import DataError, ExistsError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.report.run import write_page

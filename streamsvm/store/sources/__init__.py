@@ -38,9 +38,9 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
     from streamsvm.store.sources.centering import at_same_offsets, centered
-    from streamsvm.store.sources.detect import detect
-    from streamsvm.store.sources.expand import expand
     from streamsvm.store.sources.missing import filled
+    from streamsvm.store.sources.reading.detect import detect
+    from streamsvm.store.sources.reading.expand import expand
 
     options = options or SourceOptions()
     if not paths:
@@ -66,7 +66,7 @@ def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:
 
     Raises DataError E-FORMAT for arrays where there was text, and for other arrays than there were.
     """
-    from streamsvm.store.sources.detect import binary_format, table_form
+    from streamsvm.store.sources.reading.detect import binary_format, table_form
 
     forms = [table_form(path) if tabular else binary_format(path) or expected for path in files]
     if tabular and forms[0] in TABLES:

@@ -12,9 +12,19 @@ import pyarrow.compute as pc
 
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
-from streamsvm.store.sources.table.columns import AMOUNT, BOOLEAN, CATEGORY, DROP, HASHED, NUMBER, TEXT, YEARS, Column
-from streamsvm.store.sources.table.proposals import ALMOST_UNIQUE, FIRST_TIME, LAST_TIME, LEAST_ID, LEAST_ROWS
-from streamsvm.store.sources.table.schema import Schema
+from streamsvm.store.sources.table.layout.columns import (
+    AMOUNT,
+    BOOLEAN,
+    CATEGORY,
+    DROP,
+    HASHED,
+    NUMBER,
+    TEXT,
+    YEARS,
+    Column,
+)
+from streamsvm.store.sources.table.layout.proposals import ALMOST_UNIQUE, FIRST_TIME, LAST_TIME, LEAST_ID, LEAST_ROWS
+from streamsvm.store.sources.table.layout.schema import Schema
 
 MOST_DISTINCT = 10_000
 """Up to so many different values are counted."""

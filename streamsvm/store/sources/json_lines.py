@@ -19,9 +19,9 @@ import pyarrow.json as pajson
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.faults import LINE_HINT
-from streamsvm.store.sources.decompression import Input
-from streamsvm.store.sources.lines import line_blocks, note_form
 from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.lines import line_blocks, note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table.source import TableSource
 

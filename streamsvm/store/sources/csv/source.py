@@ -16,24 +16,24 @@ import pyarrow.csv as pacsv
 
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parsed, reading
 from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
 from streamsvm.store.sources.csv.faults import LINE_HINT, Columns, find_fault
 from streamsvm.store.sources.csv.head import BLOCK, Head, block_bytes, head_of
 from streamsvm.store.sources.csv.sieve import Sieve
-from streamsvm.store.sources.decompression import Input
-from streamsvm.store.sources.lines import line_blocks, note_form, whole_rows
 from streamsvm.store.sources.options import SourceOptions, bad_share, check_width
+from streamsvm.store.sources.reading.ahead import ahead
+from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.lines import line_blocks, note_form, whole_rows
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table.cells import BadCell
 from streamsvm.store.sources.table.census import census_of
-from streamsvm.store.sources.table.columns import SINGLE, WRITTEN
-from streamsvm.store.sources.table.crosses import with_crosses
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows
-from streamsvm.store.sources.table.planning import plan_schema, same_columns, stated_columns
-from streamsvm.store.sources.table.proposals import proposals
-from streamsvm.store.sources.table.schema import ALL_TEXT, Schema, label_of, schema_from
+from streamsvm.store.sources.table.layout.columns import SINGLE, WRITTEN
+from streamsvm.store.sources.table.layout.crosses import with_crosses
+from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns, stated_columns
+from streamsvm.store.sources.table.layout.proposals import proposals
+from streamsvm.store.sources.table.layout.schema import ALL_TEXT, Schema, label_of, schema_from
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 from streamsvm.types import Batch
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.sources.table.cells import Arrow, by_value
-from streamsvm.store.sources.table.columns import CATEGORY, OTHER, TEXT, Column
-from streamsvm.store.sources.table.schema import Schema, shell_word
+from streamsvm.store.sources.table.layout.columns import CATEGORY, OTHER, TEXT, Column
+from streamsvm.store.sources.table.layout.schema import Schema, shell_word
 from streamsvm.store.sources.table.text import DocumentCounts, distinct_texts, terms_of
 
 TEXT_BYTES = 40

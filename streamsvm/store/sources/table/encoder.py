@@ -14,8 +14,18 @@ from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, as_text, booleans, by_value, dates, years
-from streamsvm.store.sources.table.columns import AMOUNT, CATEGORY, HASHED, NUMBER, OTHER, SINGLE, TEXT, YEARS, Column
-from streamsvm.store.sources.table.schema import Schema
+from streamsvm.store.sources.table.layout.columns import (
+    AMOUNT,
+    CATEGORY,
+    HASHED,
+    NUMBER,
+    OTHER,
+    SINGLE,
+    TEXT,
+    YEARS,
+    Column,
+)
+from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.splits import Split, split_of
 from streamsvm.store.sources.table.text import distinct_texts, terms_of, text_hash, weighted
 from streamsvm.store.sources.table.values import (

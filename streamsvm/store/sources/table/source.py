@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.decompression import digest_of
 from streamsvm.store.sources.options import SourceOptions, check_width
+from streamsvm.store.sources.reading.decompression import digest_of
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table.census import census_of
-from streamsvm.store.sources.table.crosses import with_crosses
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
-from streamsvm.store.sources.table.planning import plan_schema, same_columns
-from streamsvm.store.sources.table.proposals import proposals
-from streamsvm.store.sources.table.samples import Samples
-from streamsvm.store.sources.table.schema import Schema, schema_from
+from streamsvm.store.sources.table.layout.crosses import with_crosses
+from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns
+from streamsvm.store.sources.table.layout.proposals import proposals
+from streamsvm.store.sources.table.layout.samples import Samples
+from streamsvm.store.sources.table.layout.schema import Schema, schema_from
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536

@@ -30,7 +30,7 @@ from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
 from streamsvm.store.sources.table.cells import Arrow, as_text
-from streamsvm.store.sources.table.columns import CHARS, TEXT, WORDS, Column
+from streamsvm.store.sources.table.layout.columns import CHARS, TEXT, WORDS, Column
 
 UInt64 = NDArray[np.uint64]
 MOST_BITS = 26

@@ -10,7 +10,7 @@ from pathlib import Path
 from streamsvm.errors import MissingError, UsageError, quote
 from streamsvm.regular import what_is
 from streamsvm.store.format.manifest import FILE
-from streamsvm.store.sources.standard_input import STANDARD_INPUT
+from streamsvm.store.sources.reading.standard_input import STANDARD_INPUT
 
 PATTERN = frozenset("*?[")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from streamsvm.errors import DataError
 from streamsvm.store.sources.array.stream import is_idx
-from streamsvm.store.sources.decompression import Input
-from streamsvm.store.sources.lines import check_encoding
+from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.lines import check_encoding
 
 HEAD = 1 << 16
 MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"\x89HDF\r\n": "hdf5"}

@@ -14,7 +14,7 @@ from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.store.foreign import foreign_format

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamsvm.store.sources.table.cells import DATES, TRUE, amounts_of, booleans_of, dates_of
-from streamsvm.store.sources.table.columns import AMOUNT, BOOLEAN, CATEGORY, DATE, DECIMAL_COMMA
+from streamsvm.store.sources.table.layout.columns import AMOUNT, BOOLEAN, CATEGORY, DATE, DECIMAL_COMMA
 
 SOME_NUMBERS = 0.1
 """The share of numbers from which on a column of text is not taken for categories."""

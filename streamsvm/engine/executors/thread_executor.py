@@ -17,7 +17,7 @@ from itertools import count
 from typing import Self
 
 from streamsvm.compute.threading import CORES, undisturbed
-from streamsvm.engine.executor import (
+from streamsvm.engine.executors.executor import (
     InThisProcess,
     Joins,
     OnProgress,
@@ -36,7 +36,7 @@ AHEAD = 2
 
 
 class ThreadExecutor(InThisProcess):
-    """On N threads of this process; see ``engine.executor.Executor``."""
+    """On N threads of this process; see ``engine.executors.executor.Executor``."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads

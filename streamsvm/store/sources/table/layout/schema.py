@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.table.columns import CATEGORY, HASHED, SINGLE, TEXT, Column
+from streamsvm.store.sources.table.layout.columns import CATEGORY, HASHED, SINGLE, TEXT, Column
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.table.census import TableCensus

@@ -15,7 +15,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
-from streamsvm.engine.row_state import GroupRowStates, RowStates
+from streamsvm.engine.state.row_state import GroupRowStates, RowStates
 from streamsvm.errors import DataError
 from streamsvm.tags import FORMER_FIELDS
 from streamsvm.types import Layout, RowState, State
@@ -23,7 +23,7 @@ from streamsvm.types import Layout, RowState, State
 IN_STATES = "in_states"
 """What a run in one process says in its checkpoints, of what one on a cluster has in files: its states have it all."""
 IN_ONE_FILE = "places"
-"""What a run in one process says of per-row state (``engine.row_state``)."""
+"""What a run in one process says of per-row state (``engine.state.row_state``)."""
 CRC_BYTES = 4
 """At the end of a file: the crc32c of what stands before it, little-endian."""
 
@@ -119,7 +119,7 @@ class GroupStateFiles:
 class GroupRows:
     """One per-row state of all rows as the driver sees it.
 
-    To checkpoints and to whoever wants the numbers it is what ``engine.row_state.RowStates`` is.
+    To checkpoints and to whoever wants the numbers it is what ``engine.state.row_state.RowStates`` is.
     """
 
     files: GroupStateFiles

@@ -22,9 +22,9 @@ from streamsvm.errors import StreamSVMError
 from streamsvm.features.expansion import Expansion
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.identity import FREE, MANAGEMENT
-from streamsvm.jobs.fit.kernel_machine import machine_of
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.kernel_machine import machine_of
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.validation import fold, verdict
 from streamsvm.model import Model, load
 from streamsvm.outputs import Output

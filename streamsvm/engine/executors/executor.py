@@ -20,7 +20,7 @@ EXECUTORS = Registry(
         "scheduler-file": "streamsvm.cluster:connected",
         "local": "streamsvm.cluster:connected",
         "client": "streamsvm.cluster.connection:of_program",
-        "here": "streamsvm.engine.executor:here",
+        "here": "streamsvm.engine.executors.executor:here",
     },
 )
 

@@ -14,7 +14,7 @@ from streamsvm.jobs.calibrate.choice import calibration_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.problems import warm_terms
+from streamsvm.jobs.fit.planning.problems import warm_terms
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads

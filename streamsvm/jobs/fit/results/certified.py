@@ -37,14 +37,14 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.engine.block_visitor import labeled_part
 from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated, weight_that_costs
-from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.state_files import GroupRows
+from streamsvm.engine.state.row_state import RowStates
+from streamsvm.engine.state.state_files import GroupRows
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.embed.placement import DISK
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream

@@ -12,16 +12,16 @@ from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, 
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
-from streamsvm.jobs.fit import kernel_machine
-from streamsvm.jobs.fit.memory_plan import (
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning import kernel_machine
+from streamsvm.jobs.fit.planning.memory_plan import (
     fitted,
     memory_settings,
     most_landmarks,
     remedy_for,
 )
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.problems import problems_of, warm_started
-from streamsvm.jobs.fit.solver_choice import MANY, features_solver, linear_solver, short_of_rows
+from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
+from streamsvm.jobs.fit.planning.solver_choice import MANY, features_solver, linear_solver, short_of_rows
 from streamsvm.model import Model, load
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads

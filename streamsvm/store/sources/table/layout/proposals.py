@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import quote
 from streamsvm.store.sources.table.census import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
-from streamsvm.store.sources.table.columns import (
+from streamsvm.store.sources.table.layout.columns import (
     AMOUNT,
     BOOLEAN,
     CATEGORY,
@@ -24,7 +24,7 @@ from streamsvm.store.sources.table.columns import (
     YEARS,
     Column,
 )
-from streamsvm.store.sources.table.schema import Schema, shell_word
+from streamsvm.store.sources.table.layout.schema import Schema, shell_word
 
 FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
 """Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""

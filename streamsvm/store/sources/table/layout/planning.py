@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.table.columns import (
+from streamsvm.store.sources.table.layout.columns import (
     AMOUNT,
     BOOLEAN,
     CALENDAR,
@@ -25,7 +25,7 @@ from streamsvm.store.sources.table.columns import (
     YEARS,
     Column,
 )
-from streamsvm.store.sources.table.schema import (
+from streamsvm.store.sources.table.layout.schema import (
     ALL_TEXT,
     HASH_BITS,
     Schema,
@@ -159,7 +159,7 @@ def _stated(kind: str) -> tuple[str, str] | None:
 def _recognized(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
     """What a column holds by its values; empty where its type or an option decides."""
     from streamsvm.store.sources.table.cells import is_text
-    from streamsvm.store.sources.table.recognize import recognized
+    from streamsvm.store.sources.table.layout.recognize import recognized
 
     if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
         return ()

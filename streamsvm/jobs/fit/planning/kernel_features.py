@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streamsvm.engine.executor import Executor
+from streamsvm.engine.executors.executor import Executor
 from streamsvm.errors import UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Embedded, Nystrom
@@ -14,7 +14,7 @@ from streamsvm.jobs.embed.kernel_map import make_map
 from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store, StoredFiles
