@@ -12,6 +12,7 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import streamsvm as sv
 from streamsvm.compute.passes.in_memory import all_rows as passes
 from streamsvm.compute.passes.in_memory import central_path
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
@@ -212,6 +213,26 @@ def test_a_block_follows_the_rows_that_bend_and_is_about_right_where_rows_are_dr
         assert block.exact == (turn > 0)
         np.testing.assert_allclose(found, exact, rtol=1e-5 if turn else 0.5, atol=1e-6 if turn else 0.1 * exact.max())
         np.testing.assert_allclose(np.diagonal(found), np.diagonal(exact), rtol=1e-5)
+
+
+def test_a_block_is_made_anew_where_rows_that_left_it_were_nearly_all_of_it() -> None:
+    """What is left of a sum of float32 products is their rounding: a diagonal below 0, which has no factor."""
+    values = np.random.default_rng(4).normal(size=(50, 3)).astype(np.float32)
+    values[7] *= 1e9
+    block, h = block_matrix.BlockMatrix(Dense(values, 1.0), 3, np.arange(4)), np.ones(50)
+    block.at(h, estimated=False)
+    h[7] = 0.0
+    full = np.hstack([values, np.ones((50, 1))]).astype(np.float64)
+    np.testing.assert_allclose(block.at(h, estimated=False), full.T @ (h[:, None] * full), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.timeout(120)
+def test_numbers_that_float64_cannot_hold_together_do_not_keep_it_from_the_end() -> None:
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((40, 3)) < 0.4, np.uint64(2**64 - 1), np.uint64(1))
+    with pytest.warns(sv.StreamSVMWarning, match="not certified"):
+        found = sv.fit(X, rng.integers(0, 2, 40), loss="hinge", max_passes=2)
+    assert found.training.passes == 2
 
 
 @pytest.mark.parametrize(("bound", "curvature"), [(2.0, 0.0), (np.inf, 0.3), (2.0, 0.3)])

@@ -35,6 +35,8 @@ from streamsvm.types import Problem
 
 MARGIN = 0.9
 """Of the tolerance: the gap in memory at which the next reading is to confirm it."""
+STEPS_INSIDE = 200
+"""Of the interior point between two readings, at most. Where it gets anywhere it needs 20 to 60 in all."""
 THIN, THIN_PER_COMPONENT = 2_000, 40
 """Newton's method begins with every k-th row, if that leaves so many, ..."""
 THIN_TOLERANCE = 1e-2
@@ -211,7 +213,7 @@ class AllRows:
             self.w, at, centered = Centering(rows, preconditioner).run(self.w)
             self.interior = at if centered else None
         f, slopes = rows.margins(self.w), np.empty(rows.count)
-        while True:
+        for _ in range(STEPS_INSIDE):  # numbers that float64 cannot hold together keep it from the end for ever
             losses, linear, quadratic, products = value_pass(rows.terms, f, at, slopes)
             v = rows.weighted_sum(slopes)
             self.seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)

@@ -28,6 +28,8 @@ SETTLED = 0.1
 """Where no larger share of h changes from one call to the next, the matrix is made of all rows."""
 STALE = 4.0
 """It is made anew when what was added and taken out is so many times what it is: float32 products leave traces."""
+CANCELLED = 1e-6
+"""It is made anew where less than this share of a diagonal element is left: what rows that were taken out leave is rounding."""
 SAME = 1e-12
 """Differences below this share of h_i are rounding."""
 
@@ -43,6 +45,8 @@ class BlockMatrix:
         """The matrix at ``_at``, in units of ``_unit``."""
         self._at: Float64 = np.empty(0)
         self._moved = 0.0
+        self._most: Float64 = np.empty(0)
+        """(k,) The largest that each diagonal element was since the matrix was made."""
 
     @property
     def exact(self) -> bool:
@@ -59,6 +63,7 @@ class BlockMatrix:
                 return unit * self._with_diagonal(self._sum(drawn), squares(self._X, scaled, self._columns))
             self._exact = None  # before, to make room
             self._exact, self._moved = self._sum(scaled), 0.0
+            self._most = np.diagonal(self._exact).copy()
         assert self._exact is not None
         self._at = scaled
         return unit * self._exact
@@ -74,8 +79,9 @@ class BlockMatrix:
         if self._exact is None or not few:
             return False
         self._exact += self._sum(change)
-        self._moved = moved
-        return True
+        self._moved, own = moved, np.diagonal(self._exact)
+        self._most = np.maximum(self._most, own)
+        return not (own < CANCELLED * self._most).any()
 
     def _drawn(self, h: Float64) -> Float64 | None:
         """h_i / pi_i of the rows drawn, 0 of all others; None where all are to be taken."""
