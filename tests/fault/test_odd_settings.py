@@ -75,7 +75,7 @@ def test_values_near_the_end_of_float32_end_with_bounds(
     certificate = found.training.runs[0].certificate
     assert certificate is not None
     assert np.isfinite([certificate.primal, certificate.dual, certificate.rounding]).all()
-    assert 0.0 <= certificate.dual <= certificate.primal
+    assert -certificate.rounding <= certificate.dual <= certificate.primal
     assert found.training.status in {"converged", "stalled"}
     assert kernel == "linear" or certificate.gap <= 1e-3
 

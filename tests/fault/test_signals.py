@@ -155,8 +155,8 @@ def test_a_kernel_solver_is_stopped_where_it_works_in_memory(
 def test_a_time_limit_ends_what_is_done_in_memory(started: Started, store: Path, tmp_path: Path) -> None:
     fit = started("fit", store, "m", *KERNEL, "--time-limit", "3")
     _, said = fit.communicate(timeout=60)
-    if fit.returncode == 75:  # a busy machine has not come to a model two seconds later
-        assert "time limit: checkpoint saved at epoch" in said
+    if fit.returncode == 75:  # a busy machine has not come to a model two seconds later, or not to its first step
+        assert re.search("time limit: (checkpoint saved at epoch|no time for a checkpoint)", said), said
         return
     assert fit.returncode == 0
     assert re.fullmatch(r"warning: not certified: [^\n]*the time limit of 3 s[^\n]*\n", said), said
