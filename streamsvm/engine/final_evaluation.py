@@ -10,8 +10,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.engine.block_visitor import labeled_part
-from streamsvm.engine.state.row_state import RowStates
-from streamsvm.engine.state.state_files import GroupRows
+from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
@@ -57,7 +56,7 @@ class Evaluation:
 class RowsInOrder:
     """Numbers of all rows, taken one part after the other; the chunks they lie in need not be those that are read."""
 
-    states: RowStates | GroupRows
+    states: RowNumbers
     """Where they are."""
     chunk: int = 0
     """The next chunk."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from streamsvm.aliases import ByName, JsonObject
+from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.schedule.budget import anonymous_bytes
@@ -15,6 +15,7 @@ from streamsvm.types import (
     AnySolver,
     Certificate,
     Deadline,
+    Layout,
     Problem,
     Report,
     State,
@@ -37,6 +38,20 @@ class CheckpointedRows(Protocol):
 
     def close(self) -> None:
         """Give back what is open; the files stay."""
+        ...
+
+
+@runtime_checkable
+class RowNumbers(CheckpointedRows, Protocol):
+    """One number for each row and problem, wherever the rows are worked on."""
+
+    @property
+    def layout(self) -> Layout:
+        """Whose chunks the numbers lie in: of what is trained on, which need not be cut like what was read."""
+        ...
+
+    def load(self, chunk: int) -> Array:
+        """Return those of a chunk's rows, (problems, rows of the chunk), valid until the next call. Raises DataError."""
         ...
 
 

@@ -156,7 +156,7 @@ def test_copies_of_pegasos_add_what_they_did_to_what_is_left_of_before() -> None
 
 @pytest.mark.parametrize("variant", ["r", "s"])
 def test_copies_of_sgd_add_what_they_did_to_where_they_began(variant: Any) -> None:
-    solver, sums = SGD(variant=variant), "total samples updated losses"
+    solver, sums = SGD(variant=variant), "total samples gained losses"
     copies = [given(solver.start(problem_of(Hinge())), n, sums) for n in (1, 2, 6)]
     for copy, n in zip(copies, (1, 2, 6), strict=True):
         copy.before = np.full(COLUMNS + 1, 100.0)

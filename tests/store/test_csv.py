@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], str, str]] = {
     "nan": (HEADER + b"nan,1,1\n", {}, "E-NONFINITE", "line 3, column 'a'"),
     "range": (HEADER + b"1e39,1,1\n", {}, "E-RANGE", "line 3, column 'a'"),
     "C28 text": (b"a,b,y\n1,red,1\n", {}, "E-PARSE", "--categorical"),
-    "C28 bool": (b"a,b,y\n1,true,1\n", {}, "E-PARSE", "--categorical"),
+    "C28 bool": (b"a,b,y\n1,true,1\n", {}, "E-PARSE", "--column b=category"),
     "C30": (b"", {}, "E-EMPTY", "a.csv"),
     "C30 header only": (b"a,b,y\n", {}, "E-EMPTY", "a.csv"),
     "C28 typed": (b"a,b,y\n1,red,1\n", {}, "E-PARSE", "line 2, column 'b'"),

@@ -13,6 +13,7 @@ from streamsvm.engine.partition import Group
 from streamsvm.engine.state.row_state import GroupRowStates
 from streamsvm.engine.state.state_files import IN_ONE_FILE, IN_STATES, DriverState, GroupStateFiles
 from streamsvm.engine.training import Training
+from streamsvm.types import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class ProcessRows:
     """Where the numbers are."""
     groups: list[Group]
     """All groups of the fit."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the store that is trained on."""
+        return self.states.rows.layout
 
     def checkpoint(self) -> ByName:
         """Make the present numbers durable, and return what ``restore`` comes back to them with."""

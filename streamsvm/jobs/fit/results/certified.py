@@ -37,9 +37,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.engine.block_visitor import labeled_part
 from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated, weight_that_costs
-from streamsvm.engine.state.row_state import RowStates
-from streamsvm.engine.state.state_files import GroupRows
-from streamsvm.engine.training import Run, Training
+from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
@@ -224,7 +222,8 @@ def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Stand
 def _dual_rows(training: Training) -> RowsInOrder | None:
     """The dual variables of all rows, where the solver has them."""
     states = training.row_states.get(DUAL)
-    return RowsInOrder(states) if isinstance(states, RowStates | GroupRows) else None
+    assert states is None or isinstance(states, RowNumbers)
+    return None if states is None else RowsInOrder(states)
 
 
 def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
@@ -293,7 +292,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
     """Those of problem k, chunk by chunk."""
     if DUAL in training.row_states:
         states = training.row_states[DUAL]
-        assert isinstance(states, RowStates | GroupRows)
+        assert isinstance(states, RowNumbers)
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
     assert isinstance(plan.solver, DualWitness)  # ``plan.proving`` has seen to it
     return _of_witness(store, plan.features, training.runs[k], plan.solver)
