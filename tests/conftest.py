@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import streamsvm.compute  # noqa: F401  before numba: it names the cache after the sources
+from streamsvm.compute import freed_memory
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI", "").lower() == "true"
@@ -37,6 +38,13 @@ def pytest_collection_finish() -> None:
     """Half a million objects of collected tests stay to the end: no need to look for garbage among them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _memory_is_given_back() -> Iterator[None]:
+    """What a file of tests has freed is no part of what later ones start from: a plan counts what the process holds."""
+    yield
+    freed_memory.give_back()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -48,7 +48,7 @@ def test_other_names_the_same_file(settings: str, place: Path, tmp_path: Path, m
         paths = {k: str(folder / v) for k, v in asked.items() if isinstance(v, str) and (folder / v).exists()}
         job = fit_job(folder / f"{folder.name}.zarr", folder / f"{folder.name}.ssvm", **{**asked, **paths})
         monkeypatch.chdir(folder)
-        fit(replace(job, memory=(1 << 30) + len(found)))
+        fit(replace(job, memory=(4 << 30) + len(found)))
         found.append([path.read_bytes() for path in sorted(folder.glob("*.ssvm"))])
         record = json.loads((folder / f"{folder.name}.ssvm.run" / "job.json").read_text())
         assert record["store"] == job.store  # where it is kept instead
