@@ -3,7 +3,6 @@
 One number holds for all: a thread that works on a group of chunks (``engine.executors.thread_executor``) and one that works on a
 strip of rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on
 who was idle.
-Who starts threads waits for all of them before it goes, whatever a signal raises in between (``undisturbed``).
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
+
+from streamsvm.compute.owned_threads import undisturbed
 
 TILES = 4
 """The least a strip must have to be worth a thread."""
@@ -61,43 +62,6 @@ def using(count: int) -> Iterator[None]:
         yield
     finally:
         CORES.count = before
-
-
-class _Postponed:
-    """What a signal has to say to the main thread while that starts threads or waits for their end."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.act: Callable[[], None] | None = None
-
-
-_POSTPONED = _Postponed()
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let no signal raise anything as long as this lasts, in the main thread; what one has to raise is raised at the end.
-
-    A thread whose start was interrupted is one that nobody waits for, and goes on with what its owner closes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    _POSTPONED.depth += 1
-    try:
-        yield
-    finally:
-        _POSTPONED.depth -= 1
-        if _POSTPONED.depth == 0 and _POSTPONED.act is not None:
-            act, _POSTPONED.act = _POSTPONED.act, None
-            act()
-
-
-def postponed(act: Callable[[], None]) -> bool:
-    """Whether the main thread must not be disturbed now; then it calls ``act`` itself as soon as it may be."""
-    if _POSTPONED.depth:
-        _POSTPONED.act = act
-    return _POSTPONED.depth > 0
 
 
 def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:

@@ -19,8 +19,8 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.compute.random import permutation
-from streamsvm.compute.threading import undisturbed
 from streamsvm.errors import StorageError
 from streamsvm.rows import Int32
 from streamsvm.types import Buffers, Chunk, Store, Visit
@@ -87,30 +87,24 @@ class Stream:
         if self._depth:
             self._upcoming = next(self._visits, None)
         calls: tuple[Callable[[], object], ...] = (_always, self._starving.wait)
-        try:
-            with undisturbed():
-                for wanted in calls[: self._depth]:  # with a single slot ahead a second reader has no use
-                    reader = threading.Thread(
-                        target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True
-                    )
-                    reader.start()
-                    self._threads.append(reader)
-        except BaseException:
-            self._end()
-            raise
+        for wanted in calls[: self._depth]:  # with a single slot ahead a second reader has no use
+            reader = threading.Thread(target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True)
+            self._threads.append(reader)
+        start_all(self._threads, self._end)
         return self
 
     def __exit__(self, *outcome: object) -> None:
         self._end()
 
     def _end(self) -> None:
-        with undisturbed():
-            self._stop.set()
-            self._starving.set()
-            for _ in self._threads:
-                self._free.put(None)  # wakes a reader that waits for a slot
-            for thread in self._threads:
-                thread.join(self._deadline)
+        end_all(self._threads, self._wake, self._deadline)
+
+    def _wake(self) -> None:
+        """Let readers see that it is over, whatever they wait for."""
+        self._stop.set()
+        self._starving.set()
+        for _ in self._threads:
+            self._free.put(None)
 
     def __iter__(self) -> Iterator[Loaded]:
         while (slot := self._next()) is not None:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
-from streamsvm.compute.threading import postponed, undisturbed
+from streamsvm.compute.owned_threads import postponed, undisturbed
 from streamsvm.engine.checkpoint.interruption import (
     EXPIRED,
     PATIENCE,

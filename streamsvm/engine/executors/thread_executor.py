@@ -16,7 +16,8 @@ from functools import partial
 from itertools import count
 from typing import Self
 
-from streamsvm.compute.threading import CORES, undisturbed
+from streamsvm.compute.owned_threads import end_all, start_all
+from streamsvm.compute.threading import CORES
 from streamsvm.engine.executors.executor import (
     InThisProcess,
     Joins,
@@ -116,16 +117,7 @@ class _Lanes:
         """Parts whose results were taken in, parts that threads have taken, and whether there are no more."""
 
     def __enter__(self) -> Self:
-        try:
-            with undisturbed():
-                self._borrowed = CORES.borrow(self._wanted - 1)
-                for number in range(min(self._wanted, self._borrowed + 1)):
-                    lane = threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True)
-                    lane.start()
-                    self._threads.append(lane)
-        except BaseException:
-            self._join()
-            raise
+        start_all(self._lanes(), self._join)
         return self
 
     def __exit__(self, *outcome: object) -> None:
@@ -154,13 +146,17 @@ class _Lanes:
             self._delivered += 1
             self._changed.notify_all()
 
+    def _lanes(self) -> Iterator[threading.Thread]:
+        """One thread, and one more for each core that is idle."""
+        self._borrowed = CORES.borrow(self._wanted - 1)
+        for number in range(min(self._wanted, self._borrowed + 1)):
+            self._threads.append(threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True))
+            yield self._threads[-1]
+
     def _join(self) -> None:
-        with undisturbed():
-            self._end()
-            for lane in self._threads:
-                lane.join()
-            CORES.give_back(self._borrowed)  # of lanes that did not come to be
-            self._borrowed = 0
+        end_all(self._threads, self._end)
+        CORES.give_back(self._borrowed)  # of lanes that did not come to be
+        self._borrowed = 0
 
     def _end(self) -> None:
         """Let threads stop after what they are at."""

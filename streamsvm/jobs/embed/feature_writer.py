@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.row_selection import take
-from streamsvm.compute.threading import undisturbed
+from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
 from streamsvm.jobs.embed.kernel_map import chosen
@@ -59,12 +59,7 @@ class Sink:
         self._thread = threading.Thread(target=self._write_all, name="streamsvm-writer", daemon=True)
 
     def __enter__(self) -> Self:
-        try:
-            with undisturbed():
-                self._thread.start()
-        except BaseException:
-            self._end()
-            raise
+        start_all([self._thread], self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,10 +96,7 @@ class Sink:
 
     def _end(self) -> None:
         """Let the writer thread come to its end, also where it has."""
-        with undisturbed():
-            self._full.put(None)
-            if self._thread.is_alive():
-                self._thread.join()
+        end_all([self._thread], lambda: self._full.put(None))
 
     def _hand_over(self) -> None:
         self._raise()

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import TypeVar
 
-from streamsvm.compute.threading import undisturbed
+from streamsvm.compute.owned_threads import end_all, start_all
 
 T = TypeVar("T")
 POLL_SECONDS = 0.2
@@ -32,17 +32,13 @@ def ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
     unwanted = threading.Event()
     thread = threading.Thread(target=_make, args=(items, made, unwanted), name="streamsvm-source", daemon=True)
     try:
-        with undisturbed():
-            thread.start()
+        start_all([thread], unwanted.set)
         while not isinstance(item := made.get(), _End):
             yield item
         if item.error is not None:
             raise item.error
     finally:
-        with undisturbed():
-            unwanted.set()
-            if thread.is_alive():
-                thread.join()
+        end_all([thread], unwanted.set)
 
 
 def _make(items: Generator[T], made: queue.Queue[T | _End], unwanted: threading.Event) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from streamsvm.compute.threading import CORES, undisturbed
+from streamsvm.compute.owned_threads import undisturbed
+from streamsvm.compute.threading import CORES
 
 T = TypeVar("T")
 R = TypeVar("R")
