@@ -156,24 +156,6 @@ def test_coordinate_descent_solves_texts_and_both_its_bounds_hold(loss: Any) -> 
     assert found.dual <= found.primal
 
 
-@pytest.mark.usefixtures("narrow_block")
-def test_coordinate_descent_goes_on_after_a_reading_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, y = texts()
-    straight = solver_of(sample_of(values, y), values.shape[1], Hinge(), 30.0)
-    straight.advance(np.inf)
-    monkeypatch.setattr(memory_rows, "WORK", 1)
-    monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
-    halting = solver_of(sample_of(values, y), values.shape[1], Hinge(), 30.0)
-    readings = 0
-    while not halting.solved and readings < 500:
-        halting.advance(np.inf)
-        readings += 1
-    assert readings > 2
-    assert halting.facts()["method"] == "dual coordinate descent"
-    np.testing.assert_array_equal(halting.best, straight.best)
-    assert halting.dual == straight.dual
-
-
 # -- proximal points by coordinate descent -----------------------------------------------------------------------------
 
 
@@ -239,19 +221,26 @@ def test_proximal_descent_solves_tables_and_both_its_bounds_hold(loss: Any) -> N
     assert found.dual <= found.primal
 
 
+@pytest.mark.parametrize(
+    ("rows", "C", "method"),
+    [(texts, 30.0, "dual coordinate descent"), (table, 1.0, "proximal dual coordinate descent")],
+)
 @pytest.mark.usefixtures("narrow_block")
-def test_proximal_descent_goes_on_after_a_reading_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, y = table()
-    straight = solver_of(sample_of(values, y), values.shape[1], Hinge(), 1.0)
+def test_descent_goes_on_after_a_reading_where_it_was(
+    rows: Any, C: float, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, y = rows()
+    straight = solver_of(sample_of(values, y), values.shape[1], Hinge(), C)
     straight.advance(np.inf)
     monkeypatch.setattr(memory_rows, "WORK", 1)
     monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
-    halting = solver_of(sample_of(values, y), values.shape[1], Hinge(), 1.0)
+    halting = solver_of(sample_of(values, y), values.shape[1], Hinge(), C)
     readings = 0
     while not halting.solved and readings < 500:
         halting.advance(np.inf)
         readings += 1
     assert readings > 2
+    assert halting.facts()["method"] == method
     np.testing.assert_array_equal(halting.best, straight.best)
     assert halting.dual == straight.dual
 
