@@ -124,7 +124,8 @@ def _embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
 
 
 def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
-    from streamsvm.jobs.fit.results.outputs import model_paths, summary
+    from streamsvm.jobs.fit.results.outputs import summary
+    from streamsvm.jobs.fit.results.places import model_paths
 
     written = ", ".join(map(str, model_paths(job, result.plan.costs)))
     end = {**summary(result.training, result.plan), "model": written}

@@ -31,7 +31,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started
 from streamsvm.jobs.fit.results.certified import certify, final_passes
-from streamsvm.jobs.fit.results.outputs import models_of
+from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
 from streamsvm.jobs.fit.run import local_loop
 from streamsvm.model import Model

@@ -24,7 +24,7 @@ from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.planning.problems import costs_of_loss
-from streamsvm.jobs.fit.results.outputs import model_paths
+from streamsvm.jobs.fit.results.places import model_paths
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest

@@ -1,6 +1,6 @@
 """How a run went, as its files say it: the plan, the events of the log, the certificate.
 
-They are those of ``jobs.fit.results.outputs`` and ``jobs.report.run_log``. What has another form is not read, and what they hold beside
+They are those of ``jobs.fit.results.places`` and ``jobs.report.run_log``. What has another form is not read, and what they hold beside
 this is passed over.
 """
 

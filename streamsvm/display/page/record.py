@@ -1,6 +1,6 @@
 """What a run has left, as a page needs it: read from its folder with bounds, checked, and never believed.
 
-The files are those of ``jobs.fit.results.outputs`` and ``jobs.report.run_log``. Of one that is missing, damaged, or of another time the
+The files are those of ``jobs.fit.results.places`` and ``jobs.report.run_log``. Of one that is missing, damaged, or of another time the
 parts of the page that need it are absent, and the page says which.
 """
 

@@ -21,7 +21,7 @@ from streamsvm.jobs.calibrate.leave_one_out import SAMPLE, draws
 from streamsvm.jobs.calibrate.outcomes import Outcomes
 from streamsvm.jobs.calibrate.time_left import TimeLeft
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.outputs import function_of
+from streamsvm.jobs.fit.results.models import function_of
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Rows, row_count

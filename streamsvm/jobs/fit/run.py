@@ -38,17 +38,10 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.certified import certify, final_passes, save_dual
-from streamsvm.jobs.fit.results.outputs import (
-    EVENTS,
-    finished,
-    model_paths,
-    models_of,
-    outputs_of,
-    path_names,
-    run_folder,
-    summary,
-    write_outputs,
-)
+from streamsvm.jobs.fit.results.earlier_run import finished, outputs_of
+from streamsvm.jobs.fit.results.models import models_of
+from streamsvm.jobs.fit.results.outputs import summary, write_outputs
+from streamsvm.jobs.fit.results.places import EVENTS, model_paths, path_names, run_folder
 from streamsvm.jobs.fit.results.remarks import not_calibrated, scale_notice, strict_failure, uncertified, without_effect
 from streamsvm.jobs.fit.validation import best_cost, evaluator_for, opened
 from streamsvm.jobs.leaving import left_event, stalled, successor

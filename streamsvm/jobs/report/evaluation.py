@@ -17,7 +17,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.calibration.reliability import facts_of
 from streamsvm.jobs.apply.metrics import MetricAccumulator
 from streamsvm.jobs.apply.thresholds import lower_edges
-from streamsvm.jobs.fit.results.outputs import CERTIFICATE, EVALUATION, run_folder
+from streamsvm.jobs.fit.results.places import CERTIFICATE, EVALUATION, run_folder
 from streamsvm.jobs.report.record import histogram
 from streamsvm.jobs.report.run_log import now
 from streamsvm.model import Model

@@ -19,7 +19,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, StorageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.outputs import RECORD, run_folder
+from streamsvm.jobs.fit.results.places import RECORD, run_folder
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
