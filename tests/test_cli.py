@@ -16,7 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
-from streamsvm.display.terminal import Lines, Progress, fit_line
+from streamsvm.display.event_lines import fit_line
+from streamsvm.display.progress import Progress
+from streamsvm.display.terminal import Lines
 from streamsvm.errors import StorageError
 
 REPOSITORY = Path(__file__).parent.parent

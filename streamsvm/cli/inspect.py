@@ -9,7 +9,8 @@ import click
 
 from streamsvm.aliases import JsonObject
 from streamsvm.cli import commands
-from streamsvm.cli.show import model_lines, say, store_lines, write_json
+from streamsvm.cli.descriptions import model_lines, store_lines
+from streamsvm.cli.show import say, write_json
 from streamsvm.config.units import seconds_text, size_text
 from streamsvm.display.terminal import reporting
 from streamsvm.errors import DataError

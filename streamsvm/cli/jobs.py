@@ -11,8 +11,9 @@ import click
 
 from streamsvm.aliases import ByName
 from streamsvm.cli import commands
+from streamsvm.cli.descriptions import description_lines, plan_lines
 from streamsvm.cli.options import GroupedOption, command, job_of
-from streamsvm.cli.show import description_lines, lines_of, plan_lines, say, write_json
+from streamsvm.cli.show import lines_of, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
 from streamsvm.display.terminal import reporting
 from streamsvm.errors import BudgetError, UsageError

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
-from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.cli.tables import shares, table
+from streamsvm.config.units import seconds_text, size_text
+from streamsvm.display.event_lines import count_text, fit_line
 from streamsvm.display.small import fit_card
-from streamsvm.display.terminal import count_text, finite, fit_line
+from streamsvm.display.terminal import finite
 from streamsvm.errors import printable
 
 if TYPE_CHECKING:
-    from streamsvm.aliases import JsonObject
     from streamsvm.config.checks import Checked
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from streamsvm.jobs.export.run import ExportResult
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.run import FitResult
-    from streamsvm.jobs.ingest.describe import DescribeResult
     from streamsvm.jobs.ingest.options import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
     from streamsvm.jobs.report.options import ReportJob
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from streamsvm.jobs.tune.options import TuneJob
     from streamsvm.jobs.tune.run import TuneResult
 
-MIB = 1 << 20
 MOST_CLASSES = 20
 """Wider confusion tables are left to --json."""
 
@@ -83,38 +82,6 @@ def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     yield f"classes: {shares(result.classes, result.counts)}"
     rate = result.bytes_read / max(result.seconds, 1e-9)
     yield f"read {size_text(result.bytes_read)} in {seconds_text(result.seconds)}, {size_text(rate)}/s"
-
-
-def description_lines(result: DescribeResult) -> Iterator[str]:
-    """The table of ``ingest --describe``."""
-    head = ["column", "kind", "missing", "values", "least", "most", "example"]
-    rows = [
-        [
-            _cut(c.name),
-            c.kind,
-            f"{100 * c.missing:.3g} %" if c.missing else "",
-            f"{c.distinct}{'+' if c.more else ''}",
-            c.least,
-            c.most,
-            _cut(c.example),
-        ]
-        for c in result.columns
-    ]
-    for line, column in zip(table([head, *rows]), (None, *result.columns), strict=True):
-        yield line if column is None else f"{line}  {column.becomes}"
-    if result.schema_file is not None:
-        yield f"written to {result.schema_file}: change it, then ingest with --schema {result.schema_file}"
-
-
-def _cut(text: str, most: int = 24) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str:
-    """'a 60.0 %, b 40.0 %', the first classes if there are many."""
-    total = sum(counts)
-    shown = [f"{name} {count / total:.1%}".replace("%", " %") for name, count in zip(classes, counts, strict=True)]
-    return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
 
 
 def _embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
@@ -192,105 +159,3 @@ def _confusion(e: ModelEvaluation) -> Iterator[str]:
     head = ["truth \\ said", *e.classes]
     rows = [[name, *map(str, counts)] for name, counts in zip(e.truths, e.confusion, strict=True)]
     yield from table([head, *rows])
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns: the first flush left, the others flush right."""
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
-
-
-def plan_lines(facts: JsonObject) -> Iterator[str]:
-    """The table of ``plan``."""
-    yield f"{facts['rows']} rows x {facts['columns']} columns in {facts['chunks']} chunks"
-    yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_few(facts['C'])}"
-    if facts.get("features"):
-        yield "features " + ", ".join(f"{key} {value}" for key, value in facts["features"].items())
-    if facts.get("embedding"):
-        yield "embedding: {where} ({why}), {dtype}".format_map(facts["embedding"])
-    yield ""
-    for term in facts["memory"]:
-        yield f"{term['bytes'] / MIB:9.1f} MiB  {term['term']:<24} {term['why']}"
-    verdict = "fits" if facts["fits"] else "DOES NOT FIT"
-    yield f"{facts['total'] / MIB:9.1f} MiB  of {facts['limit'] / MIB:.1f} MiB: {verdict}"
-    yield ""
-    yield f"per-row state: in {facts['row_state']}"
-    size = size_text(facts["bytes_per_pass"])
-    if facts["fits"]:
-        rate, seconds = size_text(facts["bytes_per_second"]), seconds_text(facts["read_seconds_per_pass"])
-        yield f"a pass reads {size}, at {rate}/s measured now: {seconds}"
-    else:
-        yield f"a pass would read {size}"
-
-
-def _few(numbers: Sequence[float], most: int = 4) -> str:
-    distinct = [f"{number:.4g}" for number in dict.fromkeys(numbers)]
-    return ", ".join(distinct[:most]) + (", ..." if len(distinct) > most else "")
-
-
-def store_lines(facts: JsonObject) -> Iterator[str]:
-    """What ``info`` says of a store."""
-    filled = ""
-    if facts["nonzeros"] is not None:
-        filled = f", {facts['nonzeros'] / facts['rows']:.1f} entries a row"
-    yield f"store    {facts['path']}"
-    yield f"rows     {facts['rows']} x {facts['columns']} columns, {facts['layout']}{filled}"
-    yield f"chunks   {facts['chunks']}, at most {facts['largest_chunk']} rows; {size_text(facts['bytes_per_pass'])} a pass"
-    yield f"classes  {shares(list(facts['classes']), list(facts['classes'].values()))}"
-    yield f"drift    {facts['label_drift']:.3f} at most between a class's share in a chunk and in all rows"
-    if facts["weighted"]:
-        yield "weights  one a row"
-    if facts["index_base"] is not None:
-        yield f"base     column indices in the sources start at {facts['index_base']}"
-    yield from offset_lines(facts)
-    for source in facts["sources"]:
-        yield f"source   {source['name']}, {source['rows']} rows, {size_text(source['size'])}"
-    if facts["synth"]:
-        yield f"synth    {facts['synth']['generator']}, {facts['synth']['rows']} rows, seed {facts['synth']['seed']}"
-    yield f"digest   {facts['digest'][:16]}"
-    if "statistics" in facts:
-        yield ""
-        yield from column_lines(facts["statistics"])
-
-
-def offset_lines(facts: JsonObject, most: int = 10) -> Iterator[str]:
-    """What is taken from columns before they are stored, where there is anything."""
-    shown = [f"{name} less {offset:.15g}" for name, offset in facts["offsets"].items()]
-    if shown:
-        yield f"zero     {', '.join(shown[:most])}" + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
-
-
-def column_lines(statistics: Sequence[JsonObject]) -> Iterator[str]:
-    """One line a column."""
-    head = ["column", "mean", "std", "min", "max"]
-    yield from table([head, *([c["name"], *(f"{c[key]:.5g}" for key in head[1:])] for c in statistics)])
-
-
-def calibration_text(found: JsonObject) -> str:
-    """Where the probabilities of a model come from, in words."""
-    if found["scores"] == "logistic loss":
-        return "of the logistic loss itself"
-    return f"{found['method']} calibration, from {found['scores']} scores of {found['rows']} rows"
-
-
-def model_lines(facts: JsonObject) -> Iterator[str]:
-    """What ``info`` says of a model."""
-    yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
-    yield f"classes  {', '.join(facts['classes'][:10])}" + (", ..." if len(facts["classes"]) > 10 else "")
-    yield f"columns  {facts['columns']}"
-    yield from offset_lines(facts)
-    if facts["expansion"]:
-        kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
-        shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
-        yield f"kernel   {kernel} ({shown}) on {facts['expansion']['points']} points"
-    if facts["calibration"]:
-        yield f"probabilities  {calibration_text(facts['calibration'])}"
-    for found in facts["certificates"][:10]:
-        numbers = f"(primal {found['primal']:.6g}, dual {found['dual']:.6g})"
-        yield f"gap      {percent(found['gap'])} {numbers}, C = {found['C']:.4g}"
-    settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
-    yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
-    if facts["store"]:
-        yield f"store    {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"

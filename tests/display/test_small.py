@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from streamsvm.display.progress import Progress
 from streamsvm.display.small import MOST, curve, fit_card, memory_bar
-from streamsvm.display.terminal import Progress
 
 MIB = 1 << 20
 

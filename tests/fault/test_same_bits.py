@@ -65,7 +65,7 @@ def test_models_that_name_their_store_still_open(place: Path) -> None:
     old = replace(model, provenance=model.provenance | {"store": {"name": "a.zarr", "digest": "0" * 64, "rows": 3}})
     old.save(place / "old")
     assert models.load(place / "old").provenance["store"]["name"] == "a.zarr"
-    from streamsvm.cli.show import model_lines
+    from streamsvm.cli.descriptions import model_lines
     from streamsvm.jobs.inspect.info import info
 
     assert any(line.startswith("store    3 rows") for line in model_lines(info(place / "old")))
