@@ -17,8 +17,7 @@ from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.kernels import Linear, Sigmoid
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.solvers.kernel.decomposition import multilevel
-from streamsvm.solvers.kernel.decomposition import solver as decomposition
+from streamsvm.solvers.kernel.decomposition import multilevel, pool_work
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.types import Block
 from tests.arrays import csr_of
@@ -215,7 +214,7 @@ def test_no_pass_no_model() -> None:
 
 def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multilevel, "rounds_for", lambda *_: 1)
-    monkeypatch.setattr(decomposition, "rounds_for", lambda *_: 1)
+    monkeypatch.setattr(pool_work, "rounds_for", lambda *_: 1)
     X, y = noisy_rows()
     _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
     assert found[-1].dual > 0.0

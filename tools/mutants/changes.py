@@ -45,7 +45,7 @@ PLANTED = (
     ("streamsvm/solvers/stochastic/pegasos.py", "state.quadratic_before * by * by", "state.quadratic_before * by"),
     ("streamsvm/schedule/budget.py", "2 * layout.bytes_per_pass + per_row", "layout.bytes_per_pass + per_row"),
     (
-        "streamsvm/solvers/kernel/decomposition/solver.py",
+        "streamsvm/solvers/kernel/decomposition/closing.py",
         "state.dual - 0.5 * state.square",
         "state.dual - 0.5 * square",
     ),
