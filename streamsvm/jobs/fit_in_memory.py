@@ -33,7 +33,7 @@ from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started
 from streamsvm.jobs.fit.results.certified import certify, final_passes
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
-from streamsvm.jobs.fit.run import local_loop
+from streamsvm.jobs.fit.trained import local_loop
 from streamsvm.model import Model
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Report, Stop, Store, silent

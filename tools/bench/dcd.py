@@ -25,7 +25,7 @@ from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
 from streamsvm.engine.trainer import StreamTrainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import local_loop
+from streamsvm.jobs.fit.trained import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import Stop, silent

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import local_loop
+from streamsvm.jobs.fit.trained import local_loop
 from streamsvm.schedule.plan import visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.solvers import losses_of
