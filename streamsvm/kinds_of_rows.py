@@ -50,6 +50,11 @@ def is_on_disk(X: Any) -> bool:
     return is_annotated(X) or is_dask(X) or _package(X) in ON_DISK
 
 
+def is_frame(X: Any) -> bool:
+    """Return whether X is a table whose columns have names: a data frame."""
+    return hasattr(X, "columns")
+
+
 def is_numeric_frame(X: Any) -> bool:
     """Return whether X is a data frame in memory that is an array of numbers as it stands: of pandas or polars."""
     if not hasattr(X, "to_numpy"):  # asked first: a lazy frame would have to work for its types

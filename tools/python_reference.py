@@ -67,8 +67,10 @@ def _literal(before: str, thing: object) -> str:
 
 
 def _members(name: str, kind: type) -> Iterator[str]:
-    """The public methods and properties of a class, a line each."""
-    found = {key: value for key, value in vars(kind).items() if not key.startswith("_")}
+    """The public methods and properties of a class, those that it has of other classes of ours among them, a line each."""
+    ours = [one for one in reversed(kind.__mro__) if one.__module__.startswith("streamsvm")]
+    names = dict.fromkeys(key for one in ours for key in vars(one) if not key.startswith(("_", "set_")))
+    found = {key: getattr(kind, key) for key in names if hasattr(kind, key)}
     rows = []
     for key, value in found.items():
         if isinstance(value, property) or callable(value):

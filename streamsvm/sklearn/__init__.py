@@ -9,10 +9,10 @@ They keep scikit-learn's contract (1.6 and later) without an exception, also tha
 
 from __future__ import annotations
 
-from streamsvm.sklearn.folds import StreamKFold
-from streamsvm.sklearn.nystroem import StreamNystroem
-from streamsvm.sklearn.stream_rows import StreamRows
-from streamsvm.sklearn.svc import StreamSVC
-from streamsvm.sklearn.svc_cv import StreamSVCCV
+from streamsvm.sklearn.estimators.nystroem import StreamNystroem
+from streamsvm.sklearn.estimators.svc import StreamSVC
+from streamsvm.sklearn.estimators.svc_cv import StreamSVCCV
+from streamsvm.sklearn.rows.folds import StreamKFold
+from streamsvm.sklearn.rows.stream_rows import StreamRows
 
 __all__ = ["StreamKFold", "StreamNystroem", "StreamRows", "StreamSVC", "StreamSVCCV"]

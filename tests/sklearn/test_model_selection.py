@@ -24,7 +24,9 @@ from sklearn.model_selection import (
 )
 
 import streamsvm as sv
-from streamsvm.sklearn import StreamKFold, StreamRows, StreamSVC, StreamSVCCV, folds, stream_rows, svc_cv
+from streamsvm.sklearn import StreamKFold, StreamRows, StreamSVC, StreamSVCCV
+from streamsvm.sklearn.estimators import svc_cv
+from streamsvm.sklearn.rows import folds, stream_rows
 from streamsvm.store.views.selected import SelectedRows
 from streamsvm.store.views.sliced import SlicedStore
 

@@ -13,7 +13,8 @@ pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
-from streamsvm.sklearn import StreamNystroem, StreamSVC, nystroem, svc
+from streamsvm.sklearn import StreamNystroem, StreamSVC
+from streamsvm.sklearn.estimators import nystroem, svc
 
 X = np.random.default_rng(0).normal(size=(200, 5))
 

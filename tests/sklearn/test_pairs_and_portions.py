@@ -113,8 +113,18 @@ def test_scikit_learn_checks_portions() -> None:
 def test_portions_after_pairs_leave_no_pairs_and_pairs_are_not_calibrated() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = StreamSVC(solver="pegasos", multi_class="ovo", calibration="sigmoid", max_passes=2).fit(X, Y)
-    assert [model.calibration for model in found.models_] == [None] * 6
+        found = StreamSVC(solver="pegasos", multi_class="ovo", max_passes=2).fit(X, Y)
+    assert len(found.models_) == 6
+    assert not hasattr(found, "model_")
+    for calibration, said in (
+        ("sigmoid", "calibration='sigmoid' is for multi_class='ovr'"),
+        ("sigmod", "did you mean 'sigmoid'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            found.set_params(calibration=calibration).fit(X, Y)
+    found.set_params(calibration=None)
+    with pytest.raises(ValueError, match="one class against the rest"):
+        found.partial_fit(X, Y)
     found.set_params(multi_class="ovr").partial_fit(X, Y)
-    assert not hasattr(found, "models_")
+    assert found.models_ == [found.model_]
     assert found.decision_function(X).shape == (len(X), 4)

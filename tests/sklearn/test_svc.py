@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ import streamsvm as sv
 from streamsvm.config.fields import options_of
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.sklearn import StreamSVC, fitting, rows
-from streamsvm.sklearn.fitting import OURS
+from streamsvm.sklearn import StreamSVC, parameters
+from streamsvm.sklearn.estimators import classifier
+from streamsvm.sklearn.parameters import OPTION
 
 X, Y = make_classification(300, 8, n_informative=5, n_classes=3, random_state=0)
 BINARY = np.where(Y == 1, "in", "out")
@@ -106,9 +108,13 @@ def test_a_fit_too_large_for_its_memory_is_refused() -> None:
 def test_parameters_are_options_of_the_command() -> None:
     """A default that differs from the command line's would be a second declaration."""
     declared = {field.name: field.default for field in options_of(FitJob)}
-    for name, value in StreamSVC().get_params().items():
-        if name not in (*OURS, "C"):  # None there, which stands for 1
-            assert value in (declared[name], None), name
+    checked = []
+    for field in fields(StreamSVC):
+        name = field.metadata.get(OPTION, (field.name, None))[0]
+        if name and name != "C":  # None there, which stands for 1
+            assert field.default in (declared[name], None), name
+            checked.append(name)
+    assert {"loss", "tolerance", "calibrate", "seed"} <= set(checked)
 
 
 def test_a_warm_start_begins_at_the_last_weights() -> None:
@@ -203,9 +209,9 @@ def test_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
 
 def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    original = fitting.fit_in_memory
+    original = classifier.fit_in_memory
     monkeypatch.setattr(
-        fitting, "fit_in_memory", lambda job, *more: (asked.append(job.threads), original(job, *more))[1]
+        classifier, "fit_in_memory", lambda job, *more: (asked.append(job.threads), original(job, *more))[1]
     )
     one, two = (StreamSVC(solver="dcd", n_jobs=n).fit(X, Y).model_ for n in (None, 2))
     assert asked == [1, 2]
@@ -213,8 +219,8 @@ def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_threads_are_counted_as_joblib_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "usable_cores", lambda: 4)
-    assert [rows.threads_of(n) for n in (None, 1, 7, -1, -2, -4, -9)] == [1, 1, 7, 4, 3, 1, 1]
+    monkeypatch.setattr(parameters, "usable_cores", lambda: 4)
+    assert [parameters.threads_of(n) for n in (None, 1, 7, -1, -2, -4, -9)] == [1, 1, 7, 4, 3, 1, 1]
     with pytest.raises(ValueError, match="n_jobs is 0"):
         StreamSVC(n_jobs=0).fit(X, BINARY)
 

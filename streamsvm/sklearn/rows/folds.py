@@ -11,8 +11,8 @@ from sklearn.utils.validation import _num_samples
 
 from streamsvm.jobs.tune.folds import CHUNKS_PER_FOLD, dealt, pieces_of
 from streamsvm.rows import Int64
-from streamsvm.sklearn.rows import as_value_errors
-from streamsvm.sklearn.stream_rows import StreamRows
+from streamsvm.sklearn.rows.checked import as_value_errors
+from streamsvm.sklearn.rows.stream_rows import StreamRows
 
 
 class StreamKFold(BaseCrossValidator):

@@ -1,21 +1,19 @@
-"""Rows, labels and weights of a program as a store in memory, and scikit-learn's ways with seeds and errors."""
+"""Rows, labels and weights of a program as a store in memory, and errors as scikit-learn has them."""
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils.validation import check_random_state, validate_data
+from sklearn.utils.validation import validate_data
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.rows import Float64, Int32, Rows, row_slice
-from streamsvm.schedule.cores import usable_cores
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.centering import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
@@ -24,19 +22,29 @@ NUMBERS = (np.float64, np.float32)
 """The types of X that are taken as they are; others become the first."""
 
 
+@runtime_checkable
+class Tensor(Protocol):
+    """An array of the array API, or a tensor: as much of it as is asked here."""
+
+    device: Any
+    """Where its memory is."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        """Return its memory as DLPack has it."""
+
+
 def in_memory(X: Any) -> Any:
     """Return arrays of the array API and tensors as numpy sees them, without a copy; all else as it is. Raises ValueError.
 
     What is computed here is computed on processors: rows on an accelerator are for whoever has them to bring.
     """
-    if isinstance(X, np.ndarray) or not (hasattr(X, "__dlpack__") and hasattr(X, "device")):
+    if isinstance(X, np.ndarray) or not isinstance(X, Tensor):
         return X
     try:
         return np.from_dlpack(X)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        where = getattr(X, "device", "another device")
         raise ValueError(
-            f"X and y must lie in the memory of this machine, not on {where}: X.to('cpu'), or X.get()"
+            f"X and y must lie in the memory of this machine, not on {X.device}: X.to('cpu'), or X.get()"
         ) from error
 
 
@@ -46,26 +54,6 @@ def checked(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     return validate_data(
         estimator, in_memory(X), *labels, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, **more
     )
-
-
-def seed_of(random_state: Any) -> int:
-    """Return the seed of a fit: a whole number as it is, 0 for None, one drawn from a RandomState."""
-    seed = random_state or 0
-    if isinstance(seed, numbers.Integral):
-        return int(seed)
-    return int(check_random_state(seed).randint(np.iinfo(np.int32).max))
-
-
-def threads_of(n_jobs: int | None) -> int:
-    """Return the threads that ``n_jobs`` stands for: 1 for None, all processors for -1, all but one for -2. Raises ValueError for 0.
-
-    joblib counts so too; it is not asked, as it brings what executes the files it reads.
-    """
-    if n_jobs is None:
-        return 1
-    if n_jobs == 0:
-        raise ValueError("n_jobs is 0: give a number of threads, or -1 for all processors")
-    return n_jobs if n_jobs > 0 else max(1, usable_cores() + 1 + n_jobs)
 
 
 @contextmanager

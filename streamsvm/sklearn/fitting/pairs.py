@@ -8,26 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
 from streamsvm.rows import Float64, Int32
-from streamsvm.store.format.labels import sort_key
+from streamsvm.sklearn.fitting.classes import in_order
 from streamsvm.store.views.selected import SelectedRows
 from streamsvm.types import Report, Store
-
-
-def wanted(estimator: Any, classes: Array) -> bool:
-    """Return whether an estimator is to solve pairs: of two classes there is but one. Raises ValueError."""
-    name = getattr(estimator, "multi_class", "ovr")
-    for option in ("multi_class", "decision_function_shape"):
-        if getattr(estimator, option, "ovr") not in {"ovr", "ovo"}:
-            raise ValueError(f"{option} must be 'ovr' or 'ovo', not {getattr(estimator, option)!r}")
-    return name == "ovo" and len(classes) > 2
 
 
 def fit_pairs(job: FitJob, store: Store, codes: Int32, report: Report) -> list[MemoryFitResult]:
@@ -42,12 +31,6 @@ def fit_pairs(job: FitJob, store: Store, codes: Int32, report: Report) -> list[M
         pair = replace(found.model, classes=(names[second], names[first]))
         results.append(replace(found, model=pair))
     return results
-
-
-def in_order(store: Store) -> list[int]:
-    """Return the codes of the classes as models sort them."""
-    names = store.layout.classes
-    return sorted(range(len(names)), key=lambda code: sort_key(names[code]))
 
 
 def votes(pairs: Float64, classes: int) -> Float64:

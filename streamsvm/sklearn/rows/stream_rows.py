@@ -16,7 +16,7 @@ from streamsvm.errors import UsageError
 from streamsvm.rows import Int32, Int64, Rows
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.sklearn.stores import classes_of
+from streamsvm.sklearn.rows.elsewhere import classes_of
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text
 from streamsvm.store.views.selected import SelectedRows
@@ -125,6 +125,14 @@ class StreamRows:
     def pieces(self) -> tuple[int, ...] | None:
         """The rows of each chunk of the whole store; None for rows that are some of it."""
         return self._whole.store.layout.chunks if self._numbers is None else None
+
+
+def check_own(X: StreamRows, y: Any, sample_weight: Any) -> None:
+    """Raise ValueError unless labels are those that the rows have themselves, and there are no weights beside them."""
+    if sample_weight is not None:
+        raise ValueError("rows of a store have their weights in it: ingest them with weight=")
+    if y is not None and not np.array_equal(np.asarray(y), X.labels):
+        raise ValueError("y are not the labels of these rows: pass rows.labels, cut as the rows are")
 
 
 class _Whole:

@@ -6,9 +6,7 @@ with decision values. After one it is a matter of how that was made.
 
 from __future__ import annotations
 
-from typing import Any
-
-from sklearn.utils.validation import check_is_fitted
+from collections.abc import Sequence
 
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import NO_CALIBRATION
@@ -19,26 +17,21 @@ AROUND = "CalibratedClassifierCV"
 """The tool of scikit-learn that learns probabilities of whatever has decision values."""
 
 
-def has_probabilities(estimator: Any) -> bool:
-    """Return whether a fit of an estimator gives probabilities. Raises AttributeError, which says what would, where it does not."""
-    if getattr(estimator, "multi_class", "ovr") == "ovo":
-        raise AttributeError(
-            f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {AROUND}"
-        )
-    if getattr(estimator, "calibration", None) in {None, NO_CALIBRATION} and estimator.loss != "logistic":
+def check_calibrated(calibration: str | None, loss: str) -> bool:
+    """Return True where a fit gives probabilities. Raises AttributeError, which says what would, where it does not."""
+    if calibration in {None, NO_CALIBRATION} and loss != "logistic":
         raise AttributeError(
             "decision values alone are learned: fit with calibration='sigmoid' (or 'isotonic', 'temperature'), or loss='logistic'"
         )
     return True
 
 
-def model_with_probabilities(estimator: Any) -> Model:
-    """Return the model of a fitted estimator. Raises UsageError where it has no probabilities."""
-    check_is_fitted(estimator)
-    if hasattr(estimator, "models_"):
+def model_with_probabilities(models: Sequence[Model]) -> Model:
+    """Return the one model of a fitted estimator. Raises UsageError where it has no probabilities."""
+    if len(models) > 1:
         hint = f"fit again with multi_class='ovr', or through {AROUND}"
         raise UsageError("this estimator was fitted for pairs of classes, which have no probabilities", hint=hint)
-    model: Model = estimator.model_
+    model = models[0]
     if PORTIONS in model.provenance:
         raise UsageError(
             "this estimator was last fitted by partial_fit, which learns no probabilities: the rows of earlier portions are gone",

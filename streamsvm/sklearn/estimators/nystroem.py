@@ -6,28 +6,25 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.api.values import by_field
 from streamsvm.compute.blocks.operators import Factored
-from streamsvm.config.job_file import make_job
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.kernel_map import make_projection
 from streamsvm.jobs.embed.kernel_request import request_of
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.rows import Dense, Float64
-from streamsvm.sklearn.rows import as_value_errors, checked, seed_of
+from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
+from streamsvm.sklearn.rows.checked import as_value_errors, checked
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import silent
 
-OURS = ("random_state",)
-"""Parameters that have scikit-learn's meaning; all others are options of ``streamsvm embed``, by their names."""
 
-
-class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+@estimator
+class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Parameters):
     """Map rows to features whose products approximate a kernel: phi(x) = W' k(x), k(x) the kernel values of the landmarks.
 
     W = U S^-1/2 of the landmarks' kernel matrix U S U', without directions whose eigenvalue is below ``cutoff`` of the largest
@@ -66,26 +63,22 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     (4, 2)
     """
 
-    def __init__(  # noqa: PLR0913 (an estimator's parameters are its options)
-        self,
-        *,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        kernel_options: Mapping[str, float] | None = None,
-        landmarks: int = 100,
-        sampling: str = "uniform",
-        cutoff: float = 1e-6,
-        standardize: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.kernel_options = kernel_options
-        self.landmarks = landmarks
-        self.sampling = sampling
-        self.cutoff = cutoff
-        self.standardize = standardize
-        self.random_state = random_state
+    kernel: str = "rbf"
+    """The name of the kernel."""
+    gamma: float | str = "scale"
+    """Its width."""
+    kernel_options: Mapping[str, float] | None = None
+    """Its other settings."""
+    landmarks: int = 100
+    """How many rows the features are made of."""
+    sampling: str = "uniform"
+    """How they are drawn."""
+    cutoff: float = 1e-6
+    """The eigenvalues that are left out, over the largest."""
+    standardize: bool = False
+    """Whether columns are given mean 0 and standard deviation 1."""
+    random_state: Any = option(default=None, name="seed", value=seed_of)
+    """The seed, or what draws one."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draw the landmarks from rows X (n_samples, n_features), dense or sparse; y is not looked at.
@@ -94,7 +87,8 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         X = checked(self, X, ensure_min_samples=2)
         with as_value_errors():
-            job, store = self._job(), MemoryStore(name="X")
+            job: EmbedJob = job_of("embed", self, {"store": "", "embedding": ""})
+            store = MemoryStore(name="X")
             store.append(rows_of(X, "X"), np.zeros(X.shape[0], np.int32))
             store.commit(("0",), X.shape[1])
             inner = scaling_of(store, standardize=job.standardize, every=False, bias=0.0)
@@ -119,15 +113,3 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             assert isinstance(part.X, Factored)
             np.matmul(part.X.kernel_values, W, out=found[part.start : part.stop])
         return found
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _job(self) -> EmbedJob:
-        """What is asked for. Raises UsageError, ConfigError."""
-        asked = {name: value for name, value in self.get_params(deep=False).items() if name not in OURS}
-        given = asked | {"store": "", "embedding": "", "seed": seed_of(self.random_state)}
-        job: EmbedJob = make_job("embed", by_field("embed", given, "StreamNystroem"), "StreamNystroem")
-        return job
