@@ -190,7 +190,7 @@ def test_what_is_saved_between_readings_and_what_workers_share_go_on_to_the_same
 
 def test_a_run_whose_bound_gets_no_nearer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slopes alone prove nothing on a column of large scale, however near the optimum P is."""
-    monkeypatch.setattr("streamsvm.solvers.newton.solver.STUCK_PASSES", 8)
+    monkeypatch.setattr("streamsvm.solvers.newton.next_point.STUCK_PASSES", 8)
     solver = Newton(ROWS // 5).keeping_dual_point()
     state = solver.start(problem_of(SquaredHinge()))
     found = [one_pass(solver, state)]

@@ -18,7 +18,6 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -29,16 +28,13 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.inner_solver import polished_dual
 from streamsvm.solvers.newton.memory import cost_of
-from streamsvm.solvers.newton.out_of_core import Reading, first_steps
+from streamsvm.solvers.newton.next_point import NextPoint, more_in_memory, proceed_in_memory, stuck
 from streamsvm.solvers.newton.row_sample import (
     LARGEST_SHARE,
     SPARE,
     SPARE_WIDE,
     PrioritySampler,
-    Sample,
     is_wide,
     join_alike,
     least_rows,
@@ -46,9 +42,8 @@ from streamsvm.solvers.newton.row_sample import (
     usual_rows,
 )
 from streamsvm.solvers.newton.state import NewtonState
-from streamsvm.solvers.newton.surrogate import model_at
-from streamsvm.solvers.newton.trust_region import TrustRegion, first_damping, first_mu
-from streamsvm.solvers.point_evaluation import DualPoint, PointEvaluation, PointSums, slopes_at
+from streamsvm.solvers.newton.trust_region import first_mu
+from streamsvm.solvers.point_evaluation import DualPoint, PointSums, slopes_at
 from streamsvm.types import (
     Block,
     Certificate,
@@ -67,12 +62,6 @@ SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
 SMALLER = 0.8
 """Where the sample is to fill the memory, the next smaller one has so much of its rows."""
-STALLED, STALLED_PASSES = 0.9, 3
-"""A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
-NOTHING = 0.99
-"""What a step in memory leaves of the gap, where it brings nothing."""
-STUCK_PASSES = 15
-"""... and where all rows do not fit, nothing else does: the run ends after so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,128 +178,22 @@ class Newton(WarmStart):
             state.dual, state.dual_point = found.dual, DualPoint(state.point, state.mu, found.scale)
         led = state.steps or state.trust_region
         facts = {"mu": state.mu, "damping": led.damping if led else 0.0}
-        if not self._done(state):
-            self._advance(state, found)
+        if not state.done:
+            NextPoint(self.sample, self.narrowing, self.polish).advance(state, found)
         if state.all_rows is not None:
             facts = state.all_rows.facts()
         state.evaluation.clear()
         state.sampler.clear()
         state.margins = []
-        return Certificate(state.primal, state.dual, final=_stuck(state), facts=facts)
-
-    def _done(self, state: NewtonState) -> bool:
-        return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
-
-    def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
-        """Judge the model that led here, make a better one, and go where it says; or solve the problem itself."""
-        if state.all_rows is not None:
-            state.all_rows.confirmed(found.primal)
-            before = state.all_rows.advances
-            self._solve_in_memory(state, state.all_rows)
-            state.pending = before
-            return
-        if self._stalled(state):
-            state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
-            state.gaps = []
-            return
-        if state.trust_region is not None and not state.trust_region.accept(found):
-            self._go(state, state.trust_region)
-            return
-        sample = self._sample(state)
-        if sample is None:
-            return
-        if sample.complete and not state.factored:
-            state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy(), mu=state.mu)
-            state.gathered, state.trust_region = True, None
-            self._solve_in_memory(state, state.all_rows)
-        elif is_wide(state.problem) and not sample.complete and not state.factored:
-            self._step_by_sample(state, found, sample)
-        else:
-            self._step_by_matrix(state, found, sample)
-
-    def _step_by_matrix(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
-        """Improve the dual bound by the sample, and go where a model says whose Hessian is a matrix."""
-        state.trust_region = self._trust_region_at(state, found, sample)
-        near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
-        if self.polish and near and not sample.complete:
-            polished = polished_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
-            state.dual = max(state.dual, polished)
-            if self._done(state):
-                return
-        self._go(state, state.trust_region)
-
-    def _step_by_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
-        """Improve the dual bound and go where a sample says, if this point is no worse than the last one; else try again there."""
-        steps = state.steps or first_steps(state.problem, found, sample, state.point, state.mu)
-        first, state.steps = state.steps is None, steps
-        known = (state.squares, state.primal, state.dual, state.deadline)
-        reading = Reading(found, sample, state.point, state.mu, *known)
-        if (first or steps.accept(found, state.point, state.mu)) and self.polish:
-            state.dual = max(state.dual, steps.dual(reading))
-        if self.sample is not None:
-            state.gaps.append((state.primal - max(state.dual, 0.0)) / abs(state.primal))
-        if not self._done(state):
-            state.point, state.mu = steps.next_point(reading._replace(dual=state.dual), self.narrowing)
-
-    def _solve_in_memory(self, state: NewtonState, rows: AllRows) -> None:
-        """Go where the problem with all its rows in memory is solved, or is nearer to it."""
-        before = rows.work
-        rows.advance(state.deadline)
-        state.dual = max(state.dual, rows.dual)
-        if rows.work == before:
-            state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
-        state.point, state.mu = rows.best, 0.0
+        return Certificate(state.primal, state.dual, final=stuck(state), facts=facts)
 
     def pending(self, state: NewtonState) -> bool:
-        """See ``types.StepsBetweenPasses``: whether the problem in memory is gone on with before the next reading.
-
-        As often as it was gone on with before: what is solved soon is confirmed soon, and readings grow with the logarithm of the work.
-        """
-        rows = state.all_rows
-        return rows is not None and state.pending > 0 and not rows.solved and time.perf_counter() < state.deadline
+        """See ``types.StepsBetweenPasses``: whether the problem in memory is gone on with before the next reading."""
+        return more_in_memory(state)
 
     def proceed(self, state: NewtonState) -> None:
         """See ``types.StepsBetweenPasses``: some seconds of work in memory; where they bring nothing a reading comes next."""
-        rows = state.all_rows
-        assert rows is not None  # ``pending`` says so
-        before = rows.lacks
-        self._solve_in_memory(state, rows)
-        state.pending = state.pending - 1 if rows.lacks < NOTHING * before else 0
-
-    def _stalled(self, state: NewtonState) -> bool:
-        """Whether a sample leads nowhere: the gap is not a tenth smaller than some passes ago. All rows are gathered then."""
-        if state.whole or state.factored or self.sample is not None or not self.polish:
-            return False
-        state.gaps.append((state.primal - state.dual) / abs(state.primal))
-        if len(state.gaps) <= STALLED_PASSES:
-            return False
-        return state.gaps[-1] > STALLED * state.gaps[-1 - STALLED_PASSES]
-
-    def _sample(self, state: NewtonState) -> Sample | None:
-        """Of the rows of this pass, or the one of all rows there was before."""
-        if state.whole and state.trust_region is not None:
-            return state.trust_region.model.sample.seen_again(state.margins)
-        sample = state.sampler.sample()
-        state.whole = sample is not None and sample.complete
-        return sample
-
-    def _trust_region_at(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
-        """A model around the point that was just looked at."""
-        problem, w, factor = state.problem, state.point, sample.s / sample.probability
-        model = model_at(problem, sample, factor, w)
-        if not state.squares.any():  # the blocks are factored
-            state.squares = squares(sample.X, factor, problem.columns)
-        if state.passes > 1 or problem.warm is not None:
-            model.shift = model.weighted_sum(model.values_at(state.smooth, w)) - found.v
-        damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(w))
-        return TrustRegion(model, state.mu, found.value, damping)
-
-    def _go(self, state: NewtonState, trust_region: TrustRegion) -> None:
-        trust_region.model.deadline = state.deadline
-        if state.passes == 1 and state.problem.warm is None:
-            state.point, state.mu = trust_region.begin(state.primal)
-        else:
-            state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
+        proceed_in_memory(state)
 
     def set_deadline(self, state: NewtonState, moment: float) -> None:
         """Steps in memory end at ``moment``."""
@@ -369,9 +252,3 @@ class Newton(WarmStart):
     def solution(self, state: NewtonState) -> LinearSolution:
         """The point of least primal that was evaluated."""
         return LinearSolution(state.best.copy(), state.problem.bias)
-
-
-def _stuck(state: NewtonState) -> bool:
-    """Whether samples lead nowhere and all rows do not fit, or no step is made any more with all rows in memory."""
-    gaps = state.gaps if state.steps is not None or state.all_rows is not None else []
-    return len(gaps) > STUCK_PASSES and gaps[-1] > STALLED * gaps[-1 - STUCK_PASSES]

@@ -67,6 +67,11 @@ class NewtonState:
     """How often the problem in memory is gone on with before the next reading."""
 
     @property
+    def done(self) -> bool:
+        """Whether the gap is the one asked for."""
+        return self.primal - self.dual <= self.problem.tolerance * abs(self.primal)
+
+    @property
     def proven_in_memory(self) -> AllRows | None:
         """The rows in memory, where the largest D is that of dual variables that were found there, and are known."""
         rows = self.all_rows
