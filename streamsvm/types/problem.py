@@ -140,6 +140,10 @@ class Kernel(Protocol):
         ...
 
 
+EVERY_ROW = -1
+"""As ``Problem.positive``: the problem is of one class, and takes all rows for it."""
+
+
 @saved_as("problem")
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -157,7 +161,7 @@ class Problem:
     columns: int
     """Features, without the constant one: ``w`` has ``columns + 1`` components."""
     positive: int
-    """The class code that is +1."""
+    """The class code that is +1; ``EVERY_ROW``: all rows are, whatever their codes."""
     bias: float = 1.0
     """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
     weights: tuple[float, ...] = ()
@@ -174,6 +178,8 @@ class Problem:
     """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
     nonzeros: int | None = None
     """Stored entries of all rows; None where rows are dense."""
+    nu: float | None = None
+    """Of one class, in the form with a free offset (``solvers.one_class``): sum a_i is this share of sum s_i; None: no such form."""
 
     def first_weights(self) -> Float64:
         """A copy of ``warm``, or zeros."""
