@@ -20,7 +20,7 @@ Many workers at once: ``solvers.dcd.cocoa``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -105,8 +105,8 @@ class DCDState:
 
 
 @dataclass(frozen=True, slots=True)
-class DCD(WarmStart):
-    """Settings of dual coordinate descent."""
+class DualAscent(WarmStart):
+    """What solvers have in common that raise D one dual variable at a time; what a move is, ``_pass`` says."""
 
     sweeps: Annotated[
         int,
@@ -122,25 +122,23 @@ class DCD(WarmStart):
             "Groups of rows worked on side by side, each on a copy of the state; see --groups.", bounds=Bounds(least=1)
         ),
     ] = 1
-    shrinking: Annotated[
-        bool,
-        Option(
-            "Let rows that are held at a bound stay out of further passes too, as LIBLINEAR does: visits get shorter, readings "
-            "are about as many. A number more per row."
-        ),
-    ] = False
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
+    state_type: ClassVar[type[DCDState]] = DCDState
+    """What ``start`` makes."""
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
-        """The dual variables; of rows in parts also where each was at the start of the pass; which rows stay out of passes."""
-        names = ("alpha", *(("before",) if self.parts > 1 else ()), *((RESTING,) if self.shrinking else ()))
-        return tuple(RowState(name, "float64") for name in names)
+        """The dual variables; of rows in parts also where each was at the start of the pass."""
+        return tuple(RowState(name, "float64") for name in self.row_names())
 
-    def in_parts(self, parts: int) -> DCD:
+    def row_names(self) -> tuple[str, ...]:
+        """Return the names of what is known of each row, float64 all."""
+        return ("alpha",) if self.parts == 1 else ("alpha", "before")
+
+    def in_parts(self, parts: int) -> Self:
         """See ``types.Partitioned``."""
         return replace(self, parts=parts)
 
@@ -153,8 +151,7 @@ class DCD(WarmStart):
         w = problem.first_weights()
         warm_sums = None if problem.warm is None else PointSums(len(w))
         joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
-        shrinking = Shrinking() if self.shrinking else None
-        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint, shrinking=shrinking)
+        return self.state_type(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint)
 
     def visit(self, state: DCDState, block: Block) -> None:
         """Sweep the rows of the block, changing ``alpha`` and w, or evaluate the candidates where the pass is for that."""
@@ -190,14 +187,20 @@ class DCD(WarmStart):
             state.mean[:] = 0.0
         p, alpha, active = state.problem, block.rows["alpha"], block.order
         for sweep in range(self.sweeps or (1 if block.cached else 3)):
+            active = self.to_visit(block, active, sweep)
             if sweep:
-                shuffle(active, len(active), block.seed + sweep)
                 active = active[: self._sweep(state, block, active, Held()).left]
             else:
                 active = self._first_sweep(state, block)
             if len(active) == 0:
                 break
         state.duals += dual_sum(alpha, block.s, p.C, p.loss)
+
+    def to_visit(self, block: Block, active: Int32, sweep: int) -> Int32:
+        """Return the rows of a sweep in the order of their visits: those still active, in an order of its own."""
+        if sweep:
+            shuffle(active, len(active), block.seed + sweep)
+        return active
 
     def _first_sweep(self, state: DCDState, block: Block) -> Int32:
         """Meet the rows that are not out, estimate the losses of all, and return the rows for further sweeps."""
@@ -226,13 +229,17 @@ class DCD(WarmStart):
         box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
         for start in range(0, len(active), ROWS_PER_SAMPLE):
             part = active[start : start + ROWS_PER_SAMPLE]
-            swept = dcd_sweep(block.labeled, part, len(part), box, held, block.rows["alpha"], state.w)
+            swept = self._pass(state, block, part, box, held)
             active[left : left + swept.left] = part[: swept.left]
             left, losses = left + swept.left, losses + swept.losses
             highest, lowest = max(highest, swept.highest), min(lowest, swept.lowest)
             state.mean += state.w
             state.samples += 1
         return Swept(left, losses, highest, lowest)
+
+    def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
+        """Visit rows one by one, moving ``alpha`` and w; the rows still active come to the front of ``rows``."""
+        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows["alpha"], state.w)
 
     def finish(self, state: DCDState) -> Certificate:
         """Close the pass: the dual is exact, the primal an estimate unless the pass evaluated."""
@@ -323,3 +330,41 @@ class DCD(WarmStart):
     def solution(self, state: DCDState) -> LinearSolution:
         """The best of the weights that were evaluated so far."""
         return LinearSolution(state.best.copy(), state.problem.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class DCD(DualAscent):
+    """Settings of dual coordinate descent."""
+
+    shrinking: Annotated[
+        bool,
+        Option(
+            "Let rows that are held at a bound stay out of further passes too, as LIBLINEAR does: visits get shorter, readings "
+            "are about as many. A number more per row."
+        ),
+    ] = False
+    online: Annotated[
+        bool,
+        Option(
+            "Draw rows one by one with replacement out of each block, as many as it has, instead of visiting each once: the "
+            "paper's online setting."
+        ),
+    ] = False
+
+    def row_names(self) -> tuple[str, ...]:
+        """Also which rows stay out of passes."""
+        return (*DualAscent.row_names(self), *((RESTING,) if self.shrinking else ()))
+
+    def start(self, problem: Problem) -> DCDState:
+        """See ``DualAscent.start``."""
+        state = DualAscent.start(self, problem)
+        state.shrinking = Shrinking() if self.shrinking else None
+        return state
+
+    def to_visit(self, block: Block, active: Int32, sweep: int) -> Int32:
+        """See ``DualAscent.to_visit``; or as many rows as there are, drawn."""
+        if not self.online:
+            return DualAscent.to_visit(self, block, active, sweep)
+        rows = len(block.order)
+        block.order[:] = np.random.default_rng((block.seed, sweep)).integers(rows, size=rows)
+        return block.order
