@@ -15,7 +15,6 @@ from streamsvm.aliases import Array, RowRecord
 from streamsvm.rows import Float32, Int32
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
-    EVERY_ROW,
     AnySolver,
     Block,
     Certificate,
@@ -96,11 +95,12 @@ def labeled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[F
 
 
 def signs_and_weights(problem: Problem, codes: Int32, weight: Float32 | None) -> tuple[Float32, Float32]:
-    """The signs (n,) and weights (n,) float32 a problem gives to rows of these class codes (n,) and row weights (n,)."""
-    if problem.positive == EVERY_ROW:
-        y = np.ones(len(codes), np.float32)
-    else:
-        y = (codes == problem.positive).astype(np.float32)
+    """The signs (n,) and weights (n,) float32 a problem gives to rows of these class codes (n,) and row weights (n,).
+
+    Where all classes are one problem the codes stand for themselves.
+    """
+    y = (codes if problem.classes else codes == problem.positive).astype(np.float32)
+    if not problem.classes:
         y *= 2  # a quarter of the time of np.where
         y -= 1
     factors = np.asarray(problem.weights, np.float32)

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.engine.block_visitor import labeled_part
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
+from streamsvm.solvers.dcd.multinomial import ranked
 from streamsvm.solvers.point_evaluation import DualSums, PointSums
 from streamsvm.types import Block, FeatureMap, Problem, Store
 
@@ -51,6 +53,42 @@ class Evaluation:
         if self.own is not None:
             self.own.v = change(self.own.v)
 
+    def values(self) -> tuple[float, list[float]]:
+        """Return P, and D of every dual point there is."""
+        found = [sums.close(self.problem, self.weights) for sums in self.slopes]
+        return found[0].primal, [point.dual for point in found] + ([self.own.value()] if self.own else [])
+
+
+class MultinomialEvaluation:
+    """The same for a problem of all classes together, at weights (classes, p) and the solver's dual variables.
+
+    Problem and dual: ``compute.passes.multinomial``.
+    """
+
+    def __init__(self, problem: Problem, weights: Float64) -> None:
+        self.problem, self.weights = problem, weights
+        self._v = np.zeros_like(weights)
+        """(classes, p) sum_i a_ik x_i."""
+        self._losses = self._gain = 0.0
+
+    def add(self, block: Block, alpha: Float64 | None) -> None:
+        """Count a block, with the dual variables (n, classes) of its rows."""
+        problem = self.problem
+        values = operators.margins(block.X, self.weights.T)
+        self._losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
+        if alpha is not None:
+            alpha = np.ascontiguousarray(alpha)
+            self._v += operators.adjoint(block.X, alpha, problem.columns).T
+            self._gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
+
+    def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
+        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
+        self.weights, self._v = weights, np.array([change(v) for v in self._v])
+
+    def values(self) -> tuple[float, list[float]]:
+        """Return P, and D of the dual variables; of none it is 0, which D(0) is."""
+        return 0.5 * float(np.sum(self.weights**2)) + self._losses, [self._gain - 0.5 * float(np.sum(self._v**2))]
+
 
 @dataclass(slots=True)
 class RowsInOrder:
@@ -80,12 +118,15 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
     weights: list[Float64],
     dual: RowsInOrder | None,
     dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
-) -> list[Evaluation]:
-    """Return the sums of every problem at its weights (p,), and at the dual variables of all rows if there are any.
+) -> list[Evaluation | MultinomialEvaluation]:
+    """Return the sums of every problem at its weights, and at the dual variables of all rows if there are any.
 
     ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out. Raises what reading the store raises.
     """
-    found = [Evaluation(problem, w) for problem, w in zip(problems, weights, strict=True)]
+    found = [
+        MultinomialEvaluation(problem, w) if problem.classes else Evaluation(problem, w)
+        for problem, w in zip(problems, weights, strict=True)
+    ]
     for k, block, alpha in _blocks(store, features, problems, dual):
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
     return found
@@ -94,13 +135,20 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
 def weight_that_costs(
     store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], off: list[float]
 ) -> list[float]:
-    """Return for every problem sum C_i of the rows that cost something at its weights (p,), or would if margins are off by ``off``."""
+    """Return for every problem sum C_i of the rows that cost something at its weights, or would if margins are off by ``off``."""
     found = [0.0] * len(problems)
     for k, block, _ in _blocks(store, features, problems, None):
-        problem, m = problems[k], block.y * operators.margins(block.X, weights[k])
+        problem, m = problems[k], _margins(problems[k], block, weights[k])
         near = m < threshold(problem.loss) + off[k]
         found[k] += problem.C * float(block.s[near].sum(dtype=np.float64))
     return found
+
+
+def _margins(problem: Problem, block: Block, weights: Float64) -> Float64:
+    """The margins m_i (n,) of a block's rows."""
+    if problem.classes:
+        return ranked(operators.margins(block.X, weights.T), block.y.astype(np.int32))[0]
+    return block.y * operators.margins(block.X, weights)
 
 
 class _ProblemBlock(NamedTuple):

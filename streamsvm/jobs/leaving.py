@@ -26,6 +26,7 @@ LEFT, NEXT = "dcd", "newton"
 def successor(job: FitJob, store: Store, plan: Plan) -> Plan | None:
     """The plan a fit goes on with where its solver stalls; None where it is to stay, or nothing else fits the memory."""
     other = job.dual or job.validation is not None or job.cluster is not None or plan.request is not None
+    other = other or plan.problems[0].classes > 0
     if job.solver != "auto" or plan.solver_name != LEFT or other or job.kernel != "linear":
         return None
     found = plan_with(replace(job, solver=NEXT), store)

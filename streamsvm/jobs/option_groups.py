@@ -126,6 +126,10 @@ class OutputOptions(Checked):
     overwrite: Annotated[bool, Option("Replace the output if it exists.", "output")] = False
 
 
+OVR, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "crammer_singer")
+"""What is done with several classes."""
+
+
 @option_group
 class NewStoreOptions(OutputOptions):
     """How a new store is cut into chunks and into rows for training and for testing."""
@@ -181,6 +185,17 @@ class ModelOptions(ScalingOptions):
     ] = 1.0
     positive: Annotated[
         str | None, Option("Train one class against the rest: the label that is the positive class.", "model")
+    ] = None
+    # None where it is not given: what a run of before was made with has no such setting
+    multi_class: Annotated[
+        str | None,
+        Option(
+            "Of several classes: one problem for each against the rest (ovr), or one for all of them (crammer_singer), where a row's margin "
+            "is how far its own class is above all others.",
+            "model",
+            choices=MULTI_CLASS,
+            default=OVR,
+        ),
     ] = None
     class_weight: Annotated[
         str | dict[str, float] | None,

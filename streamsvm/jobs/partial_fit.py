@@ -16,13 +16,13 @@ from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started
-from streamsvm.jobs.fit.validation import fold
+from streamsvm.jobs.fit.validation import fold_rows
 from streamsvm.model import Model
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.stochastic.averaged_solver import AveragedSolver
-from streamsvm.types import LinearSolution, Store
+from streamsvm.types import Store
 
 PORTIONS = "portions"
 """What is recorded of a model that was made of portions, by this name in its provenance."""
@@ -53,11 +53,10 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
     weights = []
     for one in active:
         visitor.finish(one.state)
-        solution = LinearSolution(solver.candidate(one.state), one.problem.bias)
-        weights.append(fold(plan, solution))
+        weights.append(fold_rows(plan, solver.candidate(one.state)))
     made = {"rows": rows + layout.rows, "solver": plan.solver_name}
     known = {"encoding": store.facts.get("encoding"), "streamsvm": __version__, PORTIONS: made}
-    return Model(np.array(weights), plan.class_names, known)
+    return Model(np.concatenate(weights), plan.class_names, known)
 
 
 def _plan(job: FitJob, store: Store) -> Plan:

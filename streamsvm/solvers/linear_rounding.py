@@ -30,6 +30,9 @@ changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i
 
 The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i <= sum C_i are what is known then.
 
+**All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for a_i all of the above
+holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of vectors >= 0 are no more than that of their sum: dv is twice as long.
+
 All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
 P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u' what an entry is off
 by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of
@@ -41,7 +44,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from streamsvm.losses import threshold
+from streamsvm.rows import Float64
 from streamsvm.types import Certificate, Problem
 
 UNIT = 2.0**-53
@@ -71,6 +77,14 @@ class VectorSum(NamedTuple):
     """Whether steps have changed it, each of which raised D; else it is a sum of terms."""
     spread: float
     """|r|."""
+
+
+def reach_of_weights(w: Float64) -> Float64:
+    """Return what stands for |w_j| (p,) where margins are bounded, of weights (p,) or of classes together (classes, p).
+
+    Of these a margin is the difference of two decision values, each off by what max_k |w_kj| allows for.
+    """
+    return np.abs(w) if w.ndim == 1 else 2.0 * np.abs(w).max(axis=0)
 
 
 def two_sum_terms(rows: int) -> int:
@@ -115,13 +129,13 @@ def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights
         start = problem.loss.value(0.0) * problem.C * weights.total if weights else 1e3 * primal
         off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
     else:
-        off = UNIT * v.updates * heavy * v.spread
+        off = UNIT * v.updates * heavy * v.spread * (2.0 if problem.classes else 1.0)
     return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 
 def _sums(problem: Problem) -> float:
     """What a sum over rows and one over weights are off by, relative to P."""
-    return (problem.rows + problem.columns + 1 + OWN) * UNIT
+    return (problem.rows + problem.components + OWN) * UNIT
 
 
 def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:

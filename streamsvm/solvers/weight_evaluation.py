@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.multinomial import multinomial_loss_sum
 from streamsvm.rows import Float64
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.tags import saved_as
@@ -47,15 +49,21 @@ class WeightEvaluation(WarmStart):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of two vectors of weights, and of a decision value a row of a block."""
-        return Cost(fixed=2 * 8 * (problem.columns + 1), per_block_row=8)
+        return Cost(fixed=2 * 8 * problem.components, per_block_row=8 * max(1, problem.classes))
 
     def start(self, problem: Problem) -> WeightEvaluationState:
         """Begin at the weights the problem starts from."""
-        return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.columns + 1))
+        return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.components))
 
     def visit(self, state: WeightEvaluationState, block: Block) -> None:
         """Add the block to both sums."""
-        state.evaluation.add(state.problem, state.problem.loss, block, state.point)
+        problem = state.problem
+        if problem.classes:  # P alone: slopes would be a poor dual point where the solver has a better one
+            values = operators.margins(block.X, problem.shaped(state.point).T)
+            losses = multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
+            state.evaluation.sums = state.evaluation.sums.plus((losses, losses, 0.0, 0.0))
+        else:
+            state.evaluation.add(problem, problem.loss, block, state.point)
 
     def finish(self, state: WeightEvaluationState) -> Certificate:
         """Return both bounds; there is nothing else to do, so the certificate is final."""
@@ -77,4 +85,4 @@ class WeightEvaluation(WarmStart):
 
     def solution(self, state: WeightEvaluationState) -> LinearSolution:
         """The weights it was given."""
-        return LinearSolution(state.point.copy(), state.problem.bias)
+        return LinearSolution(state.problem.shaped(state.point).copy(), state.problem.bias)

@@ -13,6 +13,7 @@ from typing import Protocol, Self, TypeVar, runtime_checkable
 from streamsvm.aliases import RowRecord
 from streamsvm.rows import Float64
 from streamsvm.types.problem import Block, Problem
+from streamsvm.types.solver import AnySolver
 
 S = TypeVar("S")
 """The state of a solver, as ``Solver`` has it."""
@@ -52,6 +53,15 @@ class Partitioned(Protocol):
 
     def in_parts(self, parts: int) -> Self:
         """Return the same solver for ``parts`` copies of the state, each of which visits the same rows in every pass."""
+        ...
+
+
+@runtime_checkable
+class Multinomial(Protocol):
+    """A solver that can also tell all classes apart in one problem (``Problem.classes``)."""
+
+    def of_classes(self, classes: int) -> AnySolver:
+        """Return the solver of such a problem of so many classes, with the same settings."""
         ...
 
 

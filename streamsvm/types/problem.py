@@ -140,8 +140,8 @@ class Kernel(Protocol):
         ...
 
 
-EVERY_ROW = -1
-"""As ``Problem.positive``: the problem is of one class, and takes all rows for it."""
+TWO = 2
+"""Classes of which one decision value says all."""
 
 
 @saved_as("problem")
@@ -161,7 +161,7 @@ class Problem:
     columns: int
     """Features, without the constant one: ``w`` has ``columns + 1`` components."""
     positive: int
-    """The class code that is +1; ``EVERY_ROW``: all rows are, whatever their codes."""
+    """The class code that is +1."""
     bias: float = 1.0
     """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
     weights: tuple[float, ...] = ()
@@ -178,12 +178,35 @@ class Problem:
     """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
     nonzeros: int | None = None
     """Stored entries of all rows; None where rows are dense."""
-    nu: float | None = None
-    """Of one class, in the form with a free offset (``solvers.one_class``): sum a_i is this share of sum s_i; None: no such form."""
+    classes: int = 0
+    """Classes that are told apart by one problem, each by weights of its own (``solvers.dcd.multinomial``): m_i is how far the decision
+    value of a row's class is above all others. 0: ``positive`` against the rest."""
+
+    @property
+    def components(self) -> int:
+        """How many weights there are: ``columns + 1``, of each class where classes are told apart together."""
+        return (self.classes or 1) * (self.columns + 1)
+
+    @property
+    def positives(self) -> tuple[int, ...]:
+        """The class code that each decision value of the model speaks for: one of two classes, else one a class."""
+        return tuple(range(self.classes)) if self.classes > TWO else (self.positive,)
+
+    def shaped(self, w: Float64) -> Float64:
+        """Return the weights w (components,) as a solution has them: (classes, columns + 1) where classes are told apart together."""
+        return w.reshape(self.classes, -1) if self.classes else w
+
+    def decision_weights(self, w: Float64) -> Float64:
+        """Return the weights of the model's decision values (decision values, columns + 1) for those of the problem, w (components,).
+
+        Of two classes that are told apart together it is the difference of both.
+        """
+        rows = w.reshape(-1, self.columns + 1)
+        return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == TWO else rows
 
     def first_weights(self) -> Float64:
         """A copy of ``warm``, or zeros."""
-        return np.zeros(self.columns + 1) if self.warm is None else self.warm.copy()
+        return np.zeros(self.components) if self.warm is None else self.warm.ravel().copy()
 
 
 @dataclass(slots=True)
@@ -193,7 +216,7 @@ class Block:
     X: RowRecord
     """Dense, CSR, or what a feature map made of them."""
     y: Float32
-    """(n,) +1 or -1."""
+    """(n,) +1 or -1; the class codes where classes are told apart together."""
     s: Float32
     """(n,) row weight times class weight, 0 or more; multiplies C."""
     chunk: int

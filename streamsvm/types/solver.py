@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import numpy as np
+
 from streamsvm.aliases import RowRecord
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
@@ -22,6 +24,17 @@ class RowState(NamedTuple):
     """What ``Block.rows`` has it by; ``DUAL`` for dual variables."""
     dtype: str
     """As numpy writes it: "float64"."""
+    width: int = 1
+    """Numbers of each row; of several ``Block.rows`` has an array (rows, width)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a row, for each problem."""
+        return np.dtype(self.dtype).itemsize * self.width
+
+    def shape(self, problems: int, rows: int) -> tuple[int, ...]:
+        """The shape of the numbers of some rows, all problems together."""
+        return (problems, rows) if self.width == 1 else (problems, rows, self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ class LinearSolution(NamedTuple):
     """f(x) = w[:-1].x + bias * w[-1]."""
 
     w: Float64
-    """(columns + 1,) weights, the one of the constant feature last."""
+    """(columns + 1,) weights, the one of the constant feature last; (classes, columns + 1) where classes are told apart together."""
     bias: float
     """The value of the constant feature."""
 

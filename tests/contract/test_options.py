@@ -45,6 +45,7 @@ OTHER: dict[str, Any] = {
     "loss_options": {"margin": 0.7},
     "bias": 0.2,
     "positive": "a",
+    "multi_class": "crammer_singer",
     "class_weight": {"a": 2.0},
     "standardize": True,
     "standardize_all": True,

@@ -34,7 +34,8 @@ NOWHERE = -1
 class RowStates:
     """One named state for ``problems`` problems. ``file`` None: in memory, without checkpoints.
 
-    ``load`` gives a chunk's (problems, rows) array, zeros at first; ``save`` puts it back.
+    ``load`` gives a chunk's (problems, rows) array, zeros at first; ``save`` puts it back. Where a row has several numbers the
+    array is (problems, rows, width), here as wherever (problems, rows) is said.
     """
 
     state: RowState
@@ -62,7 +63,7 @@ class RowStates:
         self._starts = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
         self._places, self._crcs = np.full(chunks, NOWHERE, np.int8), np.zeros(chunks, np.uint32)
         self._changed = np.zeros(chunks, bool)
-        items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self.problems
+        items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self._numbers
         self._values = np.zeros(items, self.state.dtype)
         if self.file is not None:
             self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
@@ -72,7 +73,7 @@ class RowStates:
         view = self._view(chunk)
         if not self.resident:
             self._read(chunk, view)
-        return view.reshape(self.problems, -1)
+        return self._shaped(chunk, view)
 
     def save(self, chunk: int, values: Array) -> None:
         """Take back what ``load`` gave, (problems, rows), after a visit has changed it."""
@@ -86,10 +87,10 @@ class RowStates:
         DataError.
         """
         if self.resident:
-            return self._view(chunk).reshape(self.problems, -1).copy()
-        values = np.empty(self.layout.chunks[chunk] * self.problems, self.state.dtype)
+            return self._shaped(chunk, self._view(chunk)).copy()
+        values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
         self._read(chunk, values)
-        return values.reshape(self.problems, -1)
+        return self._shaped(chunk, values)
 
     def put(self, chunk: int, values: Array) -> None:
         """Take the state of a chunk's rows, (problems, rows), from another array; one thread at a time."""
@@ -132,9 +133,17 @@ class RowStates:
             self._descriptor = -1
 
     def _view(self, chunk: int) -> Array:
-        items = self.layout.chunks[chunk] * self.problems
-        start = self._starts[chunk] * self.problems if self.resident else 0
+        items = self.layout.chunks[chunk] * self._numbers
+        start = self._starts[chunk] * self._numbers if self.resident else 0
         return self._values[start : start + items]
+
+    def _shaped(self, chunk: int, values: Array) -> Array:
+        return values.reshape(self.state.shape(self.problems, self.layout.chunks[chunk]))
+
+    @property
+    def _numbers(self) -> int:
+        """Of one row, all problems together."""
+        return self.problems * self.state.width
 
     def _read(self, chunk: int, into: Array) -> None:
         place = int(self._places[chunk])
@@ -160,11 +169,11 @@ class RowStates:
 
     def _offset(self, chunk: int, place: int) -> int:
         items = place * self.layout.rows + self._starts[chunk]
-        return items * self.problems * np.dtype(self.state.dtype).itemsize
+        return items * self.problems * self.state.nbytes
 
     @property
     def _file_bytes(self) -> int:
-        return self.layout.rows * self.problems * np.dtype(self.state.dtype).itemsize
+        return self.layout.rows * self.problems * self.state.nbytes
 
     def _damaged(self, what: str) -> DataError:
         hint = "start again, without --resume"

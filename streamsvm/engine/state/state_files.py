@@ -87,13 +87,13 @@ class GroupStateFiles:
 
     def load(self, group: Group, version: int) -> Array:
         """Return what round ``version`` left, (problems, rows of the group). Raises DataError."""
-        shape = (self.problems, group.rows)
+        shape = self.state.shape(self.problems, group.rows)
         if version == 0:
             return np.zeros(shape, self.state.dtype)
         path = self.path(group, version)
         raw = path.read_bytes() if path.is_file() else b""
         body, tail = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
-        whole = len(body) == group.rows * self.problems * np.dtype(self.state.dtype).itemsize
+        whole = len(body) == group.rows * self.problems * self.state.nbytes
         if not whole or crc32c(body) != int.from_bytes(tail, "little"):
             hint = "do all workers see the same files? else start again, without --resume"
             raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)

@@ -26,7 +26,8 @@ def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | N
     if job.calibration_folds is not None:
         return job.calibration_folds
     p = problems[0].columns + 1
-    able = not isinstance(solver, KernelSolver) and applies(problems[0]) and 8 * p * p * len(problems) <= MOST_BYTES
+    able = not isinstance(solver, KernelSolver) and not problems[0].classes and applies(problems[0])
+    able = able and 8 * p * p * len(problems) <= MOST_BYTES
     return None if able else FOLDS
 
 
@@ -42,7 +43,8 @@ def calibration_terms(
     if job.calibrate is None:
         return []
     folds = folds_of(job, solver, problems)
-    tables = table_bytes(len(problems)) + 8 * layout.largest_chunk * (len(problems) + 8)
+    values = sum(len(problem.positives) for problem in problems)
+    tables = table_bytes(values) + 8 * layout.largest_chunk * (values + 8)
     if folds is None:
         why = "scores in bins, by each thread, a matrix for each problem"
         return [Term("calibration", threads * tables + leave_one_out_bytes(problems, threads), why)]
@@ -52,6 +54,6 @@ def calibration_terms(
     costs = [solver.cost(problem, layout) for problem in problems]
     again = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
     again += max((cost.shared for cost in costs), default=0)
-    weights = 8 * folds * len(problems) * (problems[0].columns + 1)
+    weights = 8 * folds * len(problems) * problems[0].components
     why = f"scores in bins, the solver once more, weights of {folds} folds"
     return [Term("calibration", tables + again + weights, why), *folding.cut_terms(layout, folds)]

@@ -103,9 +103,13 @@ def _fitted(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
         training = loop.train(fits.time.stop(fits.max_passes), fits.time)
         fits.time.whole(training)
         solutions = [plan.solver.solution(run.state) for run in training.runs]
-        linear = [solution.w for solution in solutions if isinstance(solution, LinearSolution)]
+        linear = [
+            problem.decision_weights(solution.w)
+            for problem, solution in zip(plan.problems, solutions, strict=True)
+            if isinstance(solution, LinearSolution)
+        ]
         if linear:
-            return _Decision(plan, np.column_stack(linear), None)
+            return _Decision(plan, np.concatenate(linear).T, None)
         weights, expansion = function_of(plan, training)
         return _Decision(plan, None, Model(weights, plan.class_names, {}, expansion))
 

@@ -19,7 +19,7 @@ class Outcomes:
     C: float
     """The weight of the loss sum."""
     columns: tuple[int, ...]
-    """The numbers of its problems among all problems."""
+    """The numbers of its decision values among those of all problems."""
     positives: tuple[int, ...]
     """The class code of each: its +1."""
 
@@ -33,11 +33,12 @@ class Outcomes:
 
 
 def outcomes_of(problems: Sequence[Problem], class_names: Sequence[str]) -> list[Outcomes]:
-    """Return those of each C. ``class_names``: two of one problem, else one a problem."""
+    """Return those of each C. ``class_names``: two of one decision value, else one for each."""
     found = []
+    values = [(problem.C, code) for problem in problems for code in problem.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
-        mine = [k for k, problem in enumerate(problems) if problem.C == C]
+        mine = [k for k, (cost, _) in enumerate(values) if cost == C]
         if len(mine) > 1:
             mine = [mine[k] for k in sorted(range(len(mine)), key=lambda k: sort_key(class_names[k]))]
-        found.append(Outcomes(C, tuple(mine), tuple(problems[k].positive for k in mine)))
+        found.append(Outcomes(C, tuple(mine), tuple(values[k][1] for k in mine)))
     return found

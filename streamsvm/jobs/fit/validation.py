@@ -144,10 +144,10 @@ class HeldOutValidation:
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
         """The share of held-out rows each group of weights is wrong about: one reading for all."""
         plan = self.plan
-        folded = [fold(plan, LinearSolution(w, plan.problems[0].bias)) for weights in groups for w in weights]
-        if not folded:
+        rows = [fold_rows(plan, w) for weights in groups for w in weights]
+        if not rows:
             return []
-        model = Model(np.array(folded), plan.class_names, {}, plan.features.expansion)
+        model = Model(np.concatenate(rows), plan.class_names, {}, plan.features.expansion)
         return self.count(model, len(groups)).shares
 
     def chosen(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
@@ -229,7 +229,14 @@ def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
 
 def _shape(plan: Plan) -> Model:
     """A model of the fit's columns and classes, all zero."""
-    return Model(np.zeros((len(plan.problems) // len(plan.costs), 1 + plan.layout.columns)), plan.class_names)
+    values = sum(len(problem.positives) for problem in plan.problems) // len(plan.costs)
+    return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names)
+
+
+def fold_rows(plan: Plan, w: Float64) -> Float64:
+    """The rows of a model's weights that a problem's weights come to, one a decision value."""
+    first = plan.problems[0]
+    return np.array([fold(plan, LinearSolution(row, first.bias)) for row in first.decision_weights(w)])
 
 
 def fold(plan: Plan, solution: LinearSolution) -> Float64:

@@ -19,6 +19,7 @@ from streamsvm.config.fields import field_values
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.training import Run
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
@@ -30,9 +31,9 @@ from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
-from streamsvm.rows import Int32
+from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.types import Report, Stop, Store, Term
+from streamsvm.types import LinearSolution, Report, Stop, Store, Term
 
 SEARCH_FIELDS = {"out", "C", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
 """The settings only a search has."""
@@ -80,7 +81,7 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept: what is held out are chunks
     terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
-    counted = 8 * len(problems) * (problems[0].columns + 1 + layout.largest_chunk)
+    counted = 8 * sum(one.components + len(one.positives) * layout.largest_chunk for one in problems)
     terms.append(Term("candidates", counted, f"weights and decision values of {len(problems)}"))
     return replace(memory, terms=tuple(terms))
 
@@ -136,10 +137,17 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
         training = trainer.train(Stop(job.max_passes))
     each = len(plan.problems)
     runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
-    weights = [np.column_stack([plan.solver.solution(run.state).w for run in mine]) for mine in runs]  # type: ignore[union-attr]
+    weights = [np.concatenate([_decision_weights(plan, run) for run in mine]).T for mine in runs]
     wrong = folding.errors(store, plan.features, trials, weights, depth=job.prefetch, retain=memory.retain)
     gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
     return [_Ended(share, training.passes, gap) for share, gap in zip(wrong, gaps, strict=True)]
+
+
+def _decision_weights(plan: Plan, run: Run) -> Float64:
+    """The weights a problem has come to, (decision values, columns + 1)."""
+    solution = plan.solver.solution(run.state)
+    assert isinstance(solution, LinearSolution)  # ``planned`` has refused exact kernels
+    return run.problem.decision_weights(solution.w)
 
 
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:

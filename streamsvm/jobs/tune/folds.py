@@ -96,7 +96,7 @@ class Trial(NamedTuple):
 
     def outcomes(self, codes: Int32) -> Int32:
         """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them."""
-        right = np.array([codes == problem.positive for problem in self.problems])
+        right = np.array([codes == code for problem in self.problems for code in problem.positives])
         if len(right) == 1:
             return right[0].astype(np.int32)
         return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
@@ -115,7 +115,7 @@ def errors(
 ) -> list[float]:
     """Return the share of wrong answers of each trial on the fold it did not see, in one reading of the store.
 
-    ``weights``: what was found, (components, problems) for each trial. ``reading``: how to read, as for the stream.
+    ``weights``: what was found, (components, decision values) for each trial. ``reading``: how to read, as for the stream.
     """
     counts = ErrorCounts(len(trials))
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
@@ -124,7 +124,7 @@ def errors(
             if not mine:
                 continue
             W = np.concatenate([weights[k] for k in mine], axis=1)
-            ends = np.cumsum([len(trials[k].problems) for k in mine])[:-1]
+            ends = np.cumsum([weights[k].shape[1] for k in mine])[:-1]
             for part in features.parts(loaded.chunk.X):
                 codes = loaded.chunk.codes[part.start : part.stop]
                 for k, f in zip(mine, np.split(operators.margins(part.X, W), ends, axis=1), strict=True):

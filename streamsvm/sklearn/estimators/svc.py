@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.aliases import Array, ByName
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import MemoryFitResult
+from streamsvm.jobs.option_groups import CRAMMER_SINGER
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32
@@ -78,8 +79,9 @@ class StreamSVC(StreamClassifier):
     n_jobs : int, optional
         Threads that compute side by side: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` has no say.
         The model does not depend on it. Fewer where memory is short.
-    multi_class : 'ovr' or 'ovo', default 'ovr'
-        With several classes one problem for each against the rest, or one for each pair and a vote, as ``SVC`` does it.
+    multi_class : 'ovr', 'ovo' or 'crammer_singer', default 'ovr'
+        With several classes one problem for each against the rest, one for each pair and a vote, as ``SVC`` does it, or one for all
+        of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'
         Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
     on_pass : callable, optional
@@ -131,13 +133,14 @@ class StreamSVC(StreamClassifier):
 
     def _job(self, chosen: ByName) -> FitJob:
         """See ``StreamEstimator``; the one place where parameters are looked at that are no options."""
-        for name, given in (
-            ("multi_class", self.multi_class),
-            ("decision_function_shape", self.decision_function_shape),
+        for name, given, known in (
+            ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER)),
+            ("decision_function_shape", self.decision_function_shape, SHAPES),
         ):
-            if given not in SHAPES:
-                raise ValueError(f"{name} must be 'ovr' or 'ovo', not {given!r}")
-        job = super()._job(chosen)
+            if given not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {given!r}")
+        together = {"multi_class": CRAMMER_SINGER} if self.multi_class == CRAMMER_SINGER else {}
+        job = super()._job(together | chosen)
         if self.multi_class == "ovo" and job.calibrate is not None:
             raise ValueError(
                 f"calibration={self.calibration!r} is for multi_class='ovr': pairs of classes have no probabilities; "
@@ -147,7 +150,7 @@ class StreamSVC(StreamClassifier):
 
     def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """See ``StreamEstimator``; pairs are views of one store."""
-        if self.multi_class == "ovr":
+        if self.multi_class != "ovo":
             super()._fit_elsewhere(X, y, sample_weight, chosen)
             return
         with as_value_errors(), located(self._job(chosen), X, y, sample_weight) as job:

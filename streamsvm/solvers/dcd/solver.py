@@ -20,7 +20,7 @@ Many workers at once: ``solvers.dcd.cocoa``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from streamsvm.compute.passes.dcd import Box, Held, Swept, dcd_sweep
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.random import shuffle
 from streamsvm.config.fields import Bounds, Option
+from streamsvm.errors import UsageError
+from streamsvm.registry import load
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.dcd.shrinking import RESTING, Shrinking, leave_out, merged, resting_losses
@@ -52,6 +54,8 @@ ROWS_PER_SAMPLE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""
 AVERAGING_POWER = 3
 """eta of the mean over passes: pass t has a weight of about t^eta."""
+MULTINOMIAL = "streamsvm.solvers.dcd.multinomial:MultinomialDCD"
+"""The same descent for all classes in one problem, by name: it is made of this one."""
 EVALUATION_SPACING = 1.25
 """After a failed evaluation the next one waits until there are this many times as many passes."""
 
@@ -105,8 +109,8 @@ class DCDState:
 
 
 @dataclass(frozen=True, slots=True)
-class DualAscent(WarmStart):
-    """What solvers have in common that raise D one dual variable at a time; what a move is, ``_pass`` says."""
+class DCD(WarmStart):
+    """Settings of dual coordinate descent."""
 
     sweeps: Annotated[
         int,
@@ -122,44 +126,48 @@ class DualAscent(WarmStart):
             "Groups of rows worked on side by side, each on a copy of the state; see --groups.", bounds=Bounds(least=1)
         ),
     ] = 1
+    shrinking: Annotated[
+        bool,
+        Option(
+            "Let rows that are held at a bound stay out of further passes too, as LIBLINEAR does: visits get shorter, readings "
+            "are about as many. A number more per row."
+        ),
+    ] = False
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
-    state_type: ClassVar[type[DCDState]] = DCDState
-    """What ``start`` makes."""
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
-        """The dual variables; of rows in parts also where each was at the start of the pass."""
-        return tuple(RowState(name, "float64") for name in self.row_names())
+        """The dual variables; of rows in parts also where each was at the start of the pass; which rows stay out of passes."""
+        names = ("alpha", *(("before",) if self.parts > 1 else ()), *((RESTING,) if self.shrinking else ()))
+        return tuple(RowState(name, "float64") for name in names)
 
-    def row_names(self) -> tuple[str, ...]:
-        """Return the names of what is known of each row, float64 all."""
-        return ("alpha",) if self.parts == 1 else ("alpha", "before")
-
-    def in_parts(self, parts: int) -> Self:
+    def in_parts(self, parts: int) -> DCD:
         """See ``types.Partitioned``."""
         return replace(self, parts=parts)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of four vectors of weights, eight with parts, and of a dual variable a row and what else is known of it."""
-        return Cost(fixed=(4 if self.parts == 1 else 8) * 8 * (problem.columns + 1), per_row=8 * len(self.row_state))
+        fixed = (4 if self.parts == 1 else 8) * 8 * problem.components
+        return Cost(fixed=fixed, per_row=sum(state.nbytes for state in self.row_state))
 
     def start(self, problem: Problem) -> DCDState:
         """Begin at a = 0, or with a first pass that turns the warm weights into dual variables."""
         w = problem.first_weights()
         warm_sums = None if problem.warm is None else PointSums(len(w))
         joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
-        return self.state_type(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint)
+        shrinking = Shrinking() if self.shrinking else None
+        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint, shrinking=shrinking)
 
     def visit(self, state: DCDState, block: Block) -> None:
         """Sweep the rows of the block, changing ``alpha`` and w, or evaluate the candidates where the pass is for that."""
         if state.warm_sums is not None:
-            self._warm(state, state.warm_sums, block)
+            self.begin_at(state, state.warm_sums, block)
             return
         if state.joint is not None:
-            cocoa.settle(state.joint, state.problem, block)
+            self.settle(state.joint, state.problem, block)
         if state.certifying:
             self._evaluate(state, block)
             return
@@ -168,9 +176,36 @@ class DualAscent(WarmStart):
             block.rows["before"][:] = block.rows["alpha"]
         self._train(state, block)
         if state.joint is not None:
-            cocoa.count(state.joint, state.problem, block)
+            self.count(state.joint, state.problem, block)
 
-    def _warm(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
+    def of_classes(self, classes: int) -> DCD:
+        """See ``types.Multinomial``. Raises UsageError: rows of all classes together do not rest."""
+        if self.shrinking:
+            raise UsageError("all classes in one problem are not solved with shrinking", hint="leave out shrinking")
+        return load(MULTINOMIAL)(self.sweeps, self.parts, classes=classes)
+
+    def settle(self, joint: cocoa.Joint, problem: Problem, block: Block) -> None:
+        """Take the rows of a block to where the last pass of all parts has decided (``solvers.dcd.cocoa``)."""
+        cocoa.settle(joint, problem, block)
+
+    def count(self, joint: cocoa.Joint, problem: Problem, block: Block) -> None:
+        """Add what the rows of a block propose to go."""
+        cocoa.count(joint, problem, block)
+
+    def losses_at(self, problem: Problem, block: Block, w: Float64) -> float:
+        """Return sum C_i l(m_i) of a block at w (components,)."""
+        return loss_sum(block.X, block.y, block.s, w, problem.C, problem.loss)
+
+    def gain(self, problem: Problem, block: Block) -> float:
+        """Return sum a_i - conjugate(a_i) of a block."""
+        return dual_sum(block.rows["alpha"], block.s, problem.C, problem.loss)
+
+    def sweep(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
+        """Go through some rows of a block once, and move those that are looked at again to the front of ``rows``."""
+        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows["alpha"], state.w)
+
+    def begin_at(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
+        """Give the rows of a block the dual variables that slopes at the warm weights are, and evaluate both."""
         p, slopes, second_derivatives = state.problem, np.empty(len(block.y)), np.empty(len(block.y))
         smooth = slopes_of(p.loss)
         f = warm_sums.add(p, smooth, block, state.w)
@@ -178,29 +213,22 @@ class DualAscent(WarmStart):
         block.rows["alpha"][:] = slopes * block.y
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
-        p = state.problem
         for k, w in enumerate(state.candidates):
-            state.evaluated[k] += loss_sum(block.X, block.y, block.s, w, p.C, p.loss)
+            state.evaluated[k] += self.losses_at(state.problem, block, w)
 
     def _train(self, state: DCDState, block: Block) -> None:
         if state.samples == 0:
             state.mean[:] = 0.0
-        p, alpha, active = state.problem, block.rows["alpha"], block.order
+        active = block.order
         for sweep in range(self.sweeps or (1 if block.cached else 3)):
-            active = self.to_visit(block, active, sweep)
             if sweep:
+                shuffle(active, len(active), block.seed + sweep)
                 active = active[: self._sweep(state, block, active, Held()).left]
             else:
                 active = self._first_sweep(state, block)
             if len(active) == 0:
                 break
-        state.duals += dual_sum(alpha, block.s, p.C, p.loss)
-
-    def to_visit(self, block: Block, active: Int32, sweep: int) -> Int32:
-        """Return the rows of a sweep in the order of their visits: those still active, in an order of its own."""
-        if sweep:
-            shuffle(active, len(active), block.seed + sweep)
-        return active
+        state.duals += self.gain(state.problem, block)
 
     def _first_sweep(self, state: DCDState, block: Block) -> Int32:
         """Meet the rows that are not out, estimate the losses of all, and return the rows for further sweeps."""
@@ -229,17 +257,13 @@ class DualAscent(WarmStart):
         box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
         for start in range(0, len(active), ROWS_PER_SAMPLE):
             part = active[start : start + ROWS_PER_SAMPLE]
-            swept = self._pass(state, block, part, box, held)
+            swept = self.sweep(state, block, part, box, held)
             active[left : left + swept.left] = part[: swept.left]
             left, losses = left + swept.left, losses + swept.losses
             highest, lowest = max(highest, swept.highest), min(lowest, swept.lowest)
             state.mean += state.w
             state.samples += 1
         return Swept(left, losses, highest, lowest)
-
-    def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
-        """Visit rows one by one, moving ``alpha`` and w; the rows still active come to the front of ``rows``."""
-        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows["alpha"], state.w)
 
     def finish(self, state: DCDState) -> Certificate:
         """Close the pass: the dual is exact, the primal an estimate unless the pass evaluated."""
@@ -330,41 +354,3 @@ class DualAscent(WarmStart):
     def solution(self, state: DCDState) -> LinearSolution:
         """The best of the weights that were evaluated so far."""
         return LinearSolution(state.best.copy(), state.problem.bias)
-
-
-@dataclass(frozen=True, slots=True)
-class DCD(DualAscent):
-    """Settings of dual coordinate descent."""
-
-    shrinking: Annotated[
-        bool,
-        Option(
-            "Let rows that are held at a bound stay out of further passes too, as LIBLINEAR does: visits get shorter, readings "
-            "are about as many. A number more per row."
-        ),
-    ] = False
-    online: Annotated[
-        bool,
-        Option(
-            "Draw rows one by one with replacement out of each block, as many as it has, instead of visiting each once: the "
-            "paper's online setting."
-        ),
-    ] = False
-
-    def row_names(self) -> tuple[str, ...]:
-        """Also which rows stay out of passes."""
-        return (*DualAscent.row_names(self), *((RESTING,) if self.shrinking else ()))
-
-    def start(self, problem: Problem) -> DCDState:
-        """See ``DualAscent.start``."""
-        state = DualAscent.start(self, problem)
-        state.shrinking = Shrinking() if self.shrinking else None
-        return state
-
-    def to_visit(self, block: Block, active: Int32, sweep: int) -> Int32:
-        """See ``DualAscent.to_visit``; or as many rows as there are, drawn."""
-        if not self.online:
-            return DualAscent.to_visit(self, block, active, sweep)
-        rows = len(block.order)
-        block.order[:] = np.random.default_rng((block.seed, sweep)).integers(rows, size=rows)
-        return block.order

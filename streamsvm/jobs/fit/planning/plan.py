@@ -22,6 +22,7 @@ from streamsvm.jobs.fit.planning.memory_plan import (
 )
 from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
 from streamsvm.jobs.fit.planning.solver_choice import MANY, features_solver, linear_solver, short_of_rows
+from streamsvm.jobs.option_groups import CRAMMER_SINGER
 from streamsvm.model import Model, load
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
@@ -35,6 +36,7 @@ from streamsvm.types import (
     KernelSolver,
     Layout,
     Loss,
+    Multinomial,
     Problem,
     Store,
     WarmStart,
@@ -122,7 +124,7 @@ def plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = _solver_of(job, solver_name, problems[0].loss)
+    solver = _solver_of(job, solver_name, problems[0].loss, problems[0].classes)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, job.bias)
     kernel = kernel_machine.kernel_of(job, solver, store, features)
@@ -178,9 +180,19 @@ def _expected(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | N
     return passes, len(problems) * formed
 
 
-def _solver_of(job: FitJob, name: str, loss: Loss) -> AnySolver:
+def _of_classes(solver: AnySolver, name: str, classes: int) -> AnySolver:
+    """The solver of one problem for all classes. Raises UsageError where there is none."""
+    if isinstance(solver, Multinomial):
+        return solver.of_classes(classes)
+    able = ", ".join(other for other, kind in SOLVERS.items() if isinstance(kind(), Multinomial))
+    raise UsageError(f"solver '{name}' does not solve for all classes together", hint=f"solvers that do: {able}")
+
+
+def _solver_of(job: FitJob, name: str, loss: Loss, classes: int = 0) -> AnySolver:
     """The solver with the settings asked for. Raises UsageError."""
     solver = checked(build(SOLVERS[name], kernel_machine.options_of(job), f"solver '{name}'"), name)
+    if classes:
+        solver = _of_classes(solver, name, classes)
     _check_loss(solver, name, job, loss)
     return proving(solver, name) if job.dual else solver
 
@@ -210,6 +222,8 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     if job.solver != "auto":
         return job.solver, "asked for"
     exact = kernel_machine.chosen(job)
+    if job.multi_class == CRAMMER_SINGER and (not exact or kernel_request.wanted(job)):
+        return "dcd", "all classes in one problem: dual coordinate descent"
     if kernel_request.wanted(job):
         return features_solver(job)
     if exact:

@@ -16,11 +16,13 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.option_groups import CRAMMER_SINGER
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.types import Layout, Problem, Store, Term, WarmStart
+from streamsvm.types.problem import TWO
 
 
 def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
@@ -29,6 +31,7 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
         raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     positives, names = targets(job, layout)
+    together = job.multi_class == CRAMMER_SINGER
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     return [
         Problem(
@@ -41,9 +44,10 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
             factors(job, layout, p),
             tolerance=job.tolerance,
             nonzeros=nonzeros,
+            classes=len(layout.classes) if together else 0,
         )
         for C in costs_of_loss(job, layout.rows)
-        for p in positives
+        for p in (positives[:1] if together else positives)
     ], names
 
 
@@ -69,6 +73,11 @@ def checked_cost(C: float) -> float:
 def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
     """The classes taken as +1, and the names of the outcomes."""
     classes = layout.classes
+    if job.positive is not None and job.multi_class is not None:
+        hint = "leave out one of the two"
+        raise UsageError(
+            "one class against the rest is not several classes: --positive goes without --multi-class", hint=hint
+        )
     if job.positive is not None:
         if job.positive not in classes:
             raise UsageError(f"there is no class '{job.positive}'", hint=f"the classes are {', '.join(classes)}")
@@ -92,6 +101,8 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
     if job.class_weight != "balanced":
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     mine, rows = layout.counts[positive], layout.rows
+    if job.multi_class == CRAMMER_SINGER:
+        return tuple(rows / (len(layout.classes) * max(count, 1)) for count in layout.counts)
     return tuple(rows / (2 * (mine if c == positive else rows - mine)) for c in range(len(layout.classes)))
 
 
@@ -109,13 +120,16 @@ def warm_started(  # noqa: PLR0917 (what a plan has at hand)
     Raises DataError, UsageError.
     """
     check(model, where, store, names)
-    positives = list(dict.fromkeys(problem.positive for problem in problems))
+    if problems[0].classes == TWO:
+        hint = "leave out --warm-start, or --multi-class"
+        raise UsageError("a problem of two classes together does not start from a model", hint=hint)
+    positives = list(dict.fromkeys(code for problem in problems for code in problem.positives))
     order = [0] if len(model.weights) == 1 else [model.classes.index(name) for name in names]
     moved = moved_from(model, store.facts)
     rows = model.weights.copy()
     rows[:, -1] -= rows[:, moved.columns] @ moved.values
     weights = {p: unfolded(rows[k], features, where) for p, k in zip(positives, order, strict=True)}
-    return [solver.starting_at(problem, weights[problem.positive]) for problem in problems]
+    return [solver.starting_at(one, np.concatenate([weights[code] for code in one.positives])) for one in problems]
 
 
 def check(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:

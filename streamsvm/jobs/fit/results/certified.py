@@ -36,7 +36,13 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.engine.block_visitor import labeled_part
-from streamsvm.engine.final_evaluation import Evaluation, RowsInOrder, evaluated, weight_that_costs
+from streamsvm.engine.final_evaluation import (
+    Evaluation,
+    MultinomialEvaluation,
+    RowsInOrder,
+    evaluated,
+    weight_that_costs,
+)
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
@@ -46,13 +52,14 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.solvers.dcd.solver import DualAscent
+from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
     UNIT,
     RowWeights,
     VectorSum,
+    reach_of_weights,
     rounding_of_dual,
     rounding_of_few,
     rounding_of_primal,
@@ -153,11 +160,11 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
     weights, coarse, bounds = _row_weights(plan), [], []
     for run in training.runs:
-        found, w = _certificate(run), np.abs(_weights(plan, run))
+        found, w = _certificate(run), reach_of_weights(_weights(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
         value = rounding_of_primal(run.problem, abs(found.primal), off + scaling, weights)
-        apart = 2.0 * math.sqrt(max(found.primal - found.dual, 0.0))
+        apart = (4.0 if run.problem.classes else 2.0) * math.sqrt(max(found.primal - found.dual, 0.0))
         far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
         change = steepness(run.problem, abs(found.primal), weights) * far
         bounds.append((value, rounding_of_dual(run.problem, found, v, weights) + change))
@@ -181,7 +188,7 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
     if not (isinstance(features, Raw) and problems[0].loss.box() and any(large)):
         return values
     weights, sizes = [_weights(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
-    off = [(len(w) + 2) * UNIT * float(sizes @ np.abs(w)) for w in weights]
+    off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
     costing = weight_that_costs(seen, features, problems, weights, off)
     primal = [abs(_certificate(run).primal) for run in training.runs]
     few = [rounding_of_few(*one) for one in zip(problems, primal, off, costing, strict=True)]
@@ -192,7 +199,7 @@ def _updates(plan: Plan, training: Training) -> int:
     """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
     if isinstance(plan.solver, DualWitness):
         return 3 * two_sum_terms(plan.layout.rows)
-    sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 0
+    sweeps = plan.solver.sweeps if isinstance(plan.solver, DCD) else 0
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
 
@@ -211,11 +218,13 @@ def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Stand
     solutions = [LinearSolution(_weights(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
     dual = _dual_rows(training)
-    sums = evaluated(raw, Raw(1.0), problems, [features.fold(solution).w for solution in solutions], dual)
+    sums = evaluated(raw, Raw(1.0), problems, [_folded(features, solution) for solution in solutions], dual)
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, features.bias)
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.unfold)
-        off = 2 * (len(sizes) + 2) * UNIT * float(sizes @ np.abs(solution.w))  # twice: the folded constant is a sum too
+        off = (
+            2 * (len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(solution.w))
+        )  # twice: the folded constant is a sum too
         _replace(plan, run, evaluation, off, float(np.linalg.norm(sizes)))
 
 
@@ -238,23 +247,28 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
-        coefficients = float(np.abs(projection.W @ w[:-1]).sum())
-        off = coefficients * value + 2 * UNIT * abs(map_.bias * float(w[-1]))
+        reach = reach_of_weights(w)
+        coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
+        off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
         # features, v of which is made, are sums over W: to first order what they are off by counts once more
-        off += value * float(np.abs(w[:-1]) @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
+        off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         spread = float(np.sqrt(largest + map_.bias**2))
         _replace(plan, run, evaluation, off, spread)
 
 
-def _replace(plan: Plan, run: Run, evaluation: Evaluation, off: float, spread: float) -> None:
+def _folded(features: Standardized, solution: LinearSolution) -> Float64:
+    """The weights of raw columns, in the shape they have."""
+    rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
+    return np.array(rows).reshape(solution.w.shape)
+
+
+def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, off: float, spread: float) -> None:
     """Give a run the certificate of an evaluation whose margins are off by ``off``.
 
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
     are no variables of rows, it is the one the solver found, whose error is known to first order.
     """
-    found = [sums.close(run.problem, evaluation.weights) for sums in evaluation.slopes]
-    primal, before, weights = found[0].primal, _certificate(run), _row_weights(plan)
-    duals = [point.dual for point in found] + ([evaluation.own.value()] if evaluation.own else [])
+    (primal, duals), before, weights = evaluation.values(), _certificate(run), _row_weights(plan)
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, primal, weights) * off
     v = VectorSum(plan.layout.rows, running=False, spread=spread)
@@ -282,10 +296,14 @@ def _weights(plan: Plan, run: Run) -> Float64:
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
-    """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,)."""
+    """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,).
+
+    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.multinomial``: (problems, rows, classes).
+    """
     problems, rows = len(training.runs), store.layout.rows
+    shape = (rows, classes) if (classes := plan.problems[0].classes) else (rows,)
     with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
-        durable.write_npy(path, (rows,) if problems == 1 else (problems, rows), parts)
+        durable.write_npy(path, shape if problems == 1 else (problems, *shape), parts)
 
 
 def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:

@@ -19,7 +19,7 @@ from streamsvm.jobs.fit.identity import MANAGEMENT
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_machine import machine_of
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.validation import fold, verdict
+from streamsvm.jobs.fit.validation import fold_rows, verdict
 from streamsvm.model import Model
 from streamsvm.regular import open_regular
 from streamsvm.rows import Float64
@@ -46,21 +46,22 @@ def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]
     The classes of a model are in sorted order, whatever order a store met them in.
     """
     found = {}
-    classes = model.classes
+    classes, of_rows = model.classes, [problem for problem in problems for _ in problem.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
-        mine = [k for k, problem in enumerate(problems) if problem.C == C]
+        mine = [row for row, problem in enumerate(of_rows) if problem.C == C]
         certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
         if len(mine) > 1:
             order = sorted(range(len(mine)), key=lambda k: sort_key(model.classes[k]))
             classes = tuple(model.classes[k] for k in order)
-            mine, certificates = [mine[k] for k in order], [certificates[k] for k in order if certificates]
+            mine = [mine[k] for k in order]
+            certificates = [certificates[k] for k in order] if len(certificates) > 1 else certificates
         provenance = model.provenance | {"certificates": certificates}
         found[C] = replace(model, weights=model.weights[mine], classes=classes, provenance=provenance)
     return found
 
 
 def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
-    """Return weights, one row a problem, the constant last, and what they are weights of: kernel points, or None for columns."""
+    """Return weights, one row a decision value, the constant last, and what they are weights of: kernel points, or None for columns."""
     rows = []
     solutions = [plan.solver.solution(run.state) for run in training.runs]
     supports = [s for s in solutions if isinstance(s, SupportSolution)]
@@ -71,8 +72,8 @@ def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | No
         return machine_of(kernel, plan.layout.columns, inner, supports)
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
-        rows.append(fold(plan, solution))
-    return np.array(rows), plan.features.expansion
+        rows.append(fold_rows(plan, solution.w))
+    return np.concatenate(rows), plan.features.expansion
 
 
 def _provenance(job: FitJob, store: Store, training: Training) -> JsonObject:
