@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
@@ -38,6 +37,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
+from streamsvm.solvers.triangular import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
 
 WIDTH = 0.3
@@ -136,13 +136,13 @@ class LeaveOneOut:
         scale = 1.0 / np.sqrt(np.diag(hessian))
         hessian *= scale[:, None]
         hessian *= scale
-        factor = scipy.linalg.cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
+        hessian[...] = np.linalg.cholesky(hessian)
         q = directions(p, total.rows)
         if q is None:
-            root = scipy.linalg.solve_triangular(factor, np.eye(p), lower=True)
+            root = solve_lower(hessian, np.eye(p))
         else:
             signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
-            root = scipy.linalg.solve_triangular(factor, signs, lower=True, trans=1).T
+            root = solve_lower_transposed(hessian, signs).T
         root *= scale
         precise, least = q is None and p <= operators.PRECISE, LEAST if q is None else LEAST_RANDOM
         return cls(problem, root if precise else root.astype(np.float32), least)

@@ -114,9 +114,9 @@ DAMAGE: dict[str, Any] = {
 PROGRAM = "import numpy as np; from streamsvm.compute.random import permutation; a = np.zeros(5, np.int32); permutation(a, 1); print(a)"
 
 
-def _run(cache: Path) -> str:
+def _run(cache: Path, program: str = PROGRAM) -> str:
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "NUMBA_CACHE_DIR": ""}
-    command = [sys.executable, "-c", PROGRAM]
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -140,6 +140,24 @@ def test_damaged_machine_code_is_compiled_again(
     for path in found:
         DAMAGE[damage](path)
     assert _run(tmp_path / "cache") == compiled[1]
+
+
+COMPILER = "scipy.linalg", "numba.np.arraymath"
+"""What only the compiler needs, and what takes long to load."""
+
+
+def test_machine_code_that_is_there_is_loaded_without_the_compiler(compiled: tuple[Path, str]) -> None:
+    program = f"{PROGRAM}; import sys; print([name for name in {COMPILER} if name in sys.modules])"
+    assert _run(compiled[0], program) == compiled[1] + "[]\n"
+
+
+def test_what_others_compile_finds_all_of_numba(tmp_path: Path) -> None:
+    """A function of the user's own is loaded from numba's cache as without this package."""
+    (tmp_path / "theirs.py").write_text("from numba import njit\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {PROGRAM}; from theirs import twice; twice(1); print(*twice.stats.cache_hits)"
+    _run(tmp_path / "cache", program)
+    again = _run(tmp_path / "cache", f"{program}; print({COMPILER[1]!r} in sys.modules)")
+    assert again.endswith("(int64,)\nTrue\n")
 
 
 @pytest.mark.parametrize("name", ["rows.py", "types/data.py", "compute/__init__.py"])

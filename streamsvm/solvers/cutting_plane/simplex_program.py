@@ -9,9 +9,9 @@ z = G theta - g - lambda > 0, theta' z is what is missing to the minimum. One st
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.rows import Float64
+from streamsvm.solvers.triangular import solve_factorized
 
 ITERATIONS = 80
 """At most; some 20 are usual."""
@@ -44,14 +44,14 @@ def minimize(G: Float64, g: Float64, wanted: float) -> Float64:
 def _step(G: Float64, theta: Float64, z: Float64) -> tuple[Float64, Float64] | None:
     """The changes of theta and z; None where rounding leaves no positive definite matrix."""
     try:
-        factor = scipy.linalg.cho_factor(G + np.diag(z / theta), check_finite=False)
-    except scipy.linalg.LinAlgError:
+        factor = np.linalg.cholesky(G + np.diag(z / theta))
+    except np.linalg.LinAlgError:
         return None
-    ones = scipy.linalg.cho_solve(factor, np.ones(len(z)), check_finite=False)
+    ones = solve_factorized(factor, np.ones(len(z)))
 
     def directions(product: Float64) -> tuple[Float64, Float64]:
         """Towards theta z = ``product``, to first order."""
-        along = scipy.linalg.cho_solve(factor, product / theta - z, check_finite=False)
+        along = solve_factorized(factor, product / theta - z)
         multiplier = -along.sum() / ones.sum()
         change = along + multiplier * ones
         return change, G @ change - multiplier

@@ -7,13 +7,14 @@ matrix, or taken out of it. Where it would be too large, conjugate gradients mee
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import Dense, Float64, Rows, row_where
+from streamsvm.solvers.triangular import solve_factorized
 
 EXPLICIT, DENSE_EXPLICIT = 1500, 8000
 """Up to as many components the Hessian is a matrix, of sparse and of dense rows. A dense one costs no more than the
@@ -73,8 +74,7 @@ def factorized(matrix: Float64) -> Callable[[Float64], Float64]:
 
     Of numpy: scipy's factorization of 8,000 columns holds the interpreter's lock for many seconds, in which no signal is heard.
     """
-    upper = np.linalg.cholesky(matrix).T  # columns in sequence, as the solution wants them
-    return lambda right: scipy.linalg.cho_solve((upper, False), right, check_finite=False)
+    return partial(solve_factorized, np.linalg.cholesky(matrix))
 
 
 def most_explicit(*, dense: bool) -> int:

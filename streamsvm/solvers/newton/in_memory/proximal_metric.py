@@ -7,13 +7,13 @@ them. Of the others M_jj = kappa C sum s_i x_ij^2, and 0 where that is little: t
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.compute.passes.in_memory.all_rows import sparse_block
 from streamsvm.compute.passes.in_memory.proximal_descent import MetricRows, metric_rows, row_squares
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import CSR, Float64, Int32, Int64
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.triangular import solve_lower
 
 KAPPA = 0.05
 """Rows whose margins are near the corner are about so much of all rows: M is about the curvature of P."""
@@ -82,5 +82,5 @@ def _factor(X: CSR, weights: Float64, place: Int32) -> tuple[Float64, Float64]:
     matrix = lower + np.tril(lower, -1).T
     scale = 1.0 / np.sqrt(1.0 + np.diagonal(matrix))
     scaled = (matrix + np.eye(k)) * scale * scale[:, None] + JITTER * np.eye(k)
-    inverse = scipy.linalg.solve_triangular(np.linalg.cholesky(scaled), np.diag(scale), lower=True)
+    inverse = solve_lower(np.linalg.cholesky(scaled), np.diag(scale))
     return matrix, np.ascontiguousarray(inverse)
