@@ -1,4 +1,4 @@
-"""Fuzz what has a structure: python -m tools.fuzz.structures TARGET ... [--minutes M] [--seed S] [--trials N].
+"""Fuzz what has a structure: python -m tools.fuzz.structures TARGET ... [--minutes M] [--seed S] [--trials N] [--counts FILE].
 
 Bytes drawn at random are refused at the first look (``tools/fuzz/targets.py`` does that). Here something that is right is
 changed in one or two places and sealed again, so that what is behind the seals is reached:
@@ -11,15 +11,18 @@ changed in one or two places and sealed again, so that what is behind the seals 
     tune       a search with settings of any value   arguments  the Python functions, with arguments of any type
     signals    SIGTERM at the n-th system call of a fit, then --resume (needs strace)
 
-Several targets take turns, trial by trial. A trial ends well, or with a ``StreamSVMError``; anything else, a hang, and an answer that is not right is a finding, printed
-with its seed. Exit code 1 when there is one.
+Of several targets the one that has had the least time is next. A trial ends well, or with a ``StreamSVMError``; anything
+else, a hang, and an answer that is not right is a finding, printed with its seed, by which its target finds it again. Exit
+code 1 when there is one. FILE holds the trials, seconds and findings of each target so far, whenever the search is ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import importlib
+import json
 import os
 import random
 import signal
@@ -54,6 +57,22 @@ Trial = Callable[[random.Random], str]
 """One trial: returns in a word what became of it, raises AssertionError for what is wrong."""
 
 
+@dataclasses.dataclass
+class Tally:
+    """What became of the trials of a target, by word, and what they took."""
+
+    words: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    seconds: float = 0.0
+    cpu: float = 0.0
+    """Seconds of this process and of those it has begun."""
+
+    def line(self) -> dict[str, Any]:
+        """The tally as plain data."""
+        found = sum(count for word, count in self.words.items() if word.startswith("FOUND"))
+        spent = {"hours": round(self.seconds / 3600, 4), "cpu_hours": round(self.cpu / 3600, 4)}
+        return {"trials": self.words.total(), "found": found, **spent, "words": dict(self.words.most_common())}
+
+
 class Hang(AssertionError):
     """A trial that took too long."""
 
@@ -84,32 +103,50 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=10**9)
+    parser.add_argument("--counts", type=Path, default=Path(os.devnull))
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="streamsvm-fuzz-") as scratch:
-        counts = _searched(asked, Path(scratch))
-    for target, words in counts.items():
-        print(f"{target}: {words.total()} trials from seed {asked.seed}")
-        for word, count in words.most_common():
+        tallies = _searched(asked, Path(scratch))
+    for target, tally in tallies.items():
+        print(f"{target}: {tally.words.total()} trials from seed {asked.seed}")
+        for word, count in tally.words.most_common():
             print(f"  {count:7d} {word}")
-    sys.exit(any(word.startswith("FOUND") for words in counts.values() for word in words))
+    sys.exit(any(tally.line()["found"] for tally in tallies.values()))
 
 
-def _searched(asked: argparse.Namespace, scratch: Path) -> dict[str, collections.Counter[str]]:
-    """What became of the trials of each target, by word; findings are printed as they are made."""
+def _searched(asked: argparse.Namespace, scratch: Path) -> dict[str, Tally]:
+    """What became of the trials of each target; findings are printed as they are made."""
+    counts = asked.counts.absolute()
     trials = {target: _trial(target, scratch / target) for target in asked.target}
-    counts = {target: collections.Counter[str]() for target in trials}
-    until = time.monotonic() + 60.0 * asked.minutes
+    tallies = {target: Tally() for target in trials}
+    due, until = 0.0, time.monotonic() + 60.0 * asked.minutes
     for number in range(asked.seed, asked.seed + asked.trials):
         if time.monotonic() > until:
             break
-        target = asked.target[number % len(asked.target)]
+        target = min(tallies, key=lambda name: tallies[name].seconds)
         os.chdir(scratch / target)
-        found = outcome(trials[target], random.Random(number))
-        counts[target][found.split("\n")[0][:60]] += 1
-        if found.startswith("FOUND"):
-            print(f"{target}, seed {number}: {found}", flush=True)
-    return counts
+        _timed(tallies[target], target, number, trials[target])
+        if time.monotonic() > due:
+            _written(tallies, counts)
+            due = time.monotonic() + 5.0
+    _written(tallies, counts)
+    return tallies
+
+
+def _written(tallies: dict[str, Tally], counts: Path) -> None:
+    counts.write_text(json.dumps({name: tally.line() for name, tally in tallies.items()}, indent=1))
+
+
+def _timed(tally: Tally, target: str, number: int, trial: Trial) -> None:
+    """One trial more in a tally."""
+    began, cpu = time.monotonic(), sum(os.times()[:4])
+    found = outcome(trial, random.Random(number))
+    tally.seconds += time.monotonic() - began
+    tally.cpu += sum(os.times()[:4]) - cpu
+    tally.words[found.split("\n")[0][:60]] += 1
+    if found.startswith("FOUND"):
+        print(f"{target}, seed {number}: {found}", flush=True)
 
 
 def _trial(target: str, place: Path) -> Trial:
