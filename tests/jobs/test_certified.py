@@ -15,7 +15,8 @@ from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.placement import DISK, FLY
 from streamsvm.jobs.fit.results import certified
-from streamsvm.jobs.fit.results.certified import certify, final_passes, save_dual, status_of
+from streamsvm.jobs.fit.results.certified import certify, final_passes, status_of
+from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.kernels import RBF, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense

@@ -28,7 +28,8 @@ from streamsvm.jobs.fit.identity import settled
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.certified import certify, save_dual
+from streamsvm.jobs.fit.results.certified import certify
+from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.jobs.fit.results.earlier_run import finished, outputs_of
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.outputs import summary, write_outputs

@@ -18,24 +18,15 @@ off by LIKELY times the change of P, and more where v is not near w.
 asked for (``plan.ROOM``).
 
 **Exact kernels**: ``solvers/kernel/rounding.py``.
-
-**The dual variables** can be written to a file: with them anyone can recompute the bound (tools/audit.py). Coordinate
-methods have them as state of their rows. A ``DualWitness`` can say what they are of a block it is shown: Newton's method
-knows a point whose slopes they are, and another reading of the store writes a_i = t C_i (-h'(m_i)).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from streamsvm import durable
-from streamsvm.engine.block_visitor import labeled_part
 from streamsvm.engine.final_evaluation import (
     Evaluation,
     MultinomialEvaluation,
@@ -50,8 +41,6 @@ from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
@@ -71,11 +60,9 @@ from streamsvm.types import (
     Block,
     Certificate,
     DualWitness,
-    FeatureMap,
     KernelSolver,
     LinearSolution,
     SimplexCriterion,
-    State,
     Status,
     Store,
 )
@@ -293,43 +280,3 @@ def _weights(plan: Plan, run: Run) -> Float64:
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)
     return solution.w
-
-
-def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
-    """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,).
-
-    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.multinomial``: (problems, rows, classes).
-    """
-    problems, rows = len(training.runs), store.layout.rows
-    shape = (rows, classes) if (classes := plan.problems[0].classes) else (rows,)
-    with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
-        durable.write_npy(path, shape if problems == 1 else (problems, *shape), parts)
-
-
-def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
-    """Those of problem k, chunk by chunk."""
-    if DUAL in training.row_states:
-        states = training.row_states[DUAL]
-        assert isinstance(states, RowNumbers)
-        return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
-    assert isinstance(plan.solver, DualWitness)  # ``plan.proving`` has seen to it
-    return _of_witness(store, plan.features, training.runs[k], plan.solver)
-
-
-def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness[State]) -> Iterator[Float64]:
-    """The dual variables of every row, by another reading; 0 for held-out rows."""
-    layout, problem = store.layout, run.problem
-    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
-    with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
-        for loaded in stream:
-            chunk = loaded.visit.chunk
-            if chunk in problem.held_out:
-                yield np.zeros(len(loaded.chunk.codes))
-                continue
-            for part in features.parts(loaded.chunk.X):
-                y, s = labeled_part(problem, loaded, part)
-                order = loaded.order[part.start : part.stop]
-                seen = Block(part.X, y, s, chunk, starts[chunk] + part.start, order, 0)
-                found = solver.dual_values(run.witnessed(), seen)
-                assert found is not None  # ``plan.proving`` has had it kept
-                yield found
