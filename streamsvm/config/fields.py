@@ -109,6 +109,8 @@ class Option:
     """What is done without it, where the default value does not say so."""
     settings_of: str = ""
     """Of a table of settings: what they are settings of, 'solver'; ``choices`` is then the registry of solvers."""
+    formats: tuple[str, ...] = ()
+    """The formats of files that have a use for it; empty: all, and what is not of files."""
 
 
 Kind: TypeAlias = object

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.config.fields import options_of
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import UsageError
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import create
+from streamsvm.store.sources.options import TABLES
 
 ROWS, COLUMNS = 120, 3
 
@@ -122,3 +129,76 @@ def test_a_tolerance_of_0_is_never_reached_and_no_error(store: Path, tmp_path: P
     for run in result.training.runs:
         assert run.certificate is not None
         assert np.isfinite([run.certificate.primal, run.certificate.dual]).all()
+
+
+# -- how files are read ------------------------------------------------------------------------------------------------
+
+
+ROWS_OF = {
+    "csv": "a,y\n1,01\n2,2\n3,01\n",
+    "svmlight": "1 1:1\n-1 1:2\n1 1:3\n",
+    "jsonl": '{"a": 1, "y": 0}\n{"a": 2, "y": 1}\n',
+}
+
+
+def file_of(form: str, directory: Path) -> Path:
+    (directory / f"t.{form}").write_text(ROWS_OF[form])
+    return directory / f"t.{form}"
+
+
+def ingested(form: str, directory: Path, **settings: Any) -> list[str]:
+    label = {} if form == "svmlight" else {"label": "y"}
+    job = IngestJob(
+        sources=(file_of(form, directory),), store=directory / "s.zarr", overwrite=True, **label, **settings
+    )
+    return [line for line in ingest(job).notices if line.startswith("without effect")]
+
+
+TABLE = "only csv, parquet, jsonl have a use for it"
+IDLE_READING: dict[str, tuple[str, dict[str, Any], str]] = {
+    "words": ("csv", {"text_labels": True}, "--text-labels, because only svmlight have a use for it, and csv is read"),
+    "header": ("jsonl", {"header": False}, "--header, because only csv have a use for it, and jsonl is read"),
+    "weights": (
+        "svmlight",
+        {"weight": "w", "drop": ("a",)},
+        f"--weight, --drop, because {TABLE}, and svmlight is read",
+    ),
+    "keys": ("csv", {"labels_key": "t"}, "--labels-key, because only hdf5, zarr have a use for it, and csv is read"),
+    "max bad": ("csv", {"max_bad": "3%"}, "--max-bad, because every line that cannot be read is an error"),
+    "seed": ("csv", {"seed": 3}, "--seed, because nothing is drawn"),
+    "test store": ("csv", {"test_store": Path("t.zarr")}, "--test-store, because no rows are held out"),
+    "network": ("csv", {"insecure_network": True}, "--insecure-network, because no cluster is named"),
+}
+
+
+@pytest.mark.parametrize(("form", "settings", "expected"), IDLE_READING.values(), ids=IDLE_READING)
+def test_an_ingest_tells_what_changed_nothing(
+    tmp_path: Path, form: str, settings: dict[str, Any], expected: str
+) -> None:
+    assert ingested(form, tmp_path, **settings) == [f"without effect: {expected}"]
+
+
+@pytest.mark.parametrize("form", ROWS_OF)
+def test_an_ingest_of_defaults_tells_nothing(tmp_path: Path, form: str) -> None:
+    assert ingested(form, tmp_path) == []
+
+
+def test_applying_a_model_tells_what_changed_nothing(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c,y\n1,2,3,a\n2,0,1,b\n4,1,0,b\n1,1,1,a\n")
+    ingest(IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s.zarr", label="y"))
+    model = tmp_path / "m.ssvm"
+    fit(FitJob(str(tmp_path / "s.zarr"), str(model), max_passes=2))
+    of_file = evaluate(EvaluateJob(str(model), (str(tmp_path / "t.csv"),), sort=True, header=True))
+    assert "without effect: --sort, because only svmlight have a use for it, and csv is read" in of_file.notices
+    out = tmp_path / "p.csv"
+    of_store = predict(PredictJob(str(model), (str(tmp_path / "s.zarr"),), str(out), delimiter=";"))
+    assert of_store.notices == ("without effect: --delimiter, because rows of a store are as they were ingested",)
+
+
+@pytest.mark.parametrize("kind", [IngestJob, PredictJob])
+def test_the_formats_of_an_option_are_those_its_help_names(kind: type) -> None:
+    begins = {"Svmlight": ("svmlight",), "CSV": ("csv",), "Tables": TABLES, "HDF5 and Zarr": ("hdf5", "zarr")}
+    for field in options_of(kind):
+        of, colon, _ = field.option.help.partition(": ")
+        if colon and of in begins:
+            assert field.option.formats == begins[of], field.name

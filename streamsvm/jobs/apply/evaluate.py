@@ -21,6 +21,7 @@ from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.jobs.report.evaluation import record_evaluation
+from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.types import Report, silent
@@ -81,6 +82,7 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     else:
         found = counted(work_of(job, request), slices_of(job.data), executor, plan.total)
         accumulator, rows.notices = found.accumulator, found.notices
+    rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(int(accumulator.confusion.sum()), done=True)

@@ -21,6 +21,7 @@ from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
 from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import Output, claim
@@ -91,6 +92,7 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
             work, parts = work_of(job, request, scratch), slices_of(job.data)
             form.write(counted.fetched(written(work, parts, executor, plan.total), form))
     counted.check()
+    rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
     report(

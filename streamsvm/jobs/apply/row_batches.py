@@ -15,6 +15,7 @@ from streamsvm.engine.executors.thread_executor import AHEAD
 from streamsvm.engine.partition import Group, contiguous
 from streamsvm.errors import DataError, quote
 from streamsvm.features.expansion import WORKING_BYTES
+from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Int32, Rows, row_count
 from streamsvm.schedule import budget
@@ -86,6 +87,11 @@ class RowBatches:
     def __post_init__(self) -> None:
         classes = () if self.store is None else self.store.layout.classes
         self._codes = np.array([self._truth(name) for name in classes], np.int32)
+
+    @property
+    def form(self) -> str:
+        """The format of the files the rows are of; that of no file for a store."""
+        return STORE if self.source is None else self.source.encoding()["format"]
 
     def fitted(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
         """Return what applying the model holds, ``per_row`` bytes for each row of a block, on as many of ``threads`` as

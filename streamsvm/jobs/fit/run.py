@@ -34,7 +34,7 @@ from streamsvm.jobs.fit.results.earlier_run import finished, outputs_of
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.outputs import summary, write_outputs
 from streamsvm.jobs.fit.results.places import EVENTS, model_paths, path_names, run_folder
-from streamsvm.jobs.fit.results.remarks import not_calibrated, scale_notice, strict_failure, uncertified, without_effect
+from streamsvm.jobs.fit.results.remarks import idle_settings, not_calibrated, scale_notice, strict_failure, uncertified
 from streamsvm.jobs.fit.trained import STOP, DecidedFit, keep_trained, local_loop, trained
 from streamsvm.jobs.fit.validation import best_cost, opened
 from streamsvm.jobs.report.record import write_record
@@ -190,7 +190,7 @@ def _calibrated(
 def _result(this: DecidedFit, plan: Plan, training: Training, models: dict[float, Model]) -> FitResult:
     """What ``fit`` answers with."""
     notice, best = this.store.facts.get("notice"), best_cost(plan.costs, training)
-    idle = without_effect(this.job, plan)
+    idle = idle_settings(this.job, plan)
     notices = (*([notice] if notice else []), *scale_notice(this.job, this.store), *idle)
     warnings = (*uncertified(this.job, this.store, plan, training), *not_calibrated(this.job, models))
     failure = strict_failure(warnings) if this.job.strict else None

@@ -15,7 +15,7 @@ from streamsvm.jobs.option_groups import (
     MemoryOptions,
     NewStoreOptions,
 )
-from streamsvm.store.sources.options import ReadOptions, SourceOptions
+from streamsvm.store.sources.options import TABLES, ReadOptions, SourceOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
             "or --categorical says which.",
             "output",
             metavar="COLUMN",
+            formats=TABLES,
         ),
     ] = None
     split_after: Annotated[
@@ -103,11 +104,16 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
             "Tables: rows beyond a number, or after a day, go to the test store: year=2019, or day=2019-12-31.",
             "output",
             metavar="COLUMN=VALUE",
+            formats=TABLES,
         ),
     ] = None
     schema: Annotated[
         Path | None,
-        Option("Tables: a file that says what becomes of each column, as --write-schema writes it.", "columns"),
+        Option(
+            "Tables: a file that says what becomes of each column, as --write-schema writes it.",
+            "columns",
+            formats=TABLES,
+        ),
     ] = None
     recognize: Annotated[
         bool,
@@ -115,6 +121,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
             "Decide by their values what becomes of columns of text: amounts, dates, yes and no become numbers, other "
             "text one-hot or hashed columns.",
             "columns",
+            formats=TABLES,
         ),
     ] = True
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-import msgspec
-
-from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.config.fields import options_of
 from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.checkpoint.signals import deferred
 from streamsvm.engine.executors.executor import Executor, executor_for
@@ -21,12 +16,15 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
+from streamsvm.jobs.ingest.facts import manifest_facts
 from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
+from streamsvm.jobs.ingest.identity import default_settings, settings_of
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.outputs import Stores
 from streamsvm.jobs.ingest.precision import looks_like_ids, precision_warnings
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines
+from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
 from streamsvm.rows import Rows
@@ -36,31 +34,16 @@ from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.row_layout import DENSE_FROM, density
-from streamsvm.store.sources import Source, SourceFile, SourceOptions
+from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.centering import offsets_from
 from streamsvm.store.sources.reading.ahead import ahead
 from streamsvm.store.sources.reading.expand import expand
-from streamsvm.store.sources.reading.standard_input import source_name, standard_input
+from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.sources.table.layout.schema import schema_from
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
-
-ELSEWHERE = (
-    "store",
-    "test_store",
-    "overwrite",
-    "repair",
-    "memory",
-    "threads",
-    "sources",
-    "schema",
-    "cluster",
-    "insecure_network",
-)
-"""The fields of a job that say nothing of what the store will hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,28 +134,8 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
         source = source_for(job, options, executor, parts)
         if job.repair:
             return _ingest(job, report, repairing(job.sources), source, options.rejects)
-        opener = journaled(job.targets(), _made_with(job), _defaults(), overwrite=job.overwrite, **form)
+        opener = journaled(job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form)
         return _ingest(job, report, opener, source, options.rejects)
-
-
-def _defaults() -> JsonObject:
-    """The settings that need not be given, as plain JSON."""
-    found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
-    plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
-    return {name: value for name, value in plain.items() if name not in ELSEWHERE}
-
-
-def _made_with(job: IngestJob) -> JsonObject:
-    """All that decides the bytes of the store, as plain JSON."""
-    plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
-    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
-    settings["sources"] = [
-        [path.name, found.st_size, found.st_mtime_ns]
-        for path in job.sources
-        if path.exists()
-        for found in [path.stat()]
-    ]
-    return settings
 
 
 def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
@@ -195,7 +158,7 @@ def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, reje
             counts.store(batch, file, stores, columns)
             counts.report_progress(report, source.sources, total)
         remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
-        remarks += _precision(job, source, first[1].X)
+        remarks += [*_precision(job, source, first[1].X), *without_effect(job, _idle(job, source))]
         on_failure.pop_all()
     counts.report_progress(report, source.sources, total, last=True)
     return _result(job, source, counts, sparse, remarks)
@@ -229,36 +192,8 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
     columns = source.columns
     assert columns is not None
-    encoding = source.encoding()
-    facts = {
-        "names": None if source.names is None else list(source.names),
-        "index_base": encoding.get("index_base"),
-        "sources": [_recorded(file) for file in source.sources],
-        "encoding": encoding,
-        "labels": {"positive": job.positive, "threshold": job.label_threshold},
-        "test": _test_facts(job),
-        "notices": dict(source.notices),
-        "shuffled": job.shuffle,
-        "rejected": rejected,
-    }
-    if "schema" in encoding:
-        facts["indicators"] = schema_from(encoding["schema"]).indicators
-    if source.id_column is not None:
-        facts["ids"] = {"column": source.id_column}
-    committed = stores.commit(counts.coder.table(), columns, facts)
+    committed = stores.commit(counts.coder.table(), columns, manifest_facts(job, source, rejected))
     return [*notice_lines(source.notices), *drift_warning(committed)]
-
-
-def _test_facts(job: IngestJob) -> JsonObject:
-    """How rows were held out."""
-    asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
-    return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
-
-
-def _recorded(file: SourceFile) -> JsonObject:
-    """A source as the manifest has it."""
-    facts = {name: value for name, value in asdict(file).items() if name != "read"}
-    return facts | {"name": source_name(file.name)}
 
 
 def _precision(job: IngestJob, source: Source, first: Rows) -> list[str]:
@@ -266,6 +201,20 @@ def _precision(job: IngestJob, source: Source, first: Rows) -> list[str]:
     store, offsets = open_store(job.store), offsets_from(source.encoding())
     ids = looks_like_ids(first, source.columns or 0, offsets)
     return precision_warnings(store.statistics(), store.layout.rows, source.names, offsets, ids)
+
+
+def _idle(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
+    """Which fields nothing looks at, by the reason."""
+    beside = () if job.sources else ("label", "weight")  # which are given with arrays of a program
+    of_others = other_formats(job, source.encoding()["format"]).items()
+    idle = {
+        "no rows are held out": not job.holds_out and ("test_store",),
+        "nothing is drawn": not (job.shuffle or job.test_fraction) and ("seed",),
+        "no cluster is named": job.cluster is None and ("insecure_network",),
+        "every line that cannot be read is an error": job.on_bad_line == "error" and ("max_bad",),
+    }
+    told = {why: [name for name in names if name not in beside] for why, names in of_others}
+    return told | {why: names for why, names in idle.items() if names}
 
 
 def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.options import SourceOptions, options_from
+from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
 from streamsvm.store.sources.source import Source, SourceFile
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
@@ -27,9 +27,6 @@ SOURCES = Registry(
         "zarr": "streamsvm.store.sources.array.keyed:KeyedSource",
     },
 )
-
-TABLES = ("csv", "parquet", "jsonl")
-"""The formats of tables: columns have names and kinds in each, and a model takes each."""
 
 
 def open_source(paths: Sequence[Path | str], options: SourceOptions | None = None) -> Source:

@@ -13,6 +13,10 @@ from streamsvm.config.fields import Bounds, Option, field_values, options_of
 from streamsvm.errors import BudgetError, DataError, UsageError
 from streamsvm.store.sources.rejects import Rejects
 
+SVMLIGHT, CSV, KEYED, ARRAYS = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
+TABLES = ("csv", "parquet", "jsonl")
+"""The formats of tables: columns have names and kinds in each, and a model takes each."""
+TEXT = (*SVMLIGHT, *CSV, "jsonl")
 COLUMN_BYTES = 7000
 """Bytes of memory for each column of a table beside its name: types, what is recorded of it, a block of its values
 (measured with CSV of 20,000 and 50,000 columns: 4,000 to 6,600, as the allocator has it)."""
@@ -59,34 +63,47 @@ FormatName = Annotated[
 ]
 
 
-HEADER = Option("CSV: the first line names the columns.", "reading")
-DELIMITER = Option("CSV: the character between values.", "reading", metavar="CHAR", default="by the first line")
-MULTILINE = Option("CSV: values in quotes may hold line feeds.", "reading")
-LABELS_FILE = Option("Npy and idx: the file that holds the labels.", "labels")
-ID_COLUMN = Option(
-    "Tables: the column that names the rows; predictions begin with it.", "columns", flag="id", metavar="COLUMN"
+HEADER = Option("CSV: the first line names the columns.", "reading", formats=CSV)
+DELIMITER = Option(
+    "CSV: the character between values.", "reading", metavar="CHAR", default="by the first line", formats=CSV
 )
-IGNORE_QID = Option("Svmlight: skip 'qid:' entries instead of refusing them.", "faults")
-FEATURES_KEY = Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading")
-LABELS_KEY = Option("HDF5 and Zarr: the name of the array of labels.", "reading")
+MULTILINE = Option("CSV: values in quotes may hold line feeds.", "reading", formats=CSV)
+LABELS_FILE = Option("Npy and idx: the file that holds the labels.", "labels", formats=("npy", "idx"))
+ID_COLUMN = Option(
+    "Tables: the column that names the rows; predictions begin with it.",
+    "columns",
+    flag="id",
+    metavar="COLUMN",
+    formats=TABLES,
+)
+IGNORE_QID = Option("Svmlight: skip 'qid:' entries instead of refusing them.", "faults", formats=SVMLIGHT)
+FEATURES_KEY = Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading", formats=KEYED)
+LABELS_KEY = Option("HDF5 and Zarr: the name of the array of labels.", "reading", formats=KEYED)
 ALLOW_FILL = Option(
-    "HDF5 and Zarr: take chunks that were never written as full of the fill value of the array.", "faults"
+    "HDF5 and Zarr: take chunks that were never written as full of the fill value of the array.",
+    "faults",
+    formats=KEYED,
 )
 MISSING_LABEL = Option(
-    "Tables: a row without a label is an error, or is left out (skip) and counted.", "faults", choices=("error", "skip")
+    "Tables: a row without a label is an error, or is left out (skip) and counted.",
+    "faults",
+    choices=("error", "skip"),
+    formats=TABLES,
 )
 ON_BAD_LINE = Option(
     "Text: a line that cannot be read is an error, or is left out (skip) and listed in NAME.rejects beside the output.",
     "faults",
     choices=("error", "skip"),
+    formats=TEXT,
 )
-MAX_BAD = Option("The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE")
+MAX_BAD = Option("The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE", formats=TEXT)
 ON_DUPLICATE = Option(
     "Svmlight: what to do with an index that occurs twice in a row.",
     "faults",
     choices=("error", "sum", "first", "last"),
+    formats=SVMLIGHT,
 )
-SORT = Option("Svmlight: sort the entries of rows that are out of order.", "faults")
+SORT = Option("Svmlight: sort the entries of rows that are out of order.", "faults", formats=SVMLIGHT)
 
 
 def _recorded(option: Option) -> Option:
@@ -103,31 +120,40 @@ class TextEndOptions(Checked):
         Option(
             "Text: accept a last line without a line feed, which is what a file that was cut short looks like.",
             "faults",
+            formats=TEXT,
         ),
     ] = False
 
 
 @option_group
 class ReadOptions(TextEndOptions):
-    """How files are read into rows. An option that a format has no use for is ignored by it."""
+    """How files are read into rows. Of an option that a format has no use for, a job says so (``jobs.without_effect``)."""
 
     format: FormatName = "auto"
     label: Annotated[
         str | None,
-        Option("Tables and arrays: the column that is the label, as first, last, none or by its name.", "labels"),
+        Option(
+            "Tables and arrays: the column that is the label, as first, last, none or by its name.",
+            "labels",
+            formats=(*TABLES, *ARRAYS, *KEYED),
+        ),
     ] = None
     labels: Annotated[Path | None, LABELS_FILE] = None
-    weight: Annotated[str | None, Option("Tables: the column of row weights.", "columns")] = None
+    weight: Annotated[str | None, Option("Tables: the column of row weights.", "columns", formats=TABLES)] = None
     id_column: Annotated[str | None, ID_COLUMN] = None
-    drop: Annotated[tuple[str, ...], Option("Tables: columns to leave out.", "columns")] = ()
+    drop: Annotated[tuple[str, ...], Option("Tables: columns to leave out.", "columns", formats=TABLES)] = ()
     categorical: Annotated[
         tuple[str, ...],
-        Option("Tables: columns to encode one-hot; '*' stands for every column that holds text.", "columns"),
+        Option(
+            "Tables: columns to encode one-hot; '*' stands for every column that holds text.", "columns", formats=TABLES
+        ),
     ] = ()
     calendar: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: columns of points in time, to encode as month, day of the week and hour, each one-hot.", "columns"
+            "Tables: columns of points in time, to encode as month, day of the week and hour, each one-hot.",
+            "columns",
+            formats=TABLES,
         ),
     ] = ()
     hash_bits: Annotated[
@@ -137,6 +163,7 @@ class ReadOptions(TextEndOptions):
             "columns",
             bounds=Bounds(least=1, most=26),
             flag="hash",
+            formats=TABLES,
         ),
     ] = None
     columns_as: Annotated[
@@ -148,6 +175,7 @@ class ReadOptions(TextEndOptions):
             "columns",
             flag="column",
             metavar="NAME=KIND,...",
+            formats=TABLES,
         ),
     ] = ()
     text: Annotated[
@@ -157,16 +185,25 @@ class ReadOptions(TextEndOptions):
             "their own and weighted by how often and how rare (sublinear tf-idf).",
             "columns",
             metavar="NAME=words|chars:2-4,...",
+            formats=TABLES,
         ),
     ] = ()
     text_bits: Annotated[
         int,
-        Option("Tables: each column of text becomes 2^N columns.", "columns", bounds=Bounds(least=1, most=26)),
+        Option(
+            "Tables: each column of text becomes 2^N columns.",
+            "columns",
+            bounds=Bounds(least=1, most=26),
+            formats=TABLES,
+        ),
     ] = 18
     cross: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: columns whose values count together, A*B,...: one-hot or hashed.", "columns", metavar="A*B,..."
+            "Tables: columns whose values count together, A*B,...: one-hot or hashed.",
+            "columns",
+            metavar="A*B,...",
+            formats=TABLES,
         ),
     ] = ()
     min_count: Annotated[
@@ -175,6 +212,7 @@ class ReadOptions(TextEndOptions):
             "Tables: values of a category that fewer rows have share a column, with those that are new later.",
             "columns",
             bounds=Bounds(least=1),
+            formats=TABLES,
         ),
     ] = 1
     header: Annotated[bool, HEADER] = True
@@ -187,14 +225,21 @@ class ReadOptions(TextEndOptions):
             "reading",
             bounds=Bounds(least=0, most=1),
             default="by the first block",
+            formats=SVMLIGHT,
         ),
     ] = None
     features: Annotated[
         int | None,
-        Option("Svmlight: the number of columns.", "columns", bounds=Bounds(least=1), default="the largest index"),
+        Option(
+            "Svmlight: the number of columns.",
+            "columns",
+            bounds=Bounds(least=1),
+            default="the largest index",
+            formats=SVMLIGHT,
+        ),
     ] = None
     ignore_qid: Annotated[bool, IGNORE_QID] = False
-    text_labels: Annotated[bool, Option("Svmlight: labels are words.", "labels")] = False
+    text_labels: Annotated[bool, Option("Svmlight: labels are words.", "labels", formats=SVMLIGHT)] = False
     features_key: Annotated[str, FEATURES_KEY] = "X"
     labels_key: Annotated[str, LABELS_KEY] = "y"
     allow_fill: Annotated[bool, ALLOW_FILL] = False

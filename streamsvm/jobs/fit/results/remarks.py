@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.config.fields import field_values, options_of
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.store.foreign import foreign_format
@@ -103,13 +103,9 @@ def _scales(store: Store) -> Float64:
     return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
 
 
-def without_effect(job: FitJob, plan: Plan) -> list[str]:
-    """A line for each reason why settings of this fit changed nothing, and these settings; a default is no setting."""
-    options = {field.name: field for field in options_of(FitJob)}
-    stated = {n: options[n].flag for n, value in field_values(job, options).items() if value != options[n].default}
-    idle = _idle(job, plan)
-    found = {why: [stated[name] for name in names if name in stated] for why, names in idle.items()}
-    return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in found.items() if flags]
+def idle_settings(job: FitJob, plan: Plan) -> list[str]:
+    """A line for each reason why settings of this fit changed nothing, and these settings."""
+    return without_effect(job, _idle(job, plan))
 
 
 def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
