@@ -22,12 +22,22 @@ from threadpoolctl import threadpool_limits
 from streamsvm import __version__
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
 from streamsvm.compute import threading
-from streamsvm.engine.executors.executor import Joins, OnProgress, Part, Result, Shared, Task, ignore_progress
+from streamsvm.engine.executors.executor import (
+    Joins,
+    OnProgress,
+    Part,
+    PeakAware,
+    Result,
+    Shared,
+    Task,
+    ignore_progress,
+)
 from streamsvm.engine.groups.join_tree import spans_of
 from streamsvm.engine.groups.work import Partial
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.engine.state.state_transfer import bytes_of
 from streamsvm.errors import ClusterError, MissingError
+from streamsvm.schedule.peak import PeakWatch
 
 MEMORY_SHARE = 0.55
 """Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
@@ -59,7 +69,9 @@ def as_task(value: Shared) -> Shared:
 
 
 def run_task(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
-    """A task on a worker. Raises what it raises; ClusterError when driver and worker are not the same streamsvm."""
+    """A task on a worker, and what memory it took. Raises what it raises; ClusterError when driver and worker are not the same
+    streamsvm.
+    """
     if version != __version__:
         message = f"a worker runs streamsvm {__version__}, this is {version}"
         raise ClusterError(message, hint="install the same version everywhere")
@@ -67,7 +79,9 @@ def run_task(function: Callable[..., Result], version: str, part: Part, *shared:
         _LIMITS.append(threadpool_limits(1))
         threading.CORES.count = 1
     try:
-        return function(part, *shared)
+        with PeakWatch() as watch:
+            found = function(part, *shared)
+            return found.at_peak(watch.most) if isinstance(found, PeakAware) else found
     except MissingError as error:
         hint = "all workers must see the files under the same names as the program that starts the job"
         raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error

@@ -16,7 +16,7 @@ from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
 from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError
+from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.store import open_store
@@ -367,3 +367,29 @@ def test_reading_a_checkpoint_holds_its_arrays_once(tmp_path):
     assert rows == {}
     assert all(np.array_equal(made, array) for made, array in zip(content["runs"], arrays, strict=True))
     assert peak < 1.5 * sum(array.nbytes for array in arrays)
+
+
+def test_a_run_that_ended_at_a_limit_is_resumed_with_a_larger_one(store: Path, tmp_path: Path) -> None:
+    outputs = {"dual": str(tmp_path / "dual.npy"), "report": str(tmp_path / "page.html")}
+    job = fit_job(store, tmp_path / "m", max_passes=1, tolerance=1e-9, time_limit=100.0, **outputs)
+    fit(job)
+    before = (tmp_path / "m").read_bytes()
+    more = replace(job, resume=True, max_passes=3, time_limit=200.0)
+    result = fit(more)
+    assert result.training.passes == 3
+    assert [line for line in result.notices if "made anew" in line]
+    assert (tmp_path / "m").read_bytes() == fitted(replace(more, model=str(tmp_path / "whole"), resume=False, dual=None, report=None)) != before  # fmt: skip
+
+
+@pytest.mark.parametrize("less", [{"max_passes": 1}, {"time_limit": 50.0}, {"dual": "other.npy"}, {"C": 2.0}])
+def test_what_a_resumed_run_would_lose_is_not_replaced(store: Path, tmp_path: Path, less: dict[str, Any]) -> None:
+    job = fit_job(store, tmp_path / "m", max_passes=2, tolerance=1e-9, time_limit=100.0, dual=str(tmp_path / "a.npy"))
+    fit(job)
+    (tmp_path / "other.npy").write_bytes((tmp_path / "a.npy").read_bytes())
+    changed: dict[str, Any] = {"max_passes": 3} | less
+    if "dual" in less:
+        changed["dual"] = str(tmp_path / less["dual"])
+    before = (tmp_path / "m").read_bytes()
+    with pytest.raises(ExistsError, match="exists already"):
+        fit(replace(job, resume=True, **changed))
+    assert (tmp_path / "m").read_bytes() == before

@@ -147,7 +147,7 @@ def file_of(form: str, directory: Path) -> Path:
 
 
 def ingested(form: str, directory: Path, **settings: Any) -> list[str]:
-    label = {} if form == "svmlight" else {"label": "y"}
+    label: dict[str, Any] = {} if form == "svmlight" else {"label": "y"}
     job = IngestJob(
         sources=(file_of(form, directory),), store=directory / "s.zarr", overwrite=True, **label, **settings
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from streamsvm.config.units import mib
 from streamsvm.engine.groups.join_tree import JoinTree
@@ -33,6 +33,15 @@ Shared: TypeAlias = Any
 
 Result: TypeAlias = Any
 """What the function of a ``Task`` returns. Part, shared and result are one job's own; no executor looks into them."""
+
+
+@runtime_checkable
+class PeakAware(Protocol):
+    """A result that knows what memory it took to make it: what an executor sees from outside is added to it."""
+
+    def at_peak(self, peak: int) -> Result:
+        """Return the same, made by a process that had as many bytes in use."""
+        ...
 
 
 class Task(NamedTuple):

@@ -25,6 +25,10 @@ class Closed(NamedTuple):
     spent: Partial
     """What all groups took; its states are gone."""
 
+    def at_peak(self, peak: int) -> Closed:
+        """The same, closed by a process that had as many bytes in use."""
+        return self._replace(spent=self.spent.at_peak(peak))
+
 
 def close_round(found: Partial, work: Work, begun: Round) -> Closed:
     """Close the pass of every problem. Raises DataError, StorageError."""

@@ -134,9 +134,13 @@ class Partial(NamedTuple):
     reads_repeated: int = 0
     """Reads that succeeded only at another try."""
     peak: int = 0
-    """The most bytes of anonymous memory a process had in use when it was done with a group."""
+    """The most bytes of anonymous memory a process had in use: when it was done with a group; on a cluster, at any time."""
     rows: tuple[tuple[str, Array], ...] = ()
     """Per-row state of the group by name, where whoever takes the result is to save it."""
+
+    def at_peak(self, peak: int) -> Partial:
+        """The same, made by a process that had as many bytes in use."""
+        return self._replace(peak=max(self.peak, peak))
 
 
 @dataclass(frozen=True, slots=True)

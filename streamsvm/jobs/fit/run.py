@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -30,7 +30,7 @@ from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.certified import certify
 from streamsvm.jobs.fit.results.dual_file import save_dual
-from streamsvm.jobs.fit.results.earlier_run import finished, outputs_of
+from streamsvm.jobs.fit.results.earlier_run import finished, made_anew, outputs_of
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.outputs import summary, write_outputs
 from streamsvm.jobs.fit.results.places import EVENTS, model_paths, path_names, run_folder
@@ -43,6 +43,7 @@ from streamsvm.jobs.report.run_log import run_log
 from streamsvm.locks import locked
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
+from streamsvm.schedule.peak import PeakWatch
 from streamsvm.scratch import sweep_beside
 from streamsvm.types import Report, Store, silent
 
@@ -93,6 +94,7 @@ def _decided(job: FitJob, report: Report, executor: Executor | None, began: floa
     if found is not None:
         return _ended_before(this, report, *found)
     plan.memory.check(plan.remedy)
+    this = replace(this, said=made_anew(job, store, plan.costs, checkpoint=bool(saved)))
     claim(outputs_of(job, store, plan.costs, checkpoint=bool(saved)), _inputs(job), overwrite=job.overwrite)
     with locked(target), checkpoints.open(keep=bool(saved)):
         for path in model_paths(job, plan.costs):
@@ -130,6 +132,7 @@ def _fitted(this: DecidedFit, report: Report) -> FitResult:
     """Make the features, train, and write what the run leaves."""
     job, store = this.job, this.store
     with ExitStack() as stack:
+        watch = stack.enter_context(PeakWatch())
         began = {"command": command_of("fit", job), "resumed": bool(this.saved)}
         record = stack.enter_context(run_log(report, this.run / EVENTS, began))
         record({"event": "plan", **this.plan.facts()})
@@ -146,6 +149,7 @@ def _fitted(this: DecidedFit, report: Report) -> FitResult:
             certify(plan, training, store, seen)
             found = _calibrated(this, seen, planned, plan, training, report=record)
         models = with_calibration(models_of(job, store, plan, training), found)
+        training.peak = max(training.peak, watch.most)
         if job.dual:
             save_dual(Path(job.dual), seen, plan, training)
         if not_calibrated(job, models):
@@ -191,7 +195,7 @@ def _result(this: DecidedFit, plan: Plan, training: Training, models: dict[float
     """What ``fit`` answers with."""
     notice, best = this.store.facts.get("notice"), best_cost(plan.costs, training)
     idle = idle_settings(this.job, plan)
-    notices = (*([notice] if notice else []), *scale_notice(this.job, this.store), *idle)
+    notices = (*this.said, *([notice] if notice else []), *scale_notice(this.job, this.store), *idle)
     warnings = (*uncertified(this.job, this.store, plan, training), *not_calibrated(this.job, models))
     failure = strict_failure(warnings) if this.job.strict else None
     return FitResult(

@@ -57,6 +57,8 @@ class DecidedFit:
     """Who works on the groups; None: the threads of this process."""
     began: float
     """When the job began, by the clock of ``time.monotonic``: starting workers and making features is of its time."""
+    said: tuple[str, ...] = ()
+    """What is worth knowing of an earlier run."""
 
     @property
     def run(self) -> Path:

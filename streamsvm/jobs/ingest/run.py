@@ -16,11 +16,10 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
-from streamsvm.jobs.ingest.facts import manifest_facts
 from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
 from streamsvm.jobs.ingest.identity import default_settings, settings_of
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.outputs import Stores
+from streamsvm.jobs.ingest.outputs import Stores, manifest_facts
 from streamsvm.jobs.ingest.precision import looks_like_ids, precision_warnings
 from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
 from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines

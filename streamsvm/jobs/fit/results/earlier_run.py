@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.identity import FREE
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.models import settings_of
-from streamsvm.jobs.fit.results.places import CERTIFICATE, model_paths, path_names, run_folder
+from streamsvm.jobs.fit.results.places import CERTIFICATE, JOB, model_paths, path_names, run_folder
 from streamsvm.model import Model, load
 from streamsvm.outputs import Output
 from streamsvm.outputs.kinds import ARRAY, MODEL, PAGE, RUN
@@ -30,18 +30,26 @@ STOPPING = ("max_passes", "time_limit")
 def outputs_of(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> list[Output]:
     """All a fit writes; a resumed one goes on with what an earlier run of the same fit has written, and needs no leave.
 
-    ``checkpoint``: whether there is one of that run. Without it only models of the same limits are known to be its own.
+    ``checkpoint``: whether there is one of that run. Without it a model is the run's own if it was asked for no more than now:
+    what is made anew then comes at least as far.
     """
     outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
-    if job.dual is not None:
-        outputs.append(Output(Path(job.dual), ARRAY, continues=checkpoint))
-    if job.report is not None:
-        outputs.append(Output(Path(job.report), PAGE, continues=checkpoint))
-    for path in model_paths(job, costs):
-        model = _left_by(job, store, path) if job.resume else None
-        ours = model is not None and (checkpoint or not _differ(job, model, STOPPING))
-        outputs.append(Output(path, MODEL, continues=ours))
+    left = {path: _left_by(job, store, path) if job.resume else None for path in model_paths(job, costs)}
+    ours = {path: model is not None and (checkpoint or _goes_as_far(job, model)) for path, model in left.items()}
+    outputs += [Output(path, MODEL, continues=own) for path, own in ours.items()]
+    beside = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
+    for path, (name, kind) in beside.items():
+        if path is not None:
+            own = checkpoint or (all(ours.values()) and path == _recorded_path(job, name))
+            outputs.append(Output(Path(path), kind, continues=own))
     return outputs
+
+
+def made_anew(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
+    """One line for a resumed fit that found models of its own, but nothing to go on from. Empty if not."""
+    if not job.resume or checkpoint or not any(_left_by(job, store, path) for path in model_paths(job, costs)):
+        return ()
+    return ("the run that had ended left no checkpoint: the fit was made anew, and its models replaced",)
 
 
 def finished(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[float, Model]] | None:
@@ -62,6 +70,22 @@ def finished(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[floa
     more = not calibrated if by_itself else any(_differ(job, model, STOPPING) for model in models.values())
     without_dual = job.dual is not None and not Path(job.dual).is_file()
     return None if more or without_dual or certificates != record["problems"] else (training, models)
+
+
+def _goes_as_far(job: FitJob, model: Model) -> bool:
+    """Whether none of the limits of a job is less than that of the fit that made the model."""
+    made, asked = model.provenance["settings"], settings_of(job)
+    limits = [(asked[name], made.get(name)) for name in STOPPING]
+    return all(isinstance(then, int | float) and now >= then for now, then in limits)
+
+
+def _recorded_path(job: FitJob, name: str) -> str | None:
+    """What the earlier run in the folder of this one had written there, as its record names it."""
+    try:
+        found = json.loads((run_folder(Path(job.model)) / JOB).read_text(encoding="utf-8"))[name]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(found)
 
 
 def _differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
