@@ -7,7 +7,6 @@ instead. Linux keeps a peak of resident pages (VmHWM), but files that are mapped
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Self
 
 from streamsvm.compute.owned_threads import end_all, start_all
@@ -35,9 +34,7 @@ class PeakWatch:
         start_all([self._thread], self._ended.set)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *outcome: object) -> None:
         end_all([self._thread], self._ended.set)
 
     def _look(self) -> None:
