@@ -45,6 +45,13 @@ class Dense(NamedTuple):
             w[j] += c * row[j]
         w[row.size] += c * self.bias
 
+    def axpy_over(self, i: int, c: float, scale: Float64, w: Float64) -> None:
+        """Add c x_i / scale to w, component by component; both (d + 1,)."""
+        row = self.values[i]
+        for j in range(row.size):
+            w[j] += c * row[j] / scale[j]
+        w[row.size] += c * self.bias / scale[row.size]
+
     def add_row(self, i: int, c: float, w: Float64, low: Float64) -> None:
         """Add c x_i to w + low, both (d + 1,): low has what rounding took from the sums in w (Knuth's TwoSum)."""
         row = self.values[i]
@@ -101,6 +108,15 @@ class CSR(NamedTuple):
         for p in range(data.size):
             w[np.uint32(indices[p])] += c * data[p]
         w[w.size - 1] += c * self.bias
+
+    def axpy_over(self, i: int, c: float, scale: Float64, w: Float64) -> None:
+        """Add c x_i / scale to w, component by component."""
+        start, stop = self.indptr[i], self.indptr[i + 1]
+        data, indices = self.data[start:stop], self.indices[start:stop]
+        for p in range(data.size):
+            j = np.uint32(indices[p])
+            w[j] += c * data[p] / scale[j]
+        w[w.size - 1] += c * self.bias / scale[w.size - 1]
 
     def add_row(self, i: int, c: float, w: Float64, low: Float64) -> None:
         """Add c x_i to w + low: low has what rounding took from the sums in w (Knuth's TwoSum)."""

@@ -26,7 +26,7 @@ _METHODS = {
     1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature"),
     2: ("dot", "conjugate", "conjugate_slope"),
     3: ("axpy", "similarity"),
-    4: ("add_row",),
+    4: ("add_row", "axpy_over"),
 }
 """Names by the number of arguments after self."""
 STRICT = {"add_row"}

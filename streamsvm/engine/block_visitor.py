@@ -15,6 +15,7 @@ from streamsvm.aliases import Array, RowRecord
 from streamsvm.rows import Float32, Int32
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
+    EVERY_ROW,
     AnySolver,
     Block,
     Certificate,
@@ -99,8 +100,12 @@ def signs_and_weights(problem: Problem, codes: Int32, weight: Float32 | None) ->
 
     Where all classes are one problem the codes stand for themselves.
     """
-    y = (codes if problem.classes else codes == problem.positive).astype(np.float32)
-    if not problem.classes:
+    if problem.classes:
+        y = codes.astype(np.float32)
+    elif problem.positive == EVERY_ROW:
+        y = np.ones(len(codes), np.float32)
+    else:
+        y = (codes == problem.positive).astype(np.float32)
         y *= 2  # a quarter of the time of np.where
         y -= 1
     factors = np.asarray(problem.weights, np.float32)

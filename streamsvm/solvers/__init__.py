@@ -14,9 +14,11 @@ SOLVERS = Registry(
     "solver",
     {
         "dcd": "streamsvm.solvers.dcd.solver:DCD",
+        "mpu": "streamsvm.solvers.dcd.mpu:MPU",
         "assg": "streamsvm.solvers.stochastic.assg:ASSG",
         "pegasos": "streamsvm.solvers.stochastic.pegasos:Pegasos",
         "sgd": "streamsvm.solvers.stochastic.sgd:SGD",
+        "sgd_qn": "streamsvm.solvers.stochastic.sgd_qn:SGDQN",
         "active_set": "streamsvm.solvers.active_set.solver:ActiveSet",
         "interior_point": "streamsvm.solvers.interior_point.solver:InteriorPoint",
         "cutting_plane": "streamsvm.solvers.cutting_plane.solver:CuttingPlane",

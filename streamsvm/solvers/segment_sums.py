@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,11 +26,46 @@ class Found(NamedTuple):
     primal: float
     """P there."""
     dual: float
-    """The largest D of the slopes anywhere on the segment; 0, that of a = 0, at least."""
+    """The largest D of the slopes anywhere on the segment, and at least the one that needs none (of a = 0: 0)."""
     v: Float64
     """(p,) sum a_i y_i x_i of the slopes at the point."""
     gain: float
     """sum a_i - conjugate(a_i) of those slopes."""
+
+
+class Regularizer(Protocol):
+    """What of P and D is no sum over rows."""
+
+    @property
+    def least(self) -> float:
+        """Return a D that needs no slopes."""
+        ...
+
+    def value(self, w: Float64) -> float:
+        """Return P at w (p,) less the losses there."""
+        ...
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """Return D of slopes whose sum a_i - conjugate(a_i) is ``gain`` and whose sum a_i y_i x_i is v (p,)."""
+        ...
+
+
+class SquaredNorm:
+    """1/2 ||w||^2: of all problems but those with a free offset."""
+
+    least = 0.0
+    """D at a = 0."""
+
+    def value(self, w: Float64) -> float:
+        """1/2 ||w||^2."""
+        return 0.5 * float(w @ w)
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """See ``Regularizer``: gain - 1/2 ||v||^2."""
+        return gain - 0.5 * float(v @ v)
+
+
+NORM = SquaredNorm()
 
 
 @saved_as("interior_point.segment")
@@ -79,11 +114,13 @@ class SegmentSums:
         distinct = [0, *(j for j in range(1, len(STEPS)) if self.differences[j].any())]
         return self.gains[distinct], self.v + self.low + self.differences[distinct]
 
-    def close(self, w: Float64, d: Float64) -> Found:
+    def close(self, w: Float64, d: Float64, objective: Regularizer = NORM) -> Found:
         """The best of the points that were looked at, all blocks counted."""
         points = [w + t * d for t in STEPS]
         v = [self.v + self.low + difference for difference in self.differences]
-        primal = [0.5 * float(x @ x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
-        dual = [float(gain) - 0.5 * float(u @ u) for gain, u in zip(self.gains, v, strict=True)]
+        primal = [objective.value(x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
+        dual = [objective.dual(float(gain), u) for gain, u in zip(self.gains, v, strict=True)]
         best = int(np.argmin(primal))
-        return Found(points[best], STEPS[best], primal[best], max(0.0, *dual), v[best], float(self.gains[best]))
+        return Found(
+            points[best], STEPS[best], primal[best], max(objective.least, *dual), v[best], float(self.gains[best])
+        )

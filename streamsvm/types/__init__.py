@@ -25,7 +25,7 @@ from streamsvm.types.capabilities import (
     WarmStart,
 )
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles
-from streamsvm.types.problem import Block, Certificate, Kernel, Loss, LossRequirement, Problem
+from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Kernel, Loss, LossRequirement, Problem
 from streamsvm.types.run import Report, Status, Stop, Term, Visit, silent
 from streamsvm.types.solver import (
     DUAL,
@@ -44,6 +44,7 @@ from streamsvm.types.solver import (
 
 __all__ = [
     "DUAL",
+    "EVERY_ROW",
     "AnySolver",
     "Batch",
     "Block",

@@ -140,6 +140,8 @@ class Kernel(Protocol):
         ...
 
 
+EVERY_ROW = -1
+"""As ``Problem.positive``: the problem is of one class, and takes all rows for it."""
 TWO = 2
 """Classes of which one decision value says all."""
 
@@ -161,7 +163,7 @@ class Problem:
     columns: int
     """Features, without the constant one: ``w`` has ``columns + 1`` components."""
     positive: int
-    """The class code that is +1."""
+    """The class code that is +1; ``EVERY_ROW``: all rows are, whatever their codes."""
     bias: float = 1.0
     """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
     weights: tuple[float, ...] = ()
@@ -178,6 +180,8 @@ class Problem:
     """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
     nonzeros: int | None = None
     """Stored entries of all rows; None where rows are dense."""
+    nu: float | None = None
+    """Of one class, in the form with a free offset (``solvers.one_class``): sum a_i is this share of sum s_i; None: no such form."""
     classes: int = 0
     """Classes that are told apart by one problem, each by weights of its own (``solvers.dcd.multinomial``): m_i is how far the decision
     value of a row's class is above all others. 0: ``positive`` against the rest."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.passes.assg import Stage, assg_pass
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
-from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
-from streamsvm.compute.passes.sgd import sgd_pass, updates
-from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.compute.passes.stochastic.assg import Stage, assg_pass
+from streamsvm.compute.passes.stochastic.pegasos import gradient_moments, pegasos_pass
+from streamsvm.compute.passes.stochastic.sgd import sgd_pass, updates
+from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, threshold
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values

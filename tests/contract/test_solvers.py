@@ -36,7 +36,8 @@ class Case(NamedTuple):
 
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "dcd": [{}, {"shrinking": True}],
+    "dcd": [{}, {"shrinking": True}, {"online": True}],
+    "mpu": [{}, {"multiplicity": 1}],
     "sgd": [{}, {"variant": "s"}, {"variant": "r"}],
     "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
     "assg": [{}, {"batch": 16}],

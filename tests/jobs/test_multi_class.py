@@ -20,7 +20,7 @@ from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd.solver import DualAscent
 from streamsvm.store import create, open_store
 from streamsvm.types import Certificate
 from tests.arrays import csr_of
@@ -130,7 +130,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int | None
 ) -> None:
     fitted(store, tmp_path / "whole", groups=groups)
-    finish, passes = DCD.finish, 0
+    finish, passes = DualAscent.finish, 0
 
     def stopping(this: Any, state: Any) -> Any:
         nonlocal passes
@@ -139,7 +139,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
             current.name = "SIGTEST"
         return finish(this, state)
 
-    monkeypatch.setattr(DCD, "finish", stopping)
+    monkeypatch.setattr(DualAscent, "finish", stopping)
     try:
         with pytest.raises(InterruptedRun):
             fitted(store, tmp_path / "m", groups=groups)

@@ -21,7 +21,7 @@ from streamsvm.types import LossRequirement, RowState
 from tests.arrays import csr_of
 
 ROWS, COLUMNS = 600, 5
-SOLVERS = ("dcd", "newton", "sgd", "pegasos", "assg", "active_set", "interior_point", "cutting_plane")
+SOLVERS = ("dcd", "newton", "sgd", "pegasos", "assg", "active_set", "interior_point", "cutting_plane", "mpu", "sgd_qn")
 
 
 def values() -> tuple[Any, Any]:

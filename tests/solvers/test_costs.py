@@ -22,6 +22,7 @@ from streamsvm.solvers import SOLVERS, leave_one_out
 from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.cutting_plane.solver import CuttingPlane
+from streamsvm.solvers.dcd.mpu import MPU
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
@@ -35,6 +36,7 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.stochastic.assg import ASSG
 from streamsvm.solvers.stochastic.pegasos import Pegasos
 from streamsvm.solvers.stochastic.sgd import SGD
+from streamsvm.solvers.stochastic.sgd_qn import SGDQN
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.types import Cost, KernelSolver, Layout, Partitioned, Problem
 
@@ -63,6 +65,8 @@ def two_threads() -> Iterator[None]:
         (DCD(), Cost(fixed=4 * 56, per_row=8)),
         (DCD(parts=2), Cost(fixed=8 * 56, per_row=16)),  # what it was before the pass, too
         (DCD(shrinking=True), Cost(fixed=4 * 56, per_row=16)),
+        (MPU(), Cost(fixed=4 * 56, per_row=8)),
+        (SGDQN(), Cost(fixed=16 * 56)),
         (SGD(), Cost(fixed=8 * 56)),
         (SGD(variant="r"), Cost(fixed=8 * 56, per_block_row=8)),
         (Pegasos(batch=5), Cost(fixed=8 * 56 + 40)),

@@ -40,7 +40,7 @@ class Mutant(NamedTuple):
 
 
 PLANTED = (
-    ("streamsvm/compute/passes/pegasos.py", "quadratic * shrink * shrink", "quadratic * shrink"),
+    ("streamsvm/compute/passes/stochastic/pegasos.py", "quadratic * shrink * shrink", "quadratic * shrink"),
     ("streamsvm/solvers/stochastic/pegasos.py", "state.quadratic * by * by,", "state.quadratic * by,"),
     ("streamsvm/solvers/stochastic/pegasos.py", "state.quadratic_before * by * by", "state.quadratic_before * by"),
     ("streamsvm/schedule/budget.py", "2 * layout.bytes_per_pass + per_row", "layout.bytes_per_pass + per_row"),
@@ -61,15 +61,15 @@ SAID = ("warn", "warning", "info", "debug", "say", "hint", "printable", "format"
 """Calls whose arguments are words for a reader, or a clock."""
 
 EQUIVALENT = {
-    ("streamsvm/compute/passes/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
-    ("streamsvm/compute/passes/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
+    ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
+    ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
     ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
     (
         "streamsvm/jobs/fit/results/certified.py",
         "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, features.bias)",
     ): "as is that of the map",
     ("streamsvm/compute/passes/certificate.py", "X.axpy(i, (a / y[i]), v)"): "y is 1 or -1",
-    ("streamsvm/compute/passes/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
+    ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
     ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
     (
         "streamsvm/jobs/fit/results/certified.py",

@@ -59,8 +59,12 @@ METHODS = {
     "sgd-r, blocks": Method("sgd", {"variant": "r"}, grown, whole=False),
     "sgd-s": Method("sgd", {"variant": "s"}, grown),
     "sgd-m": Method("sgd", {"variant": "m"}, grown),
+    "sgd_qn": Method("sgd_qn", {}, lambda state: state.w),
     "dcd": Method("dcd", {}, lambda state: state.w),
     "dcd, one sweep": Method("dcd", {"sweeps": 1}, lambda state: state.w),
+    "dcd, online": Method("dcd", {"online": True, "sweeps": 1}, lambda state: state.w),
+    "mpu": Method("mpu", {}, lambda state: state.w),
+    "mpu, single": Method("mpu", {"multiplicity": 1}, lambda state: state.w),
     "cutting_plane": Method("cutting_plane", {}, lambda state: state.point),
 }
 

@@ -25,7 +25,7 @@ from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomi
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.dcd.cocoa import AS_PROPOSED, Joint
-from streamsvm.solvers.dcd.solver import DCD, DCDState
+from streamsvm.solvers.dcd.solver import DCDState, DualAscent
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.types import Block, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState
@@ -45,7 +45,7 @@ def ranked(values: Float64, own: Int32) -> tuple[Float64, Int32]:
 
 
 @dataclass(frozen=True, slots=True)
-class MultinomialDCD(DCD):
+class MultinomialDCD(DualAscent):
     """Settings of the descent of one problem of ``classes`` classes."""
 
     classes: int = 2
@@ -56,8 +56,7 @@ class MultinomialDCD(DCD):
     @property
     def row_state(self) -> tuple[RowState, ...]:
         """A number a_ik of each row for each class; of rows in parts also where they were at the start of the pass."""
-        names = ("alpha", *(("before",) if self.parts > 1 else ()))
-        return tuple(RowState(name, "float64", self.classes) for name in names)
+        return tuple(RowState(name, "float64", self.classes) for name in self.row_names())
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """What the weights of all classes take, and a number a row and class; decision values while a block is evaluated."""
@@ -73,8 +72,8 @@ class MultinomialDCD(DCD):
         """Return sum b_i - conjugate(b_i) of a block."""
         return multinomial_dual_sum(block.rows["alpha"], block.y, block.s, problem.C, problem.loss)
 
-    def sweep(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
-        """Go through some rows of a block once, and move those that changed to the front of ``rows``."""
+    def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
+        """See ``DualAscent``; rows that changed come to the front of ``rows``."""
         del held
         W = state.w.reshape(self.classes, -1)
         return multinomial_sweep(block.labeled, rows, len(rows), box, block.rows["alpha"], W)

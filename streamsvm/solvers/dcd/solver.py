@@ -20,7 +20,7 @@ Many workers at once: ``solvers.dcd.cocoa``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.tags import saved_as
 from streamsvm.types import (
+    AnySolver,
     Block,
     Certificate,
     Cost,
@@ -109,8 +110,8 @@ class DCDState:
 
 
 @dataclass(frozen=True, slots=True)
-class DCD(WarmStart):
-    """Settings of dual coordinate descent."""
+class DualAscent(WarmStart):
+    """What solvers have in common that raise D one dual variable at a time; what a move is, ``_pass`` says."""
 
     sweeps: Annotated[
         int,
@@ -126,25 +127,23 @@ class DCD(WarmStart):
             "Groups of rows worked on side by side, each on a copy of the state; see --groups.", bounds=Bounds(least=1)
         ),
     ] = 1
-    shrinking: Annotated[
-        bool,
-        Option(
-            "Let rows that are held at a bound stay out of further passes too, as LIBLINEAR does: visits get shorter, readings "
-            "are about as many. A number more per row."
-        ),
-    ] = False
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
+    state_type: ClassVar[type[DCDState]] = DCDState
+    """What ``start`` makes."""
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
-        """The dual variables; of rows in parts also where each was at the start of the pass; which rows stay out of passes."""
-        names = ("alpha", *(("before",) if self.parts > 1 else ()), *((RESTING,) if self.shrinking else ()))
-        return tuple(RowState(name, "float64") for name in names)
+        """The dual variables; of rows in parts also where each was at the start of the pass."""
+        return tuple(RowState(name, "float64") for name in self.row_names())
 
-    def in_parts(self, parts: int) -> DCD:
+    def row_names(self) -> tuple[str, ...]:
+        """Return the names of what is known of each row, float64 all."""
+        return ("alpha",) if self.parts == 1 else ("alpha", "before")
+
+    def in_parts(self, parts: int) -> Self:
         """See ``types.Partitioned``."""
         return replace(self, parts=parts)
 
@@ -158,8 +157,7 @@ class DCD(WarmStart):
         w = problem.first_weights()
         warm_sums = None if problem.warm is None else PointSums(len(w))
         joint = None if self.parts == 1 else cocoa.begun(self.parts, w, self.parts / 2)
-        shrinking = Shrinking() if self.shrinking else None
-        return DCDState(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint, shrinking=shrinking)
+        return self.state_type(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint)
 
     def visit(self, state: DCDState, block: Block) -> None:
         """Sweep the rows of the block, changing ``alpha`` and w, or evaluate the candidates where the pass is for that."""
@@ -178,12 +176,6 @@ class DCD(WarmStart):
         if state.joint is not None:
             self.count(state.joint, state.problem, block)
 
-    def of_classes(self, classes: int) -> DCD:
-        """See ``types.Multinomial``. Raises UsageError: rows of all classes together do not rest."""
-        if self.shrinking:
-            raise UsageError("all classes in one problem are not solved with shrinking", hint="leave out shrinking")
-        return load(MULTINOMIAL)(self.sweeps, self.parts, classes=classes)
-
     def settle(self, joint: cocoa.Joint, problem: Problem, block: Block) -> None:
         """Take the rows of a block to where the last pass of all parts has decided (``solvers.dcd.cocoa``)."""
         cocoa.settle(joint, problem, block)
@@ -199,10 +191,6 @@ class DCD(WarmStart):
     def gain(self, problem: Problem, block: Block) -> float:
         """Return sum a_i - conjugate(a_i) of a block."""
         return dual_sum(block.rows["alpha"], block.s, problem.C, problem.loss)
-
-    def sweep(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
-        """Go through some rows of a block once, and move those that are looked at again to the front of ``rows``."""
-        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows["alpha"], state.w)
 
     def begin_at(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
         """Give the rows of a block the dual variables that slopes at the warm weights are, and evaluate both."""
@@ -221,14 +209,20 @@ class DCD(WarmStart):
             state.mean[:] = 0.0
         active = block.order
         for sweep in range(self.sweeps or (1 if block.cached else 3)):
+            active = self.to_visit(block, active, sweep)
             if sweep:
-                shuffle(active, len(active), block.seed + sweep)
                 active = active[: self._sweep(state, block, active, Held()).left]
             else:
                 active = self._first_sweep(state, block)
             if len(active) == 0:
                 break
         state.duals += self.gain(state.problem, block)
+
+    def to_visit(self, block: Block, active: Int32, sweep: int) -> Int32:
+        """Return the rows of a sweep in the order of their visits: those still active, in an order of its own."""
+        if sweep:
+            shuffle(active, len(active), block.seed + sweep)
+        return active
 
     def _first_sweep(self, state: DCDState, block: Block) -> Int32:
         """Meet the rows that are not out, estimate the losses of all, and return the rows for further sweeps."""
@@ -257,13 +251,17 @@ class DCD(WarmStart):
         box = Box(p.C, p.loss, 1.0 if state.joint is None else state.joint.sigma)
         for start in range(0, len(active), ROWS_PER_SAMPLE):
             part = active[start : start + ROWS_PER_SAMPLE]
-            swept = self.sweep(state, block, part, box, held)
+            swept = self._pass(state, block, part, box, held)
             active[left : left + swept.left] = part[: swept.left]
             left, losses = left + swept.left, losses + swept.losses
             highest, lowest = max(highest, swept.highest), min(lowest, swept.lowest)
             state.mean += state.w
             state.samples += 1
         return Swept(left, losses, highest, lowest)
+
+    def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
+        """Visit rows one by one, moving ``alpha`` and w; the rows still active come to the front of ``rows``."""
+        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows["alpha"], state.w)
 
     def finish(self, state: DCDState) -> Certificate:
         """Close the pass: the dual is exact, the primal an estimate unless the pass evaluated."""
@@ -354,3 +352,49 @@ class DCD(WarmStart):
     def solution(self, state: DCDState) -> LinearSolution:
         """The best of the weights that were evaluated so far."""
         return LinearSolution(state.best.copy(), state.problem.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class DCD(DualAscent):
+    """Settings of dual coordinate descent."""
+
+    shrinking: Annotated[
+        bool,
+        Option(
+            "Let rows that are held at a bound stay out of further passes too, as LIBLINEAR does: visits get shorter, readings "
+            "are about as many. A number more per row."
+        ),
+    ] = False
+    online: Annotated[
+        bool,
+        Option(
+            "Draw rows one by one with replacement out of each block, as many as it has, instead of visiting each once: the "
+            "paper's online setting."
+        ),
+    ] = False
+
+    def of_classes(self, classes: int) -> AnySolver:
+        """See ``types.Multinomial``. Raises UsageError: all classes together have neither of its own settings."""
+        if self.shrinking or self.online:
+            what = "shrinking" if self.shrinking else "online"
+            raise UsageError(f"all classes in one problem are not solved with {what}", hint=f"leave out {what}")
+        solver: AnySolver = load(MULTINOMIAL)(self.sweeps, self.parts, classes=classes)
+        return solver
+
+    def row_names(self) -> tuple[str, ...]:
+        """Also which rows stay out of passes."""
+        return (*DualAscent.row_names(self), *((RESTING,) if self.shrinking else ()))
+
+    def start(self, problem: Problem) -> DCDState:
+        """See ``DualAscent.start``."""
+        state = DualAscent.start(self, problem)
+        state.shrinking = Shrinking() if self.shrinking else None
+        return state
+
+    def to_visit(self, block: Block, active: Int32, sweep: int) -> Int32:
+        """See ``DualAscent.to_visit``; or as many rows as there are, drawn."""
+        if not self.online:
+            return DualAscent.to_visit(self, block, active, sweep)
+        rows = len(block.order)
+        block.order[:] = np.random.default_rng((block.seed, sweep)).integers(rows, size=rows)
+        return block.order

@@ -81,7 +81,7 @@ def solve(problem: Problem, near: NearRows, known: Known, deadline: float) -> Re
     wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
     bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
     outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
-    rows = AllRows(problem, _sample(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+    rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
     _iterate(rows, deadline)
     if rows.interior is not None:
         a = rows.interior.a
@@ -95,7 +95,7 @@ def first_point(problem: Problem, near: NearRows, factor: float, deadline: float
     """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
     coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
     start = problem.first_weights()
-    rows = AllRows(coarse, _sample(near), start, start)
+    rows = AllRows(coarse, sample_of(near), start, start)
     _iterate(rows, deadline)
     return rows.best
 
@@ -107,5 +107,6 @@ def _iterate(rows: AllRows, deadline: float) -> None:
             break
 
 
-def _sample(near: NearRows) -> Sample:
+def sample_of(near: NearRows) -> Sample:
+    """Return the rows as the iteration in memory wants them."""
     return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)

@@ -8,6 +8,8 @@ of the step, so that every reading ends with the best of them. What the next can
                   dual point of all rows, whose value needs no reading.
     smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
 
+    one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is ``offset_problem``.
+
 Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then confirmed to
 rounding. The first candidate is the optimum of a sample.
 """
@@ -26,12 +28,14 @@ from streamsvm.compute.passes.newton import leverages, slopes_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
+from streamsvm.solvers.interior_point import offset_problem
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
 from streamsvm.solvers.newton.hessian import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.one_class import OffsetObjective, RowSums
 from streamsvm.solvers.segment_solver import SegmentSolver, SegmentState
-from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
+from streamsvm.solvers.segment_sums import NORM, STEPS, Found, Regularizer, SegmentSums
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem
 
@@ -85,6 +89,15 @@ class InteriorPointState(SegmentState):
     """When work in memory is to end, on the clock of ``time.perf_counter``."""
     facts: dict[str, float] = field(default_factory=dict)
     """What there is to say of the last pass."""
+    rows: RowSums | None = None
+    """Of one class with a free offset: sums over all rows, which the first pass makes."""
+
+    @property
+    def objective(self) -> Regularizer:
+        """What of P and D is no sum over rows; of one class once the first pass is over."""
+        if self.problem.nu is None or self.rows is None:
+            return NORM
+        return OffsetObjective(self.problem.nu, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +136,8 @@ class InteriorPoint(SegmentSolver):
     def start(self, problem: Problem) -> InteriorPointState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
         p, point = problem.columns + 1, problem.first_weights()
-        return InteriorPointState(
-            problem, point, np.zeros(p), SegmentSums(p), NearestRows(self.held(problem)), np.zeros(p)
-        )
+        near, rows = NearestRows(self.held(problem)), None if problem.nu is None else RowSums(p)
+        return InteriorPointState(problem, point, np.zeros(p), SegmentSums(p), near, np.zeros(p), rows=rows)
 
     def visit(self, state: InteriorPointState, block: Block) -> None:
         """Add the block to the sums along the segment; keep its rows that are near, or add to the matrix."""
@@ -135,7 +147,10 @@ class InteriorPoint(SegmentSolver):
         smooth, sampling = problem.loss.smooth(), state.passes == 0 and _sampled(problem)
         if sampling or not smooth:
             if state.passes == 0:
-                state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
+                found = squares(block.X, block.s.astype(np.float64), problem.columns)
+                state.squares += found
+                if state.rows is not None:
+                    state.rows.add(problem, block, found)
             state.near.add(block, _distance(state, block, f, df), f, df)
         if smooth and not sampling:
             h = np.empty(len(f))
@@ -150,17 +165,21 @@ class InteriorPoint(SegmentSolver):
 
     def finish(self, state: InteriorPointState) -> Certificate:
         """Close the pass at the best point of the segment, and find the next candidate; both bounds are exact."""
-        found = state.sums.close(state.point, state.direction)
+        objective = state.objective
+        found = state.sums.close(state.point, state.direction, objective)
         state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
         state.dual = max(state.dual, found.dual)
         if not self._done(state):
             state.direction = self._candidate(state, found) - state.point
         state.passes += 1
         state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
+        if state.rows is not None:
+            state.facts |= state.rows.facts()
         state.sums.clear()
         state.near.clear()
         state.gram, state.weight = None, 0.0
-        return Certificate(state.primal, state.dual, facts=dict(state.facts))
+        final = isinstance(objective, OffsetObjective) and objective.degenerate(state.dual)
+        return Certificate(state.primal, state.dual, final=final, facts=dict(state.facts))
 
     def _done(self, state: InteriorPointState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
@@ -172,15 +191,20 @@ class InteriorPoint(SegmentSolver):
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = found.w - found.v
             return found.w - factorized(state.gram)(gradient)
-        near = state.near.taken()
+        near, objective = state.near.taken(), state.objective
         if near is None:
             return found.w
-        sampled = float(near.s.sum(dtype=np.float64))
         if state.passes == 0 and _sampled(problem) and len(near.y) < problem.rows:
-            return first_point(problem, near, state.weight / sampled, state.deadline)
+            factor = state.weight / float(near.s.sum(dtype=np.float64))
+            if isinstance(objective, OffsetObjective):
+                return offset_problem.first_point(problem, objective, near, factor, state.deadline)
+            return first_point(problem, near, factor, state.deadline)
         state.damping = _damping(state, found.step)
         known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
-        solved = solve(problem, near, known, state.deadline)
+        if isinstance(objective, OffsetObjective):
+            solved = offset_problem.solve(problem, objective, near, known, state.deadline)
+        else:
+            solved = solve(problem, near, known, state.deadline)
         state.dual, state.iterations = max(state.dual, solved.dual), state.iterations + solved.iterations
         return solved.w
 
@@ -191,6 +215,8 @@ class InteriorPoint(SegmentSolver):
             first.sums.merge(other.sums)
             first.near.merge(other.near)
             first.weight += other.weight
+            if first.rows is not None and other.rows is not None and first.passes == 0:
+                first.rows.merge(other.rows)
             first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
             if other.gram is not None:
                 first.gram = other.gram if first.gram is None else first.gram + other.gram

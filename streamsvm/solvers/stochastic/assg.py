@@ -1,7 +1,7 @@
 """ASSG, the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before.
 
 Xu, Lin, Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1 (the two readings of it: see
-``compute.passes.assg``). A stage is T rows of projected steps of one length eta in the ball of radius D around its center;
+``compute.passes.stochastic.assg``). A stage is T rows of projected steps of one length eta in the ball of radius D around its center;
 its mean is the next center, and D and eta are divided by ``omega``.
 
 **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate descent:
@@ -33,10 +33,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.passes.assg import Stage, assg_pass
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
-from streamsvm.compute.passes.pegasos import gradient_moments
-from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.compute.passes.stochastic.assg import Stage, assg_pass
+from streamsvm.compute.passes.stochastic.pegasos import gradient_moments
+from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.compute.random import shuffle
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int32

@@ -2,7 +2,7 @@
 
 Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; a smoothed hinge, the lecture's variant, is ``losses.Huber``. Rows are met in
 random order in complete epochs (the paper's section 2.4 finds that no worse than drawing them), which is what gives it
-a dual bound, for every loss (``compute.passes.pegasos``, ``solvers.stochastic.averaged_certificate``).
+a dual bound, for every loss (``compute.passes.stochastic.pegasos``, ``solvers.stochastic.averaged_certificate``).
 
 **Weights.** As in ``solvers.stochastic.sgd``: a row's loss carries s_i, a row is one unit of time.
 
@@ -26,8 +26,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from streamsvm.compute.passes.pegasos import gradient_moments, pegasos_pass
-from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.compute.passes.stochastic.pegasos import gradient_moments, pegasos_pass
+from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64

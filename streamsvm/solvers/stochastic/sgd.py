@@ -1,7 +1,7 @@
 """Stochastic sub-gradient descent as a perceptron with a growing margin, in complete epochs.
 
 Panagiotakopoulos and Tsampouka, arXiv:1304.6383. With a = lambda t w a presentation adds s_i y_i x_i to a when
-y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.sgd``). ``variant``:
+y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.stochastic.sgd``). ``variant``:
 
     s   every row once an epoch;
     m   every row ``multiplicity`` times in succession, for one or two inner products;
@@ -13,7 +13,7 @@ of a row are then gone through one by one, for the same two inner products.
 **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by
 lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t / rows.
 
-**Certificate.** Of s and m the dual follows from a, t and one sum over the presentations (``compute.passes.sgd``), of the hinge the number
+**Certificate.** Of s and m the dual follows from a, t and one sum over the presentations (``compute.passes.stochastic.sgd``), of the hinge the number
 of updates; what each row had of it is never kept. r has no such bound, and a dual point is read off the candidate's slopes: an honest but loose one.
 
 **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are made of
@@ -32,8 +32,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from streamsvm.compute.passes.sgd import sgd_pass
-from streamsvm.compute.passes.steps import Objective
+from streamsvm.compute.passes.stochastic.sgd import sgd_pass
+from streamsvm.compute.passes.stochastic.steps import Objective
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.stochastic.averaged_certificate import (

@@ -41,7 +41,7 @@ from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd.solver import DualAscent
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
@@ -186,7 +186,7 @@ def _updates(plan: Plan, training: Training) -> int:
     """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
     if isinstance(plan.solver, DualWitness):
         return 3 * two_sum_terms(plan.layout.rows)
-    sweeps = plan.solver.sweeps if isinstance(plan.solver, DCD) else 0
+    sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 0
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
 

@@ -23,7 +23,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
-from streamsvm.compute.passes.steps import Batches, Objective
+from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.rows import Float64, Int32, Labeled
 
 _SMALLEST = 1e-100

@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.passes.steps import Objective
+from streamsvm.compute.passes.stochastic.steps import Objective
 from streamsvm.rows import Float64, Int32, Labeled
 
 

@@ -1,0 +1,125 @@
+"""One class with a free offset: a hyperplane that holds most rows away from the origin (Scholkopf et al., Neural Computation 13, 2001).
+
+    P(w, rho) = 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.x_i),       S = sum_i s_i,    0 < nu <= 1
+    D(a)      = -1/2 ||sum_i a_i x_i||^2,       sum_i a_i = nu S,       0 <= a_i <= s_i
+
+in the units of LIBSVM; w is nu S times that of the paper, P its square times as large. At the optimum rows with w.x_i < rho weigh
+at most nu S, those with w.x_i <= rho at least as much. Both values are 0 or less, and 0 where the origin is a mean of rows with such a_i.
+
+In the words of the passes rho is the weight of a constant feature of value -1 (``Problem.bias``), which is not regularized, and a row has
+the hinge with its corner at 0 of m_i = w.x_i - rho. Any (w, rho) bounds the optimum from above. Slopes a_i at it bound it from
+below once their sum T is nu S: with T above it they are scaled by nu S / T; below, they go so far towards their bounds s_i,
+
+    a_i + t (s_i - a_i),      t = (nu S - T) / (S - T),
+
+which takes V = sum s_i x_i beside v = sum a_i x_i. Both are feasible, for nu <= 1.
+
+The form without nu, 1/2 ||w||^2 + C sum s_i l(w.x_i), is a problem like any other whose rows are all +1: with u = w / rho it
+is this one for nu = sum a_i / (C S), and of the squared hinge, on the simplex, the minimum enclosing ball (Tsang, Kwok and Cheung, JMLR 6, 2005).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.losses import Hinge
+from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Problem
+
+OFFSET = -1.0
+"""The value of the constant feature whose weight is rho."""
+CORNER = Hinge(margin=0.0)
+"""The loss of a row."""
+DEGENERATE = 1e-10
+"""Of the optimum of rows of the usual length that point one way: an optimum of less is 0 but for rounding."""
+
+
+@saved_as("one_class.row_sums")
+@dataclass(slots=True)
+class RowSums:
+    """Sums over all rows, whatever the weights: float64, p = columns + 1."""
+
+    components: int
+    """p."""
+    total: float = 0.0
+    """S = sum s_i."""
+    squares: float = 0.0
+    """sum s_i^2."""
+    largest: float = 0.0
+    """max s_i."""
+    v: Float64 = field(init=False)
+    """V (p,) = sum s_i x_i, the offset's feature last."""
+    energy: float = 0.0
+    """sum s_i ||x_i||^2, the offset's feature left out."""
+
+    def __post_init__(self) -> None:
+        self.v = np.zeros(self.components)
+
+    def add(self, problem: Problem, block: Block, squares: Float64 | None = None) -> None:
+        """Count a block, with sum s_i x_ij^2 (p,) where it is known."""
+        s = block.s.astype(np.float64)
+        self.total += float(s.sum())
+        self.squares += float(s @ s)
+        self.largest = max(self.largest, float(s.max(initial=0.0)))
+        self.v = self.v + operators.adjoint(block.X, s, problem.columns)
+        if squares is not None:
+            self.energy += float(squares[:-1].sum())
+
+    def merge(self, other: RowSums) -> None:
+        """Add what another worker summed over other rows."""
+        self.total, self.squares = self.total + other.total, self.squares + other.squares
+        self.largest, self.v = max(self.largest, other.largest), self.v + other.v
+        self.energy += other.energy
+
+    @property
+    def usual(self) -> float:
+        """The mean of ||x||^2; a tiny number where all rows are 0."""
+        return max(self.energy / self.total if self.total else 0.0, float(np.finfo(np.float32).tiny))
+
+    def facts(self) -> dict[str, float]:
+        """What the bounds on rounding need to know of weights."""
+        return {"weight": self.total, "squared_weights": self.squares, "largest_weight": self.largest}
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetObjective:
+    """What of P and D is no sum of losses."""
+
+    nu: float
+    """The share of the weight that a sums up to."""
+    rows: RowSums
+    """The sums over all rows."""
+
+    @property
+    def mass(self) -> float:
+        """What a_i sum up to, nu S."""
+        return self.nu * self.rows.total
+
+    @property
+    def least(self) -> float:
+        """D at a_i = nu s_i."""
+        inner = self.rows.v[:-1]
+        return -0.5 * self.nu * self.nu * float(inner @ inner)
+
+    def value(self, w: Float64) -> float:
+        """1/2 ||w||^2 - nu S rho, w (p,) with rho last."""
+        return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * float(w[-1])
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """D of slopes with v = sum a_i x_i (p,), made feasible; ``gain`` is 0 for this loss."""
+        del gain
+        found, total = OFFSET * float(v[-1]), self.rows.total
+        if found >= self.mass:
+            inner = v[:-1] * (self.mass / found) if found > 0.0 else v[:-1]
+        else:
+            t = (self.mass - found) / (total - found)
+            inner = v[:-1] + t * (self.rows.v[:-1] - v[:-1])
+        return -0.5 * float(inner @ inner)
+
+    def degenerate(self, dual: float) -> bool:
+        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the origin."""
+        return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual
