@@ -152,8 +152,7 @@ def table_of(scores: Float64, truth: Int32, weights: Float64, draws: Float64) ->
     sums = np.empty((k, 3, BINS))
     for j in range(k):
         places, mine = bins_of(scores[:, j]), truth == (1 if k == 1 else j)
-        sums[j, 1::-1] = np.bincount(places + BINS * mine, weights, 2 * BINS).reshape(
-            2, BINS
-        )  # of others, of the class
+        others, own = np.bincount(places + BINS * mine, weights, 2 * BINS).reshape(2, BINS)
+        sums[j, 0], sums[j, 1] = own, others
         sums[j, 2] = np.bincount(places, weights * scores[:, j], BINS)
     return ScoreTable(sums, Vectors(scores, truth.astype(np.int32), weights), draws).thinned()

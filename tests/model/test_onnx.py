@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.calibration.sigmoid import PlattSigmoid
+from streamsvm.calibration.isotonic import Isotonic
 from streamsvm.calibration.stored import Calibration
 
 RNG = np.random.default_rng(3)
@@ -85,14 +85,58 @@ def test_a_graph_is_not_written_over_what_is_none(tmp_path: Path) -> None:
         sv.export(tmp_path / "model.ssvm", tmp_path / "other.onnx", format="onnx", overwrite=True)
 
 
-def test_what_a_graph_has_not_is_said(tmp_path: Path) -> None:
+PROBABILITIES: dict[str, dict[str, Any]] = {
+    "sigmoid": {"calibrate": "sigmoid"},
+    "isotonic": {"calibrate": "isotonic"},
+    "temperature": {"calibrate": "temperature"},
+    "logistic loss": {"loss": "logistic", "C": 5.0},
+    "kernel": {"calibrate": "isotonic", "kernel": "rbf", "gamma": 0.5, "landmarks": 20},
+}
+
+
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
+@pytest.mark.parametrize("name", PROBABILITIES)
+def test_a_graph_has_the_probabilities_of_its_model(tmp_path: Path, name: str, y: Any) -> None:
+    """Of rows far beyond those of the fit too, where functions are flat and tails small."""
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
-    sv.ingest(X, tmp_path / "rows.zarr", y=TWO)
-    model = sv.fit(tmp_path / "rows.zarr", tmp_path / "plain.ssvm").model
-    sigmoid = Calibration(PlattSigmoid(np.ones(1), np.zeros(1)), "5 folds", 200)
-    replace(model, calibration=sigmoid).save(tmp_path / "model.ssvm")
-    found = sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx")
-    assert any("probabilities" in notice for notice in found.notices)
+    model, path = graph_of(tmp_path, X, y, {}, PROBABILITIES[name])
+    rows = np.concatenate([X, 30.0 * X[:50]])
+    expected = model.predict_proba(rows)
+    assert np.ptp(expected[:, 0]) > 0.5
+    found = evaluated(path, rows)
+    assert found
+    for probabilities in found:
+        assert probabilities.shape == expected.shape == (250, len(model.classes))
+        assert np.allclose(probabilities, expected, rtol=1e-5, atol=1e-6)
+
+
+def evaluated(path: Path, rows: Any) -> list[Any]:
+    """The probabilities by every evaluator of graphs that is there."""
+    from onnx.reference import ReferenceEvaluator
+
+    found = [ReferenceEvaluator(str(path)).run(["probabilities"], {"X": rows})[0]]
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        return found
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [*found, *session.run(["probabilities"], {"X": rows})]
+
+
+def test_steps_of_an_isotonic_function_are_those_of_the_table(tmp_path: Path) -> None:
+    """At every bend, beside it, beyond both ends, and of a table whose length is a power of two."""
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    sv.ingest(X[:, :1], tmp_path / "rows.zarr", y=TWO)
+    plain = sv.fit(tmp_path / "rows.zarr", tmp_path / "plain.ssvm").model
+    for bends in (1, 2, 5, 8):
+        at, values = np.linspace(-1.0, 1.0, bends), np.linspace(0.0, 1.0, bends) ** 2
+        steps = Isotonic(((at, values),))
+        identity = replace(plain, weights=np.array([[1.0, 0.0]]), calibration=Calibration(steps, "5 folds", 200))
+        identity.save(tmp_path / "model.ssvm")
+        sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx", overwrite=True)
+        rows = np.concatenate([at, at + 0.03125, at - 0.03125, [-9.0, 9.0]]).astype(np.float32).astype(float)
+        for found in evaluated(tmp_path / "model.onnx", rows[:, None]):
+            assert np.allclose(found[:, 1], np.interp(rows, at, values), atol=1e-12)
 
 
 def test_tables_of_words_are_refused(tmp_path: Path) -> None:

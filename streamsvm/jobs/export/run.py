@@ -11,7 +11,8 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.export.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
-from streamsvm.model import Model, onnx_graph
+from streamsvm.model import Model
+from streamsvm.model.onnx import graph
 from streamsvm.model.text import liblinear, libsvm, notices_of
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind
@@ -30,7 +31,7 @@ class Format(NamedTuple):
 FORMATS = {
     LIBLINEAR: Format(LIBLINEAR_MODEL, liblinear.write),
     LIBSVM: Format(LIBSVM_MODEL, libsvm.write),
-    ONNX: Format(ONNX_MODEL, onnx_graph.write),
+    ONNX: Format(ONNX_MODEL, graph.write),
 }
 TEXTS = (LIBLINEAR, LIBSVM)
 """Formats that people have to know something of to apply them to their files."""
@@ -62,6 +63,4 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
 
 def _notices(job: ExportJob, model: Model) -> tuple[str, ...]:
     """What people have to know of the file."""
-    if job.format in TEXTS:
-        return notices_of(model)
-    return (onnx_graph.DECISIONS_ALONE,) if job.format == ONNX and model.calibration is not None else ()
+    return notices_of(model) if job.format in TEXTS else ()

@@ -19,7 +19,7 @@ from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.estimators.probabilities import check_calibrated, model_with_probabilities
 from streamsvm.sklearn.fitting.classes import class_weights, coded, in_order, named
-from streamsvm.sklearn.fitting.results import take, watched
+from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
 from streamsvm.sklearn.rows.checked import as_value_errors, row_weights, store_of
 from streamsvm.sklearn.rows.elsewhere import classes_of
@@ -47,7 +47,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
             store = store_of(X, codes, weights, len(classes))
             factors = class_weights(self.class_weight, classes, codes, weights)
             job = self._job({"class_weight": factors} | chosen)
-            with watched(self) as report:
+            with self._watched() as report:
                 results = self._solved(job, store, counted, report, self._start(classes))
         columns = vars(self).get("feature_names_in_")
         self.classes_ = classes
@@ -58,7 +58,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         check_own(X, y, sample_weight)
         with as_value_errors():
             job = self._job(chosen)
-            with watched(self) as report, interruptible():
+            with self._watched() as report, interruptible():
                 store = X.store()
                 results = self._solved(job, store, X.codes, report, None)
         self.n_features_in_ = store.layout.columns

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.api.passes import told
+from streamsvm.api.running import reported
 from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.jobs.apply.opening import moved_from
 from streamsvm.jobs.fit.options import FitJob
@@ -16,20 +20,26 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.kinds_of_rows import is_frame
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.sklearn.fitting.results import take, watched
+from streamsvm.sklearn.fitting.callbacks import CallbackSupportMixin, FitTasks, with_callbacks
+from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import FitParameters, Fitted, job_of
 from streamsvm.sklearn.rows.checked import as_value_errors, checked
 from streamsvm.sklearn.rows.elsewhere import is_elsewhere, located
 from streamsvm.sklearn.rows.stream_rows import StreamRows
+from streamsvm.types import Report
 
 
-class StreamEstimator(Fitted, FitParameters, ABC):
+class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
     """An estimator of one model. A task is what ``_fit_arrays``, ``_fit_rows`` and ``_named`` make of y, and what ``predict`` says.
 
     ``_fit_arrays`` makes a store of rows in memory, ``_fit_rows`` takes one as it is; both have it solved by ``fit_in_memory`` while
-    ``watched``, set what their task has of its own, and end with ``take``. Rows of other kinds go through the job of the command.
+    ``_watched``, set what their task has of its own, and end with ``take``. Rows of other kinds go through the job of the command.
     """
 
+    _tasks: FitTasks
+    """Of the fit under way; there is none before and after it."""
+
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows X (n_samples, n_features), dense or sparse, and labels y (n_samples,).
 
@@ -41,7 +51,12 @@ class StreamEstimator(Fitted, FitParameters, ABC):
         used, BudgetError (a StreamSVMError) for what does not fit the memory. Warns (ConvergenceWarning) where the
         tolerance was not reached.
         """
-        self._fit(X, y, sample_weight)
+        self._tasks = tasks = FitTasks.of(self, X, y, sample_weight)
+        try:
+            self._fit(X, y, sample_weight)
+        finally:
+            del self._tasks
+        tasks.ended()
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, **chosen: Any) -> None:
@@ -55,6 +70,21 @@ class StreamEstimator(Fitted, FitParameters, ABC):
         else:
             X, y = checked(self, X, y)
             self._fit_arrays(X, y, sample_weight, chosen)
+
+    @contextmanager
+    def _watched(self) -> Iterator[Report]:
+        """Give the report of a fit, which keeps what every pass has come to, and tells ``on_pass`` and callbacks of it."""
+        passes: list[JsonObject] = []
+
+        def passed(record: JsonObject) -> None:
+            passes.append(record)
+            if self.on_pass is not None:
+                self.on_pass(record)
+            self._tasks.passed()
+
+        with reported(progress=self.verbose, on_event=None) as report:
+            yield told(report, passed)
+        self.passes_ = passes
 
     def _job(self, chosen: ByName) -> FitJob:
         """What is asked of a fit. Raises UsageError, ConfigError, ValueError."""
@@ -76,7 +106,7 @@ class StreamEstimator(Fitted, FitParameters, ABC):
     def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
         asked = located(self._job(chosen), X, y, sample_weight)
-        with as_value_errors(), asked as job, watched(self) as report, interruptible():
+        with as_value_errors(), asked as job, self._watched() as report, interruptible():
             result = fit(job, report)
         model = result.model
         self.n_features_in_ = model.columns

@@ -1,45 +1,22 @@
-"""What a fit tells while it runs, and what it leaves in an estimator."""
+"""What a fit leaves in an estimator."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm.aliases import JsonObject
-from streamsvm.api.passes import told
-from streamsvm.api.running import reported
 from streamsvm.jobs.fit.run import FitResult
 from streamsvm.jobs.fit_in_memory import MemoryFitResult
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
-from streamsvm.sklearn.parameters import FitParameters, Fitted
-from streamsvm.types import Report
+from streamsvm.sklearn.fitting.callbacks import SUPPORTED
+from streamsvm.sklearn.parameters import Fitted
 
-FROM_THE_CALLER = 5
-"""Calls between the one of ``fit`` and ``take``, so that a warning shows the line of the first."""
-
-
-class StreamParameters(Fitted, FitParameters):
-    """An estimator as this module sees it: what it was asked for, and what it has become."""
-
-
-@contextmanager
-def watched(estimator: StreamParameters) -> Iterator[Report]:
-    """Give the report of a fit, which keeps what every pass has come to, and tells ``on_pass`` of it."""
-    passes: list[JsonObject] = []
-
-    def on_pass(record: JsonObject) -> None:
-        passes.append(record)
-        if estimator.on_pass is not None:
-            estimator.on_pass(record)
-
-    with reported(progress=estimator.verbose, on_event=None) as report:
-        yield told(report, on_pass)
-    estimator.passes_ = passes
+FROM_THE_CALLER = 5 + SUPPORTED
+"""Calls between the one of ``fit`` and ``take``, a decorator among them, so that a warning shows the line of the first."""
 
 
 def take(estimator: Fitted, results: Sequence[MemoryFitResult | FitResult], models: Sequence[Model], rows: int) -> None:

@@ -1,11 +1,11 @@
-"""A model as an ONNX graph: raw columns in, labels and decision values out, all that lies between folded into it.
+"""A model as an ONNX graph: raw columns in, labels, decision values and probabilities out, all that lies between folded into it.
 
     X -> less its offsets -> missing values filled -> rounded to float32, as rows are stored -> (x - shift) scale
-      -> kernel values of the points -> f = W k + b -> label
+      -> kernel values of the points -> f = W k + b -> label, probabilities
 
 Input ``X`` (n, columns) float64, NaN where a value is missing and the model knows what stands for it. Outputs ``label`` (n,), int64
 where all classes are whole numbers, else text, and ``decision`` (n, k) float64, as ``Model.decision_function`` has it, k = 1 for two
-classes. Probabilities of a calibrated model are not in it. Operators are those of opset 17 (https://onnx.ai/onnx/operators),
+classes; and ``probabilities`` (n, classes) float64 where the model has them. Operators are those of opset 17 (https://onnx.ai/onnx/operators),
 numbers float64 wherever rows are not rounded; no operator is of another domain.
 """
 
@@ -21,10 +21,11 @@ from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
 from streamsvm.features.expansion import Expansion
 from streamsvm.model import Model
+from streamsvm.model.onnx.builder import GraphBuilder, value_info
+from streamsvm.model.onnx.probabilities import probabilities
 from streamsvm.model.text import WHOLE, check_columns
 from streamsvm.rows import CSR, Float64
 
-DECISIONS_ALONE = "the graph has labels and decision values: the probabilities of the model are not in it"
 OPSET, FORMAT = 17, 8
 """Versions of the operators and of the file, which with the name of the program is how files of ours begin (``outputs.kinds``)."""
 
@@ -35,14 +36,18 @@ def write(model: Model) -> Iterator[bytes]:
         from onnx import checker, helper
     except ModuleNotFoundError as error:
         raise UsageError("onnx is not installed", hint="pip install 'streamsvm[onnx]'") from error
-    graph = _Graph()
+    graph = GraphBuilder()
     rows, columns = _rows(model, graph)
     decision = _decision(model, graph, rows)
-    outputs = [_labels(model, graph, decision), _value("decision", np.float64, decision_width(model))]
+    outputs = [_labels(model, graph, decision), value_info("decision", np.float64, len(model.weights))]
     graph.add("Identity", decision, out="decision")
+    if model.calibration is not None:
+        found = probabilities(graph, model.calibration.calibrator, decision, len(model.weights))
+        graph.add("Identity", found, out="probabilities")
+        outputs.append(value_info("probabilities", np.float64, len(model.classes)))
     if model.names:
         graph.names = ", ".join(model.names)
-    inputs = [_value("X", np.float64, columns)]
+    inputs = [value_info("X", np.float64, columns)]
     body = helper.make_graph(graph.nodes, "streamsvm", inputs, outputs, graph.constants)
     made = helper.make_model(
         body, producer_name="streamsvm", ir_version=FORMAT, opset_imports=[helper.make_opsetid("", OPSET)]
@@ -52,45 +57,7 @@ def write(model: Model) -> Iterator[bytes]:
     yield made.SerializeToString(deterministic=True)
 
 
-def decision_width(model: Model) -> int:
-    """Return how many decision values a row has."""
-    return len(model.weights)
-
-
-class _Graph:
-    """Nodes and constants under way; what a step returns is the name of its value."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self.names = ""
-
-    def add(self, operator: str, *inputs: str, out: str = "", **attributes: Any) -> str:
-        """Add a step and return the name of what it gives."""
-        from onnx import helper
-
-        out = out or f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [out], **attributes))
-        return out
-
-    def constant(self, values: Any) -> str:
-        """Add an array and return its name."""
-        from onnx import numpy_helper
-
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
-        return name
-
-
-def _value(name: str, kind: Any, *shape: int) -> Any:
-    """An input or output: rows of any number, of so many columns each."""
-    from onnx import TensorProto, helper
-
-    kinds = {np.float64: TensorProto.DOUBLE, np.int64: TensorProto.INT64, str: TensorProto.STRING}
-    return helper.make_tensor_value_info(name, kinds[kind], ["n", *shape])
-
-
-def _rows(model: Model, graph: _Graph) -> tuple[str, int]:
+def _rows(model: Model, graph: GraphBuilder) -> tuple[str, int]:
     """The rows as they are stored, in float64, and how many columns their source has."""
     from onnx import TensorProto
 
@@ -112,7 +79,7 @@ def _rows(model: Model, graph: _Graph) -> tuple[str, int]:
     return graph.add("Cast", single, to=TensorProto.DOUBLE), columns
 
 
-def _decision(model: Model, graph: _Graph, rows: str) -> str:
+def _decision(model: Model, graph: GraphBuilder, rows: str) -> str:
     """The decision values (n, k)."""
     if model.expansion is not None:
         rows = _kernel_values(model.expansion, graph, rows)
@@ -120,7 +87,7 @@ def _decision(model: Model, graph: _Graph, rows: str) -> str:
     return graph.add("Add", product, graph.constant(model.weights[:, -1]))
 
 
-def _kernel_values(expansion: Expansion, graph: _Graph, rows: str) -> str:
+def _kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> str:
     """The kernel values (n, m) of rows and points."""
     if expansion.scale is not None and expansion.shift is not None:
         shifted = graph.add("Sub", rows, graph.constant(expansion.shift.astype(np.float64)))
@@ -147,7 +114,7 @@ def _kernel_values(expansion: Expansion, graph: _Graph, rows: str) -> str:
     raise UsageError(f"the kernel '{expansion.kernel}' has no operators in ONNX", hint="keep the model as it is")
 
 
-def _rbf(graph: _Graph, rows: str, points: Float64, product: str, gamma: float) -> str:
+def _rbf(graph: GraphBuilder, rows: str, points: Float64, product: str, gamma: float) -> str:
     """exp(-gamma max(0, |x|^2 + |z|^2 - 2 x.z)) (n, m), of rows and points less the midst of the points: nothing cancels then."""
     squares = graph.add("ReduceSum", graph.add("Mul", rows, rows), graph.constant(np.array([1])), keepdims=1)
     doubled = graph.add("Mul", product, graph.constant(np.array(2.0)))
@@ -166,11 +133,11 @@ def _points(expansion: Expansion) -> Float64:
     return points.values.astype(np.float64)
 
 
-def _labels(model: Model, graph: _Graph, decision: str) -> Any:
+def _labels(model: Model, graph: GraphBuilder, decision: str) -> Any:
     """Add the labels, and return what they are declared as."""
     from onnx import TensorProto
 
-    if decision_width(model) == 1:
+    if len(model.weights) == 1:
         positive = graph.add("Greater", decision, graph.constant(np.array(0.0)))
         codes = graph.add("Squeeze", graph.add("Cast", positive, to=TensorProto.INT64), graph.constant(np.array([1])))
     else:
@@ -178,4 +145,4 @@ def _labels(model: Model, graph: _Graph, decision: str) -> Any:
     whole = all(WHOLE.fullmatch(name) for name in model.classes)
     names = np.array([int(name) for name in model.classes]) if whole else np.array(model.classes, np.object_)
     graph.add("Gather", graph.constant(names), codes, out="label", axis=0)
-    return _value("label", np.int64 if whole else str)
+    return value_info("label", np.int64 if whole else str)
