@@ -38,7 +38,7 @@ class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, Solver
     landmarks: Annotated[
         tuple[int, ...],
         Option(
-            "Numbers of landmarks to try; none for the linear kernel and for stores that are embeddings.",
+            "Numbers of landmarks to try; without any a kernel is evaluated exactly.",
             "kernel",
             bounds=AT_LEAST_ONE,
         ),
