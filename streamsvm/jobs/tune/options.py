@@ -46,7 +46,9 @@ class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, Solver
     folds: Annotated[
         int,
         Option(
-            "Parts of the rows, each of which is judged by a model of the others.", "stopping", bounds=Bounds(least=2)
+            "Parts of the rows, each of which is judged by a model of the others.",
+            "stopping",
+            bounds=Bounds(least=2, most=1000),
         ),
     ] = 5
     tolerance: Tolerance = 1e-2
