@@ -31,7 +31,7 @@ def plan_memory(
     seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
-    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
+    terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
     terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems))
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
