@@ -8,7 +8,7 @@ times, its result is taken once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -131,11 +131,11 @@ class DaskExecutor:
         parts: Iterable[Part],
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """Yield the results in the order of the parts, as they are done. Raises ClusterError and what tasks raise."""
         return self.taken(self._submit(task, list(parts), shared), task, on_progress)
 
-    def taken(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Iterator[Result]:
+    def taken(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Generator[Result]:
         """The results of futures, in their order; each is released when it was taken."""
         try:
             for index, future in enumerate(futures):

@@ -29,6 +29,7 @@ from streamsvm.errors import ClusterError, DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.calibrate import leave_one_out
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
@@ -69,6 +70,23 @@ def test_fit_finds_the_bits_of_this_process_alone(store: Path, tmp_path: Path, c
         spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)
     np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
     assert spread.training.runs[0].certificate == alone.training.runs[0].certificate
+
+
+@pytest.mark.parametrize("method", ["isotonic", "temperature"])
+def test_probabilities_are_learned_by_the_workers(
+    store: Path, tmp_path: Path, client: Client, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits of this process alone; which scores no chunk itself when there are workers."""
+    job = job_of(store, tmp_path / "a", "newton", calibrate=method, tolerance=1e-2)
+    alone = fit(job, executor=SerialExecutor()).model
+    local = fit(replace(job, model=str(tmp_path / "c"), threads=2)).model
+    with using(client) as executor, monkeypatch.context() as patch:
+        patch.setattr(leave_one_out, "_tables", None)
+        spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor).model
+    for other in (spread, local):
+        assert other.calibration.header() == alone.calibration.header()
+        assert all(np.array_equal(other.calibration.tensors()[k], v) for k, v in alone.calibration.tensors().items())
+    assert alone.calibration.scores == "leave-one-out"
 
 
 def test_the_end_of_a_fit_knows_the_dual_variables(store: Path, tmp_path: Path, client: Client) -> None:

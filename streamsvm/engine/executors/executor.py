@@ -121,7 +121,7 @@ class Executor(Protocol):
         parts: Iterable[Part],
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """The results in the order of the parts, which are taken as they are needed where that is in this process."""
         ...
 

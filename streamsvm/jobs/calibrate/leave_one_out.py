@@ -4,7 +4,8 @@ The formulas are in ``solvers/leave_one_out.py``. Which rows are drawn is a func
 With m of n rows in H, h comes out about p / m of itself too large, and h, p / n or so, is the correction of a score in units of what the row
 lacks to the margin: m = ``WANTED`` p rows, where there are more, leave an error of (p / m)^2 or so.
 
-The chunks are scored by the threads of the fit, each with a reading and a feature map of its own, and counted in their order.
+The chunks are scored in groups that the store decides, by the threads of the fit or the workers of a cluster, each with a reading and a feature
+map of its own; chunks of a group, and then groups, are counted in their order. So probabilities do not depend on who made them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +24,7 @@ from streamsvm.calibration.scores import ScoreTable, table_of
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.threading import in_strips
-from streamsvm.engine.executors.executor import Task
-from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.jobs.calibrate.outcomes import Outcomes
 from streamsvm.jobs.calibrate.time_left import TimeLeft
 from streamsvm.rows import Float64, Int32
@@ -38,6 +39,8 @@ SPREAD = 4
 """Times the chunks that would do are read: rows of one chunk may be alike ..."""
 LEAST_CHUNKS = 32
 """... and so many at least."""
+MOST_GROUPS = 64
+"""Groups of chunks whose scores are one task: enough for many workers, few tables to be sent."""
 HESSIAN, SAMPLE = 1, 2
 """What draws are for: numbers of epochs that no pass has, to the generator of seeds."""
 
@@ -76,12 +79,10 @@ class FinishedFit:
     """Of each problem, (problems, columns + 1)."""
     depth: int
     """Blocks read ahead, by each thread."""
-    threads: int
-    """How many read and score at a time."""
     seed: int
     """Of what is drawn."""
     time: TimeLeft
-    """What the scores may take."""
+    """What the scores may take, by the clock of this process."""
 
 
 def draws(seed: int, use: int, chunk: int, rows: int) -> Float64:
@@ -102,23 +103,30 @@ class _Scoring(NamedTuple):
     """Whose tables are made."""
 
 
-def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
+def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes], executor: Executor) -> list[ScoreTable]:
     """Return the scores for each of ``outcomes``, whose problems follow each other. Raises CalibrationTimeout, what reading raises."""
     layout = solved.store.layout
     drawn = _drawn(layout, solved.problems[0].columns + 1, solved.seed)
     scoring = _Scoring(solved, drawn, _factorized(solved, _hessians(solved, drawn)), outcomes)
-    task = Task("calibrate", tables_of_chunk, each=_tables)
-    with closing(local_executor(solved.threads).map(task, range(len(layout.chunks)), (scoring,))) as found:
+    task, groups = Task("calibrate", tables_of_group), groups_of(len(layout.chunks))
+    made = executor.map(task, groups, (executor.share(scoring),), lambda _done: solved.time.check())
+    with closing(made) as found:
         return reduce(_joined, found)
 
 
-def tables_of_chunk(chunk: int, scoring: _Scoring) -> list[ScoreTable]:
-    """Return the tables of the scores of a chunk, one for each of the outcomes."""
-    with closing(_tables(iter([chunk]), scoring)) as found:
-        return next(found)
+def groups_of(chunks: int) -> list[range]:
+    """Return the numbers of the chunks of each group."""
+    ends = np.linspace(0, chunks, min(chunks, MOST_GROUPS) + 1).astype(int).tolist()
+    return [range(start, stop) for start, stop in pairwise(ends)]
 
 
-def _tables(chunks: Iterator[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
+def tables_of_group(chunks: range, scoring: _Scoring) -> list[ScoreTable]:
+    """Return the tables of the scores of some chunks, one for each of the outcomes."""
+    with closing(_tables(chunks, scoring)) as found:
+        return reduce(_joined, found)
+
+
+def _tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
     """The tables of chunk after chunk; the next one is read meanwhile."""
     solved, drawn = scoring.solved, scoring.drawn
     features, w = copy.copy(solved.features), np.ascontiguousarray(solved.weights.T)

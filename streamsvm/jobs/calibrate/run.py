@@ -13,6 +13,8 @@ from streamsvm.calibration.protocol import Calibrator
 from streamsvm.calibration.reliability import ProbabilityCounts, facts_of, uncalibrated
 from streamsvm.calibration.scores import ScoreTable
 from streamsvm.calibration.stored import Calibration, of_logistic_loss
+from streamsvm.engine.executors.executor import Executor
+from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.training import Training
 from streamsvm.jobs.calibrate.choice import folds_of
 from streamsvm.jobs.calibrate.folds import FoldFits, fold_scores
@@ -40,10 +42,12 @@ class Calibrated:
     """Log loss, Brier score and reliability of the scores before and after, as plain JSON; empty where there were no scores."""
 
 
-def calibrated(job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits) -> dict[float, Calibrated]:
+def calibrated(
+    job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
+) -> dict[float, Calibrated]:
     """Return by C how decision values become probabilities; empty where nothing was asked for.
 
-    ``seen``: what the solver has read. Raises DataError where a class has no rows, CalibrationTimeout where the time is over before all
+    ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises DataError where a class has no rows, CalibrationTimeout where the time is over before all
     scores are there, and what reading and training raise.
     """
     if job.calibrate is None:
@@ -52,8 +56,8 @@ def calibrated(job: FitJob, plan: Plan, training: Training, seen: Store, fits: F
     if folds is None:
         weights = np.array([_weights(plan, run.state) for run in training.runs])
         threads = visiting(job, plan.solver, seen.layout, plan.memory.threads)
-        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, threads, job.seed, fits.time)
-        tables = leave_one_out_scores(solved, outcomes)
+        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
+        tables = leave_one_out_scores(solved, outcomes, local_executor(threads) if executor is None else executor)
     else:
         tables = fold_scores(replace(fits, folds=folds), seen, outcomes)
     how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"

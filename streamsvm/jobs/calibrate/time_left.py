@@ -31,6 +31,10 @@ class TimeLeft(NoCheckpoint):
     until: float = math.inf
     """When they are over, by the clock of ``time.monotonic``."""
 
+    def __reduce__(self) -> tuple[type[TimeLeft], tuple[()]]:
+        """Without a limit in another process, whose clock is another one: who waits for it looks at this one's."""
+        return TimeLeft, ()
+
     def check(self) -> None:
         """Raise CalibrationTimeout once the time is over."""
         self.seconds()

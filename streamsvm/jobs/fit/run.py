@@ -180,7 +180,7 @@ def _calibrated(
         time_left(job, this.began),
     )
     try:
-        found = calibrated(job, ended, training, seen, fits)
+        found = calibrated(job, ended, training, seen, fits, executor=this.executor)
     except CalibrationTimeout:
         if job.at_limit == STOP:
             raise
