@@ -16,6 +16,14 @@ class StreamSVMError(Exception):
     """The root of all errors a user can meet.
 
     ``code`` names the kind, ``exit_code`` is what the process returns, ``hint`` is the next step.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.open_store("nothing.zarr")
+    ... except sv.StreamSVMError as error:
+    ...     print(error.code, error.exit_code)
+    E-MISSING-INPUT 66
     """
 
     exit_code = 1
@@ -38,89 +46,186 @@ class StreamSVMError(Exception):
 
 
 class DefectError(StreamSVMError):
-    """Something that cannot be right came out: nothing is written, and it is ours to mend."""
+    """Something that cannot be right came out: nothing is written, and it is ours to mend.
+
+    Examples
+    --------
+    >>> sv.DefectError("a gap below 0").exit_code
+    70
+    """
 
     exit_code = 70
 
 
 class UsageError(StreamSVMError):
-    """The request itself is wrong: an option, a name, a combination."""
+    """The request itself is wrong: an option, a name, a combination.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.fit("train.zarr", "other.ssvm", loss="hing")
+    ... except sv.UsageError as error:
+    ...     print(error.code, "did you mean 'hinge'" in error.message)
+    E-USAGE True
+    """
 
     exit_code = 2
     default_code = "E-USAGE"
 
 
 class DataError(StreamSVMError):
-    """The data is wrong: it does not parse, does not match its checksum, has no usable labels."""
+    """The data is wrong: it does not parse, does not match its checksum, has no usable labels.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.load_model("table.csv")
+    ... except sv.DataError as error:
+    ...     print(error.exit_code)
+    65
+    """
 
     exit_code = 65
     default_code = "E-DATA"
 
 
 class MissingError(StreamSVMError):
-    """An input does not exist."""
+    """An input does not exist.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.load_model("nothing.ssvm")
+    ... except sv.MissingError as error:
+    ...     print(error.code)
+    E-MISSING-INPUT
+    """
 
     exit_code = 66
     default_code = "E-MISSING-INPUT"
 
 
 class ClusterError(StreamSVMError):
-    """A worker, the scheduler or a needed package is not available."""
+    """A worker, the scheduler or a needed package is not available.
+
+    Examples
+    --------
+    >>> sv.ClusterError("no worker", hint="start one").hint
+    'start one'
+    """
 
     exit_code = 69
     default_code = "E-CLUSTER"
 
 
 class ExistsError(StreamSVMError):
-    """The output exists already, or somebody else is writing it."""
+    """The output exists already, or somebody else is writing it.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.fit("train.zarr", "model.ssvm")
+    ... except sv.ExistsError as error:
+    ...     print(error.code)
+    E-EXISTS
+    """
 
     exit_code = 73
     default_code = "E-EXISTS"
 
 
 class StorageError(StreamSVMError):
-    """The operating system refused a read or a write; the disk is full."""
+    """The operating system refused a read or a write; the disk is full.
+
+    Examples
+    --------
+    >>> sv.StorageError("the disk is full").code
+    'E-IO'
+    """
 
     exit_code = 74
     default_code = "E-IO"
 
 
 class InterruptedRun(StreamSVMError):
-    """The run was stopped from outside; what was saved is said in the message."""
+    """The run was stopped from outside; what was saved is said in the message.
+
+    Examples
+    --------
+    >>> print(sv.InterruptedRun("stopped after pass 3", hint="run it again with resume=True"))
+    error[E-INTERRUPTED]: stopped after pass 3
+    hint: run it again with resume=True
+    """
 
     exit_code = 75
     default_code = "E-INTERRUPTED"
 
 
 class UncertifiedError(StreamSVMError):
-    """A fit ended without the certificate or the probabilities that were asked for, and ``strict`` was; the model is written all the same."""
+    """A fit ended without the certificate or the probabilities that were asked for, and ``strict`` was; the model is written all the same.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.fit("train.zarr", "short.ssvm", solver="dcd", max_passes=1, tolerance=1e-9, strict=True)
+    ... except sv.UncertifiedError as error:
+    ...     print(error.exit_code)
+    76
+    """
 
     exit_code = 76
     default_code = "E-UNCERTIFIED"
 
 
 class SecurityError(StreamSVMError):
-    """A file asks for something data must not ask for."""
+    """A file asks for something data must not ask for.
+
+    Examples
+    --------
+    >>> sv.SecurityError("a file names a module to load").exit_code
+    77
+    """
 
     exit_code = 77
     default_code = "E-SECURITY"
 
 
 class ConfigError(StreamSVMError):
-    """The settings contradict each other, or what is being resumed."""
+    """The settings contradict each other, or what is being resumed.
+
+    Examples
+    --------
+    >>> issubclass(sv.BudgetError, sv.ConfigError)
+    True
+    """
 
     exit_code = 78
     default_code = "E-CONFIG"
 
 
 class BudgetError(ConfigError):
-    """The job does not fit the memory it was given; said before the first read."""
+    """The job does not fit the memory it was given; said before the first read.
+
+    Examples
+    --------
+    >>> try:
+    ...     sv.fit("train.zarr", "small.ssvm", memory="1MiB")
+    ... except sv.BudgetError as error:
+    ...     print(error.code)
+    E-BUDGET
+    """
 
     default_code = "E-BUDGET"
 
 
 class StreamSVMWarning(UserWarning):
-    """What a program has to know before it uses a result: the command line prints it after 'warning:'."""
+    """What a program has to know before it uses a result: the command line prints it after 'warning:'.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.simplefilter("error", sv.StreamSVMWarning)  # what is said in passing ends a program
+    """
 
 
 def printable(text: str) -> str:

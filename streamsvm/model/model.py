@@ -37,6 +37,15 @@ class Model:
 
     phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
     ``classes[1]``; with several the largest f names the class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = sv.Model(np.array([[2.0, -1.0]]), ("no", "yes"))
+    >>> model.decision_function(np.array([[0.0], [3.0]]))
+    array([-1.,  5.])
+    >>> model.predict(np.array([[0.0], [3.0]])).tolist()
+    ['no', 'yes']
     """
 
     weights: Float64

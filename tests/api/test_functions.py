@@ -313,20 +313,6 @@ def test_the_certificate_of_a_model_is_the_worst_of_its_problems(model: sv.Model
         bare.certificate  # noqa: B018
 
 
-def examples() -> list[str]:
-    """The lines of the docstrings, in an order in which they run."""
-    named = [*COMMANDS, "plan", "open_store", "load_model", "MlflowTracker", "TensorBoardTracker"]
-    return [line[4:] for name in named for line in inspect.getdoc(getattr(sv, name)).splitlines() if line[:4] == ">>> "]
-
-
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    table(tmp_path / "table.csv")
-    assert len(examples()) >= len(COMMANDS) + 3
-    for line in examples():
-        assert eval(line, {"sv": sv}), line
-
-
 def test_text_of_what_is_no_character_is_refused_by_name(tmp_path: Path) -> None:
     passes: Any = "\ud800"
     with pytest.raises(sv.StreamSVMError, match="holds what is no character") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ from sklearn.model_selection import (
 
 import streamsvm as sv
 from streamsvm.sklearn import StreamKFold, StreamRows, StreamSVC, StreamSVCCV
-from streamsvm.sklearn.estimators import svc_cv
-from streamsvm.sklearn.rows import folds, stream_rows
 from streamsvm.store.views.selected import SelectedRows
 from streamsvm.store.views.sliced import SlicedStore
 
@@ -172,10 +169,3 @@ def test_what_does_not_belong_together_is_refused(place: Path) -> None:
         StreamRows(place / "rows.zarr", Y)
     with pytest.raises(ValueError, match="folds"):
         list(StreamKFold(40).split(rows[:20]))
-
-
-@pytest.mark.parametrize("module", [folds, stream_rows, svc_cv])
-def test_the_examples_run(module: object) -> None:
-    found = doctest.testmod(module)  # type: ignore[arg-type]
-    assert found.attempted > 0
-    assert found.failed == 0
