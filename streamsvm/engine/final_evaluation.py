@@ -32,24 +32,36 @@ class Evaluation:
         self.problem, self.weights = problem, weights
         self.slopes = [PointSums(len(weights)) for _ in ([loss] if loss.smooth() else WIDTHS)]
         """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
+        self.unit: float | None = None
+        """In which widths are said: 1, of margins that have no unit how large they are in the first block; None before that."""
         self.own: DualSums | None = None
         """Of the solver's dual variables, where it has some."""
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Count a block, with the dual variables (n,) of its rows."""
         loss = self.problem.loss
-        smooth = [loss] if loss.smooth() else [rounded(loss, width) for width in WIDTHS]
+        if self.unit is None:
+            self.unit = self._unit(block)
+        smooth = [loss] if loss.smooth() else [rounded(loss, width * self.unit) for width in WIDTHS]
         for sums, one in zip(self.slopes, smooth, strict=True):
             sums.add(self.problem, one, block, self.weights)
         if alpha is not None:
             self.own = self.own or DualSums(len(self.weights))
             self.own.add(self.problem, block, alpha)
 
+    def _unit(self, block: Block) -> float:
+        if self.problem.nu is None:
+            return 1.0
+        found = float(np.abs(operators.margins(block.X, self.weights)).mean()) if len(block.y) else 0.0
+        return found or 1.0
+
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
         """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
         self.weights = weights
         for sums in self.slopes:
             sums.v, sums.low = change(sums.vector()), None
+            if sums.rows is not None:
+                sums.rows.v = change(sums.rows.v)
         if self.own is not None:
             self.own.v = change(self.own.v)
 

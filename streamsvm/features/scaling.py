@@ -86,16 +86,20 @@ class Standardized:
         return np.append(shifted * self.scale, self.bias * v[-1])
 
 
-def scaling_of(store: Store, *, standardize: bool, every: bool = False, bias: float) -> Raw | Standardized:
+def scaling_of(
+    store: Store, *, standardize: bool, every: bool = False, bias: float, centered_too: bool = True
+) -> Raw | Standardized:
     """The map a job asks for; the statistics are read only if they are needed.
 
     Columns that stand for the values of a category, or for words, stay as they are unless it is ``every`` column that is
     asked for: scaled by their deviation, the rarest values would weigh most. A store says which columns these are in
-    its fact ``indicators``.
+    its fact ``indicators``. Without ``centered_too`` columns are scaled alone: one class is told from the origin.
     """
     if not standardize:
         return Raw(bias)
-    found = standardized(store.statistics(), store.layout.rows, sparse=not store.layout.dense, bias=bias)
+    found = standardized(
+        store.statistics(), store.layout.rows, sparse=not (store.layout.dense and centered_too), bias=bias
+    )
     indicators: list[list[int]] = [] if every else store.facts.get("indicators") or []
     for start, stop in indicators:
         found.shift[start:stop], found.scale[start:stop] = 0.0, 1.0

@@ -33,6 +33,9 @@ The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i
 **All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for a_i all of the above
 holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of vectors >= 0 are no more than that of their sum: dv is twice as long.
 
+**One class with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i, P is a sum of terms of both signs, whose absolute values
+are to be given in its place, and the weights of rows are known.
+
 All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
 P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u' what an entry is off
 by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of
@@ -144,7 +147,10 @@ def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | No
     if weights is None:
         return steepness(problem, primal, None), steepness(problem, primal, None)
     if problem.loss.box():
-        total = min((primal + most) / k, steep) if problem.loss.quadratic() else steep
+        if problem.nu is not None:
+            total = problem.nu * weights.total
+        else:
+            total = min((primal + most) / k, steep) if problem.loss.quadratic() else steep
         return min(
             steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
         ), total

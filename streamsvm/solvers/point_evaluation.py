@@ -13,6 +13,7 @@ from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.one_class import OffsetObjective, RowSums
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
@@ -85,6 +86,8 @@ class PointSums:
     """The four sums over the blocks that were added."""
     low: Float64 | None = None
     """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first block."""
+    rows: RowSums | None = None
+    """Of one class with a free offset, sums over all rows; None before the first block, and of all other problems."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
@@ -92,12 +95,15 @@ class PointSums:
     def clear(self) -> None:
         """Forget what was added: a pass begins."""
         self.v, self.low = np.zeros(self.components), None
-        self.sums = NOTHING
+        self.sums, self.rows = NOTHING, None
 
     def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
         """Count a block at w, and return X w."""
         if self.low is None:
             self.low = np.zeros_like(self.v)
+        if problem.nu is not None:
+            self.rows = self.rows or RowSums(self.components)
+            self.rows.add(problem, block)
         f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
         self.sums = self.sums.plus(sums)
         return f
@@ -111,6 +117,9 @@ class PointSums:
             lost = lost if low is None else lost + low
         self.v, self.low = total, lost
         self.sums = self.sums.plus(other.sums)
+        if self.rows is not None and other.rows is not None:
+            self.rows.merge(other.rows)
+        self.rows = self.rows or other.rows
 
     def vector(self) -> Float64:
         """Return sum a_i y_i x_i (p,) as precisely as it is known."""
@@ -124,6 +133,9 @@ class PointSums:
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
         scale = best_scale(problem.loss, linear, quadratic, square)
         dual = dual_at(scale, linear, quadratic, square)
+        if problem.nu is not None and self.rows is not None:
+            objective = OffsetObjective(problem.nu, self.rows)
+            half, dual = objective.value(w), objective.dual(0.0, v)
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
 
 

@@ -189,6 +189,16 @@ class DualWitness(Protocol[S]):
 
 
 @runtime_checkable
+class FreeOffset(Protocol):
+    """A solver of one class with a free offset too: of problems with ``Problem.nu`` (``solvers.one_class``)."""
+
+    @property
+    def free_offset(self) -> bool:
+        """Return True; what declares the ability."""
+        ...
+
+
+@runtime_checkable
 class SimplexCriterion(Protocol):
     """A solver that may also end at an absolute gap on the simplex, the criterion of the Frank-Wolfe papers."""
 

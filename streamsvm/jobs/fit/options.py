@@ -52,6 +52,40 @@ class CostOptions(Checked):
     ] = None
 
 
+@option_group
+class OneClassOptions(Checked):
+    """Whether the model is of one class."""
+
+    # None where it is not given: what a run of before was made with has no such setting
+    one_class: Annotated[
+        bool | None,
+        Option(
+            "Learn where rows are, whatever their labels: rows unlike them have decision values below 0. With --positive, where "
+            "the rows of that class are.",
+            "model",
+        ),
+    ] = None
+    nu: Annotated[
+        float | None,
+        Option(
+            "Of one class: the share of rows that are outside at most. With C instead, the loss and C say it.",
+            "model",
+            bounds=Bounds(above=0, most=1),
+            default="0.5",
+        ),
+    ] = None
+
+
+ONE_CLASS_REFUSES = {
+    "calibrate": "decision values of one class stand for no probabilities",
+    "validation": "labels have no say in one class, and there is no error on rows held out",
+    "warm_start": "a fit of one class starts from nothing",
+    "dual": "the bound of one class is recomputed from its model alone",
+    "class_weight": "there is one class; rows may have weights",
+}
+"""Options that mean nothing where there is one class, and why."""
+
+
 @dataclass(frozen=True)
 class FitJob(
     OutputOptions,
@@ -61,6 +95,7 @@ class FitJob(
     SolverOptions,
     LandmarkOptions,
     ModelOptions,
+    OneClassOptions,
     CostOptions,
 ):
     """What ``streamsvm fit`` is asked for; the keys of a job file are these fields and those of the groups."""
@@ -155,7 +190,7 @@ class FitJob(
             "Make the scores for --calibrate by so many more fits, each without a part of the chunks. Where nothing is said: by "
             "leaving out each row alone, which one reading does, or by 5 where that is not possible.",
             "model",
-            bounds=Bounds(least=2, most=1000),
+            bounds=Bounds(least=2),
         ),
     ] = None
     strict: Annotated[
@@ -207,7 +242,21 @@ class FitJob(
         super().__post_init__()
         if self.calibrate == NO_CALIBRATION:
             object.__setattr__(self, "calibrate", None)
+        self._check_one_class()
         if self.calibration_folds is not None and self.calibrate is None:
             raise UsageError("--calibration-folds is for --calibrate", hint="say which: --calibrate sigmoid")
         # of a caller's 1 for 1.0: to the compiler a whole number is another type, and every pass one more to compile
         object.__setattr__(self, "bias", float(self.bias))
+
+    def _check_one_class(self) -> None:
+        if not self.one_class:
+            if self.nu is not None:
+                raise UsageError("--nu is for one class", hint="--one-class, or leave it out")
+            return
+        if self.nu is not None and (self.C is not None or self.lambda_ is not None):
+            raise UsageError("both nu and C are given", hint="of one class, nu stands in the place of C")
+        for name, why in ONE_CLASS_REFUSES.items():
+            if getattr(self, name) is not None:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} goes with no --one-class: {why}", hint="leave one of them out"
+                )

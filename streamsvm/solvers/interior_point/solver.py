@@ -31,7 +31,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point import offset_problem
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
-from streamsvm.solvers.newton.explicit import factorized, matrix_bytes
+from streamsvm.solvers.newton.hessian import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.one_class import OffsetObjective, RowSums
 from streamsvm.solvers.segment_solver import SegmentSolver, SegmentState
@@ -112,6 +112,8 @@ class InteriorPoint(SegmentSolver):
             default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
         ),
     ] = None
+    free_offset: ClassVar[bool] = True
+    """See ``types.FreeOffset``."""
     halved: ClassVar[str] = "kept"
     """See ``SegmentSolver``."""
 

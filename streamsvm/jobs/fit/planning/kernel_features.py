@@ -14,6 +14,7 @@ from streamsvm.jobs.embed.kernel_map import make_map
 from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.one_class import constant_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
@@ -44,7 +45,7 @@ def with_features(  # noqa: PLR0917  what ``fit`` has at hand
         build = _Build(plan.embedding.dtype, job.prefetch)
         place = run / "embedding.zarr"
         found = Builder(store, request, place, build, report, executor, remedy=SMALLER).build()
-        features = Embedded(found.projection, job.bias)
+        features = Embedded(found.projection, constant_of(job))
         seen: Store = open_store(found.embedding)
         retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
         plan = replace(plan, memory=replace(plan.memory, retain=retain))
@@ -66,4 +67,4 @@ def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
     if job.standardize:
         raise UsageError("an embedding is not standardized again", hint="leave out --standardize, or give it to embed")
     assert isinstance(store, StoredFiles)  # only a store on disk has a map, and its rows are not held out
-    return store, replace(plan, features=Embedded(read_map(store.root, seal), job.bias))
+    return store, replace(plan, features=Embedded(read_map(store.root, seal), constant_of(job)))

@@ -11,6 +11,7 @@ from streamsvm.features.expansion import Expansion
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.one_class import constant_of, share_of
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
 from streamsvm.solvers import SOLVERS
@@ -28,7 +29,9 @@ def solver_for(job: FitJob) -> tuple[str, str]:
     A gap on the simplex, or a bias that is regularized because it may not be free, is blended's. To a small relative gap
     decomposition is far quicker for the squared hinge too: its pairs leave the bias alone, those on the simplex do not.
     """
-    if job.loss == "squared_hinge" and ("epsilon" in job.options or job.bias == 0.0):
+    if share_of(job) is not None:
+        return "decomposition", "exact kernel, one class with a free offset"
+    if job.loss == "squared_hinge" and ("epsilon" in job.options or constant_of(job) == 0.0):
         return "blended", "exact kernel, squared hinge on the simplex"
     return "decomposition", f"exact kernel, {job.loss}"
 
@@ -43,7 +46,7 @@ def kernel_of(job: FitJob, solver: AnySolver, store: Store, inner: Raw | Standar
         return None
     if kernel_request.wanted(job):
         raise UsageError(f"solver '{job.solver}' evaluates the kernel exactly", hint="leave out the landmarks")
-    if solver.free_bias and job.bias == 0.0:
+    if solver.free_bias and constant_of(job) == 0.0:
         hint = "leave out the bias, or use the squared hinge"
         raise UsageError("this fit has a free bias, and cannot do without one", hint=hint)
     return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)

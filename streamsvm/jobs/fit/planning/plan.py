@@ -20,6 +20,7 @@ from streamsvm.jobs.fit.planning.memory_plan import (
     most_landmarks,
     remedy_for,
 )
+from streamsvm.jobs.fit.planning.one_class import constant_of, share_of
 from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
 from streamsvm.jobs.fit.planning.solver_choice import MANY, features_solver, linear_solver, short_of_rows
 from streamsvm.jobs.option_groups import CRAMMER_SINGER
@@ -33,6 +34,7 @@ from streamsvm.types import (
     DualWitness,
     FactoredBlocks,
     FeatureMap,
+    FreeOffset,
     KernelSolver,
     Layout,
     Loss,
@@ -126,7 +128,7 @@ def plan_with(job: FitJob, store: Store) -> Plan:
     solver_name, why = choose_solver(job, layout)
     solver = _solver_of(job, solver_name, problems[0].loss, problems[0].classes)
     features = features_of(job, store)
-    request = kernel_request.request_of(job, store, features, job.bias)
+    request = kernel_request.request_of(job, store, features, constant_of(job))
     kernel = kernel_machine.kernel_of(job, solver, store, features)
     if not isinstance(solver, KernelSolver) and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
@@ -193,7 +195,10 @@ def _solver_of(job: FitJob, name: str, loss: Loss, classes: int = 0) -> AnySolve
     solver = checked(build(SOLVERS[name], kernel_machine.options_of(job), f"solver '{name}'"), name)
     if classes:
         solver = _of_classes(solver, name, classes)
-    _check_loss(solver, name, job, loss)
+    if share_of(job) is not None:
+        check_offset(solver, name)
+    else:
+        _check_loss(solver, name, job, loss)
     return proving(solver, name) if job.dual else solver
 
 
@@ -224,11 +229,21 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     exact = kernel_machine.chosen(job)
     if job.multi_class == CRAMMER_SINGER and (not exact or kernel_request.wanted(job)):
         return "dcd", "all classes in one problem: dual coordinate descent"
-    if kernel_request.wanted(job):
+    if kernel_request.wanted(job) and share_of(job) is None:
         return features_solver(job)
     if exact:
         return kernel_machine.solver_for(job)
+    if share_of(job) is not None:
+        return "interior_point", "one class with a free offset"
     return linear_solver(job, layout)
+
+
+def check_offset(solver: AnySolver, name: str) -> None:
+    """Raise UsageError when the solver takes no problem with a free offset."""
+    if not (isinstance(solver, FreeOffset) and solver.free_offset):
+        able = [other for other, kind in SOLVERS.items() if isinstance(kind(), FreeOffset)]
+        hint = f"--solver {' or '.join(able)}, or --C in place of --nu, which every solver takes"
+        raise UsageError(f"solver '{name}' has no free offset, which one class with nu asks for", hint=hint)
 
 
 def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
@@ -242,4 +257,11 @@ def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:
     """The map from stored rows to what the solver sees."""
-    return scaling_of(store, standardize=job.standardize, every=bool(job.standardize_all), bias=job.bias)
+    about_origin = bool(job.one_class) and job.kernel == "linear"
+    return scaling_of(
+        store,
+        standardize=job.standardize,
+        every=bool(job.standardize_all),
+        bias=constant_of(job),
+        centered_too=not about_origin,
+    )

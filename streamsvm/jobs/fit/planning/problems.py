@@ -16,6 +16,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
 from streamsvm.jobs.option_groups import CRAMMER_SINGER
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
@@ -27,6 +28,8 @@ from streamsvm.types.problem import TWO
 
 def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
     """One problem, or one per class against the rest; and the names of the outcomes."""
+    if job.one_class:
+        return [problem_of(job, layout, C) for C in costs_of_loss(job, layout.rows)], outcomes_of(job, layout)
     if len(layout.classes) < 2:
         raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")

@@ -145,12 +145,12 @@ def _check(run: Run) -> None:
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them anew."""
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
-    weights, coarse, bounds = _row_weights(plan), [], []
+    coarse, bounds = [], []
     for run in training.runs:
-        found, w = _certificate(run), reach_of_weights(_weights(plan, run))
+        found, w, weights = _certificate(run), reach_of_weights(_weights(plan, run)), _weights_of_rows(plan, run)
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
-        value = rounding_of_primal(run.problem, abs(found.primal), off + scaling, weights)
+        value = rounding_of_primal(run.problem, _summed(run, w, weights), off + scaling, weights)
         apart = (4.0 if run.problem.classes else 2.0) * math.sqrt(max(found.primal - found.dual, 0.0))
         far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
         change = steepness(run.problem, abs(found.primal), weights) * far
@@ -190,6 +190,22 @@ def _updates(plan: Plan, training: Training) -> int:
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
 
+def _summed(run: Run, w: Float64, weights: RowWeights | None) -> float:
+    """The sum of the absolute values of what P is a sum of, at most: P itself where all of that is positive."""
+    found = abs(_certificate(run).primal)
+    if run.problem.nu is None or weights is None:
+        return found
+    return found + 2.0 * run.problem.nu * weights.total * abs(float(w[-1]))
+
+
+def _weights_of_rows(plan: Plan, run: Run) -> RowWeights | None:
+    """What is known of the weights of the rows of a problem: of one class with a free offset, what was summed up."""
+    if run.problem.nu is None:
+        return _row_weights(plan)
+    facts = _certificate(run).facts
+    return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
+
+
 def _row_weights(plan: Plan) -> RowWeights | None:
     """What is known of the weights of rows; of the problem whose classes weigh most, if there are several."""
     if plan.layout.weighted:
@@ -206,7 +222,7 @@ def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Stand
     problems = [run.problem for run in training.runs]
     dual = _dual_rows(training)
     sums = evaluated(raw, Raw(1.0), problems, [_folded(features, solution) for solution in solutions], dual)
-    sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, features.bias)
+    sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.unfold)
         off = (
@@ -255,14 +271,15 @@ def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluatio
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
     are no variables of rows, it is the one the solver found, whose error is known to first order.
     """
-    (primal, duals), before, weights = evaluation.values(), _certificate(run), _row_weights(plan)
+    (primal, duals), before, weights = evaluation.values(), _certificate(run), _weights_of_rows(plan, run)
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
-    change = steepness(run.problem, primal, weights) * off
+    change = steepness(run.problem, abs(primal), weights) * off
     v = VectorSum(plan.layout.rows, running=False, spread=spread)
     dual = rounding_of_dual(run.problem, new, v, weights) + change
-    new = replace(new, rounding=max(rounding_of_primal(run.problem, primal, off, weights), dual))
+    summed = abs(primal) if run.problem.nu is None else _summed(run, evaluation.weights, weights)
+    new = replace(new, rounding=max(rounding_of_primal(run.problem, summed, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
-        apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(primal, 1e-300))
+        apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
         likely = LIKELY * (1.0 + apart * np.sqrt(len(evaluation.weights)))
         rounding = float(likely * abs(primal - before.primal)) + new.rounding
         new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)

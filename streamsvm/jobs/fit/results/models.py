@@ -18,10 +18,11 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.identity import MANAGEMENT
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_machine import machine_of
+from streamsvm.jobs.fit.planning.one_class import margin_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.validation import fold_rows, verdict
 from streamsvm.model import Model
-from streamsvm.regular import is_file, open_regular
+from streamsvm.regular import open_regular
 from streamsvm.rows import Float64
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
@@ -69,11 +70,15 @@ def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | No
         kernel, inner = plan.problems[0].kernel, plan.features
         assert kernel is not None
         assert isinstance(inner, Raw | Standardized)
-        return machine_of(kernel, plan.layout.columns, inner, supports)
+        weights, expansion = machine_of(kernel, plan.layout.columns, inner, supports)
+        weights[:, -1] -= margin_of(plan.problems[0])
+        return weights, expansion
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
         rows.append(fold_rows(plan, solution.w))
-    return np.concatenate(rows), plan.features.expansion
+    weights = np.concatenate(rows)
+    weights[:, -1] -= margin_of(plan.problems[0])
+    return weights, plan.features.expansion
 
 
 def _provenance(job: FitJob, store: Store, training: Training) -> JsonObject:
@@ -131,7 +136,7 @@ def plain_settings(job: FitJob) -> JsonObject:
 def _content(name: str) -> str:
     """The digest of a store or of a file that a fit reads. Raises what opening a store raises, StorageError."""
     path = Path(name)
-    if not is_file(path):
+    if not path.is_file():
         return str(open_store(path).digest)
     with open(open_regular(path, follow=True), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,6 +13,7 @@ from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
@@ -75,6 +76,9 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
         return f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"
     if status == Status.SUPPORT:
         return f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"
+    if share_of(job) is not None and worst.final:
+        why = "no hyperplane holds so many rows off the origin: they lie around it"
+        return why, "a smaller --nu, --kernel rbf, or columns that are measured from where nothing is"
     return "the solver stalled", "another --solver" + ("" if job.standardize else ", or --standardize")
 
 
