@@ -100,6 +100,26 @@ def test_every_C_of_a_list_has_its_own_rows_of_the_dual_file(classes: str, tmp_p
         assert said.count("dual    recomputed") == (1 if len(classes) == 2 else len(classes))
 
 
+@pytest.mark.parametrize("classes", ["ba", "cab"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"standardize": True, "class_weight": "balanced", "loss": "hinge"},
+        {"bias": 2.0, "C": (1e-4, 1e-3), "class_weight": {"a": 3.0}, "loss_options": {"margin": 0.5}},
+    ],
+    ids=["standardized", "raw"],
+)
+def test_all_classes_in_one_problem_are_recomputed(
+    classes: str, settings: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
+    store = store_at(tmp_path / "s", sparse=classes == "ba", weighted=True, classes=classes)
+    model, dual = fitted(tmp_path, store, multi_class="crammer_singer", **({"C": 0.1} | settings))
+    code, said = judged(store, tmp_path / "m.C=0.001.ssvm" if "C" in settings else model, dual, capsys)
+    assert code == 0, said
+    assert said.count("difference") == 2
+    assert "all classes together" in said
+
+
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     root = tmp_path_factory.mktemp("audit")

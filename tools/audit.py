@@ -26,6 +26,10 @@ computed with. They are recomputed here from the data, in float64, and then roun
     squared_hinge   l(m) = max(0, t - m)^2     conjugate(a) = (1 - t) a + a^2 / (4 C_i)     0 <= a_i
 
 (t = 1 unless 'margin' was set) the dual value is D(a) = sum_i (a_i - conjugate(a_i)) - 1/2 ||sum_i a_i y_i (z_i, b)||^2.
+
+Where all classes are one problem (multi_class crammer_singer) there is a u_k for each, m_i is how far u_y.z_i is above all others for the
+row's class y, and a row has a_ik, 0 or less but for k = y, with sum 0; a_iy stands for a_i above, and the last term is 1/2 sum_k
+||sum_i a_ik (z_i, b)||^2. A model of two classes holds u_1 - u_0, and u_1 = -u_0.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 TOLERANCE = 1e-6
+TOGETHER = "crammer_singer"
+"""The setting of one problem for all classes."""
 AT_ONCE = 1 << 16
 """Rows in memory at a time."""
 
@@ -149,12 +155,18 @@ def solution_of(weights: Any, scaling: Scaling, bias: float) -> Any:
 def audit(data: Data, header: dict[str, Any], weights: Any, alpha: Any) -> Iterator[Audited]:
     """Every problem of a model; ``alpha`` (problems, rows) or None."""
     settings, certificates = header["provenance"]["settings"], header["provenance"]["certificates"]
+    together = settings.get("multi_class") == TOGETHER
     scaling = scaling_of(data, standardize=settings["standardize"])
     counts = sum(np.bincount(part.codes, minlength=len(data.classes)) for part in data)
     for k, certificate in enumerate(certificates):
+        mine = None if alpha is None else alpha[certificate.get("problem", k)]
+        if together:
+            factors = joint_factors(settings["class_weight"], data.classes, counts)
+            rows = rows_by_code(weights, header["classes"], data.classes)
+            yield recompute_together(data, Question(settings, certificate, factors, scaling, rows), mine)
+            continue
         factors = class_factors(settings["class_weight"], data.classes, counts, certificate["positive"])
-        asked = Question(settings, certificate, factors, scaling, weights[k])
-        yield recompute(data, asked, None if alpha is None else alpha[certificate.get("problem", k)])
+        yield recompute(data, Question(settings, certificate, factors, scaling, weights[k]), mine)
 
 
 class Question(NamedTuple):
@@ -195,16 +207,61 @@ def recompute(data: Data, asked: Question, alpha: Any) -> Audited:
     return Audited(primal, linear - 0.5 * float(v @ v), outside)
 
 
+def joint_factors(setting: Any, classes: list[str], counts: Any) -> Any:
+    """The weight of each class where all are one problem."""
+    if setting == "balanced":
+        return counts.sum() / (len(classes) * np.maximum(counts, 1.0))
+    return class_factors(setting, classes, counts, 0)
+
+
+def rows_by_code(weights: Any, named: list[str], classes: list[str]) -> Any:
+    """The weights (classes, columns + 1) by the class codes of the store."""
+    rows = np.vstack([-weights, weights]) / 2.0 if len(weights) == 1 else weights
+    return rows[[named.index(name) for name in classes]]
+
+
+def recompute_together(data: Data, asked: Question, alpha: Any) -> Audited:
+    """One reading of the data for all classes in one problem; ``alpha`` (rows, classes) or None."""
+    bias, squared = float(asked.settings["bias"]), asked.settings["loss"] == "squared_hinge"
+    margin, W, scaling = asked.settings["loss_options"].get("margin", 1.0), asked.weights, asked.scaling
+    losses, linear, outside = 0.0, 0.0, 0.0
+    raw, constant = np.zeros((len(W), data.columns)), np.zeros(len(W))
+    for part in data:
+        rows = np.arange(len(part.codes))
+        C = asked.certificate["C"] * asked.factors[part.codes] * part.weight
+        F = np.asarray(part.X @ W[:, :-1].T) + W[:, -1]
+        own = F[rows, part.codes]
+        F[rows, part.codes] = -np.inf
+        z = np.maximum(0.0, margin - own + F.max(axis=1))
+        losses += float(C @ (z**2 if squared else z))
+        if alpha is not None:
+            a = alpha[part.start : part.start + len(rows)]
+            b, heavy = a[rows, part.codes], C > 0.0
+            linear += margin * float(b.sum()) - squared * float(np.sum(b[heavy] ** 2 / (4.0 * C[heavy])))
+            raw += np.asarray((part.X.T @ a).T)
+            constant += a.sum(axis=0)
+            others = np.where(np.arange(len(W)) == part.codes[:, None], 0.0, a).max(axis=1)
+            off = np.maximum(np.maximum(others, b - np.where(heavy & squared, np.inf, C)), np.abs(a.sum(axis=1)))
+            outside = max(outside, float(np.max(off / np.maximum(C, C.max()))))
+    U = np.array([solution_of(w, scaling, bias) for w in W])
+    primal = 0.5 * float(np.sum(U**2)) + losses
+    if alpha is None:
+        return Audited(primal, None, 0.0)
+    V = np.column_stack([(raw - constant[:, None] * scaling.shift) * scaling.scale, constant * bias])
+    return Audited(primal, linear - 0.5 * float(np.sum(V**2)), outside)
+
+
 def difference(found: float, said: float) -> float:
     """Relative to what was said."""
     return abs(found - said) / max(abs(said), 1e-300)
 
 
-def report(certificates: list[dict[str, Any]], found: list[Audited]) -> bool:
+def report(certificates: list[dict[str, Any]], found: list[Audited], *, together: bool) -> bool:
     """Print both side by side; whether they agree."""
     agree = True
     for k, (said, audited) in enumerate(zip(certificates, found, strict=True)):
-        print(f"problem {said.get('problem', k)}: C {said['C']:g}, class {said['positive']} against the rest")
+        what = "all classes together" if together else f"class {said['positive']} against the rest"
+        print(f"problem {said.get('problem', k)}: C {said['C']:g}, {what}")
         for name, value in (("primal", audited.primal), ("dual", audited.dual)):
             if value is not None:
                 off = difference(value, said[name])
@@ -234,12 +291,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{settings['validation']:g} of the chunks were held out, and a model does not say which: no audit")
         return 2
     certificates = header["provenance"]["certificates"]
-    if len(certificates) != len(weights):
+    together = settings.get("multi_class") == TOGETHER
+    if len(certificates) != (1 if together else len(weights)):
         print(f"the model has {len(weights)} problems and {len(certificates)} certificates: it is of an early version")
         return 2
-    alpha = None if given.dual is None else np.atleast_2d(np.load(given.dual, allow_pickle=False))
+    alpha = None if given.dual is None else np.load(given.dual, allow_pickle=False)
+    if alpha is not None and alpha.ndim == (2 if together else 1):  # of one problem
+        alpha = alpha[None]
     found = list(audit(Data(given.store), header, weights, alpha))
-    return 0 if report(certificates, found) else 1
+    return 0 if report(certificates, found, together=together) else 1
 
 
 if __name__ == "__main__":
