@@ -37,6 +37,8 @@ def plan_line(plan: JsonObject) -> str:
     costs = [f"{C:.4g}" for C in dict.fromkeys(plan["C"])]
     classes = plan["problems"] // len(costs)
     what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
+    if plan.get("together"):
+        what = f"{plan['together']} classes in one problem"
     return f"solver {plan['solver']} ({plan['why']}), {what}, C = {', '.join(costs)}"
 
 

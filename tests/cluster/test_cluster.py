@@ -62,9 +62,15 @@ def model(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("solver", ["newton", "dcd"])
-def test_fit_finds_the_bits_of_this_process_alone(store: Path, tmp_path: Path, client: Client, solver: str) -> None:
-    job = job_of(store, tmp_path / "a", solver, tolerance=1e-2)
+@pytest.mark.parametrize(
+    ("solver", "more"),
+    [("newton", {}), ("dcd", {}), ("dcd", {"multi_class": "crammer_singer"})],
+    ids=["newton", "dcd", "all classes together"],
+)
+def test_fit_finds_the_bits_of_this_process_alone(
+    store: Path, tmp_path: Path, client: Client, solver: str, more: dict[str, Any]
+) -> None:
+    job = job_of(store, tmp_path / "a", solver, tolerance=1e-2, **more)
     alone = fit(job, executor=SerialExecutor())
     with using(client) as executor:
         spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor)

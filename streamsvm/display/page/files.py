@@ -103,6 +103,8 @@ class Planned(msgspec.Struct):
     """Where such features are kept."""
     threads: int | None = None
     """Threads that compute, where that was decided."""
+    together: int = 0
+    """Classes in each problem, where all are one; else 0."""
 
 
 class Moment(msgspec.Struct):

@@ -25,7 +25,7 @@ def margins(run: RunRecord) -> PagePart | None:
     known = [(found, title) for found, title in zip((evaluated, trained), titles, strict=True) if found is not None]
     if not known:
         return None
-    binary = run.plan is None or run.plan.problems <= len(set(run.plan.C))
+    binary = run.plan is None or (run.plan.problems <= len(set(run.plan.C)) and run.plan.together <= 2)
     what = "y f(x)" if binary else "how far the value of the true class is above the largest of the others"
     lead = (
         f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."

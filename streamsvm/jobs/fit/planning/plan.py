@@ -93,6 +93,7 @@ class Plan:
             "chunks": len(layout.chunks),
             "bytes_per_pass": layout.bytes_per_pass,
             "problems": len(self.problems),
+            "together": self.problems[0].classes,
             "C": [p.C for p in self.problems],
             "solver": self.solver_name,
             "why": self.why,
