@@ -63,7 +63,7 @@ class Evaluation:
             if sums.rows is not None:
                 sums.rows.v = change(sums.rows.v)
         if self.own is not None:
-            self.own.v = change(self.own.v)
+            self.own.v, self.own.low = change(self.own.vector()), np.zeros(len(weights))
 
     def values(self) -> tuple[float, list[float]]:
         """Return P, and D of every dual point there is."""

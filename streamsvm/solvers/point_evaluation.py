@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.loss_sums import dual_sum
+from streamsvm.compute.blocks.loss_sums import add_rows_precisely, dual_sum
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
@@ -144,16 +144,25 @@ class DualSums:
 
     def __init__(self, components: int) -> None:
         self.v: Float64 = np.zeros(components)
+        self.low = np.zeros(components)
         self.gain = 0.0
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Count a block's rows with their variables (n,)."""
-        self.v += operators.adjoint(block.X, alpha * block.y, problem.columns)
+        if isinstance(block.X, operators.Factored):
+            self.v += operators.adjoint(block.X, alpha * block.y, problem.columns)
+        else:
+            add_rows_precisely(block.X, alpha * block.y, self.v, self.low)
         self.gain += dual_sum(alpha, block.s, problem.C, problem.loss)
 
     def value(self) -> float:
         """Return D."""
-        return self.gain - 0.5 * float(self.v @ self.v)
+        v = self.vector()
+        return self.gain - 0.5 * float(v @ v)
+
+    def vector(self) -> Float64:
+        """Return sum a_i y_i x_i (p,) as precisely as it is known."""
+        return self.v + self.low
 
 
 def evaluate_block(

@@ -27,6 +27,8 @@ class Found(NamedTuple):
     """P there."""
     dual: float
     """The largest D of the slopes anywhere on the segment, and at least the one that needs none (of a = 0: 0)."""
+    steepest: Float64 | None
+    """(p,) the point of the segment whose slopes that is; None: it is the one that needs none."""
     v: Float64
     """(p,) sum a_i y_i x_i of the slopes at the point."""
     gain: float
@@ -120,7 +122,7 @@ class SegmentSums:
         v = [self.v + self.low + difference for difference in self.differences]
         primal = [objective.value(x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
         dual = [objective.dual(float(gain), u) for gain, u in zip(self.gains, v, strict=True)]
-        best = int(np.argmin(primal))
-        return Found(
-            points[best], STEPS[best], primal[best], max(objective.least, *dual), v[best], float(self.gains[best])
-        )
+        best, highest = int(np.argmin(primal)), int(np.argmax(dual))
+        steepest = points[highest] if dual[highest] > objective.least else None
+        bound, gain = max(objective.least, *dual), float(self.gains[best])
+        return Found(points[best], STEPS[best], primal[best], bound, steepest, v[best], gain)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.final_evaluation import Evaluation
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
@@ -227,8 +228,9 @@ class Found:
 def replaced(slopes: Any, own: Any = None, before: Any = None, row_state: Any = (), off: float = 1e-6) -> Certificate:
     run = Run(problem(), None, before or Certificate(3.0, 2.95, final=True, facts={"kept": 1}))
     solver = SimpleNamespace(row_state=row_state)
-    evaluation: Any = SimpleNamespace(slopes=[Found(3.0, dual) for dual in slopes], own=own, weights=W)
-    certified._replace(plan_of(solver), run, evaluation, off, 4.0)
+    evaluation: Any = Evaluation(problem(), W)
+    evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
+    certified._replace(plan_of(solver), run, evaluation, off, VectorSum(4, running=False, spread=4.0))
     assert run.certificate is not None
     return run.certificate
 
@@ -263,12 +265,16 @@ def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_c
     assert above.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
 
 
-def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
-    """What margins are said to be off by, and the spread, where an evaluation takes the place of a certificate."""
-    said: list[tuple[float, float]] = []
+def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float]]:
+    """What margins are said to be off by, and the terms of sums and the spread, where an evaluation takes the place of a certificate."""
+    said: list[tuple[float, int, float]] = []
+
+    def replace(_plan: Any, _run: Any, _evaluation: Any, off: float, v: VectorSum) -> None:
+        said.append((off, v.updates, v.spread))
+
     evaluation = SimpleNamespace(transform=lambda weights, change: None)
     monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
-    monkeypatch.setattr(certified, "_replace", lambda plan, run, evaluation, off, spread: said.append((off, spread)))
+    monkeypatch.setattr(certified, "_replace", replace)
     return said
 
 
@@ -279,7 +285,8 @@ def test_folded_weights_are_evaluated_on_rows_as_they_are_stored(monkeypatch: py
     certify(plan, training_of(Certificate(3.0, 2.75)), store, store)
     sizes = np.array([1.5, np.sqrt(8.0), 2.0])
     off = 2 * (3 + 2) * UNIT * float(sizes @ np.abs(W))
-    assert said[0] == pytest.approx((off, float(np.linalg.norm(sizes))), rel=1e-9, abs=0.0)
+    terms = two_sum_terms(4) + 8
+    assert said[0] == pytest.approx((off, terms, float(np.linalg.norm(sizes))), rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3])
@@ -300,7 +307,7 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
     coefficients = 1.0 + abs(-2.0 * 1.0 + 3.0 * -2.0)
     sums = 1.0 * (1.0 + 2.0) + 2.0 * 3.0
     off = value * (coefficients + sums) + 2 * UNIT * 2.0 * 0.5
-    assert said[0] == pytest.approx((off, 3.0), rel=1e-12, abs=0.0)
+    assert said[0] == pytest.approx((off, 4, 3.0), rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(("problems", "shape"), [(1, (4,)), (2, (2, 4))])

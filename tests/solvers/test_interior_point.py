@@ -14,7 +14,7 @@ from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.segment_sums import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
-from tests.solvers.problems import epoch_blocks, problem_of, rows_of, signed_rows
+from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
 
 def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
@@ -106,3 +106,19 @@ def test_the_nearest_rows_do_not_depend_on_how_rows_are_dealt() -> None:
     assert len(one.row) == 40
     assert (s[one.row] > 0).all()
     assert distance[one.row].max() == 0.0
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_the_dual_point_of_its_bound_is_known_row_by_row(loss: str) -> None:
+    """Slopes at some weights and, of the rows that were kept, what was found in memory: their D is the one it tells."""
+    solver, problem = InteriorPoint(kept=60), problem_of(LOSSES[loss]())
+    state = solver.start(problem)
+    for epoch in range(6):
+        for block in epoch_blocks(epoch):
+            solver.visit(state, block)
+        certificate = solver.finish(state)
+        given: Any = np.empty(ROWS)
+        for block in epoch_blocks(0):
+            given[block.start : block.start + len(block.y)] = solver.dual_values(solver.witness(state), block)
+        assert certificate.dual == pytest.approx(explicit_dual(given, problem.loss, problem.C), rel=1e-9, abs=1e-9)
+    assert certificate.gap < 1e-3

@@ -27,3 +27,11 @@ def dual_sum(alpha: Float64, s: Float32, C: float, loss: Any) -> float:
         if s[i] > 0.0:
             total += alpha[i] - loss.conjugate(alpha[i], C * s[i])
     return total
+
+
+@njit(cache=True, nogil=True)
+def add_rows_precisely(X: Rows, factors: Float64, v: Float64, low: Float64) -> None:
+    """Add sum_i c_i x_i to v + low, both (p,): low has what rounding takes from v. Given: X; c (n,). Changed: v, low."""
+    for i in range(factors.size):
+        if factors[i] != 0.0:
+            X.add_row(i, factors[i], v, low)

@@ -44,10 +44,10 @@ def solve(problem: Problem, objective: OffsetObjective, near: NearRows, known: K
     scaled = replace(problem, C=c)
     rows = _iterated(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
     if rows.interior is None:
-        return Reduced(rows.best / c, known.dual, rows.steps)
+        return Reduced(rows.best / c, known.dual, rows.steps, None)
     a = _feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
     v = u + operators.adjoint(near.X, a, problem.columns)
-    return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps)
+    return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps, None)
 
 
 def first_point(

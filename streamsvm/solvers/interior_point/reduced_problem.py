@@ -69,6 +69,8 @@ class Reduced(NamedTuple):
     """D of the dual point, over all rows."""
     iterations: int
     """Of the interior point."""
+    alpha: Float64 | None
+    """(n,) the dual variables of the rows ``near`` at that point; None: there is no new one."""
 
 
 def solve(problem: Problem, near: NearRows, known: Known, deadline: float) -> Reduced:
@@ -87,8 +89,8 @@ def solve(problem: Problem, near: NearRows, known: Known, deadline: float) -> Re
         a = rows.interior.a
         own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
         u = u + operators.adjoint(near.X, a * y, problem.columns)
-        return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps)
-    return Reduced(rows.best, known.dual, rows.steps)
+        return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
+    return Reduced(rows.best, known.dual, rows.steps, None)
 
 
 def first_point(problem: Problem, near: NearRows, factor: float, deadline: float) -> Float64:

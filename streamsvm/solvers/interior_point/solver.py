@@ -16,8 +16,8 @@ rounding. The first candidate is the optimum of a sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,14 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import leverages, slopes_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.interior_point import offset_problem
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
 from streamsvm.solvers.newton.hessian import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.one_class import OffsetObjective, RowSums
+from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
 from streamsvm.solvers.segment_solver import SegmentSolver, SegmentState
 from streamsvm.solvers.segment_sums import NORM, STEPS, Found, Regularizer, SegmentSums
 from streamsvm.tags import saved_as
@@ -52,6 +53,18 @@ SHORT, LONG = 0.1, 0.6
 """A share of the way after which the next step is held back more, or less, ..."""
 START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
 """... at first by so much, then by this at least, and by so many times as much, or as little."""
+
+
+@saved_as("interior_point.proven")
+class ProvenPoint(NamedTuple):
+    """A dual point of all rows: slopes at some weights, and of some rows the variables that were found in memory."""
+
+    w: Float64
+    """(p,) the weights."""
+    rows: Int64
+    """(k,) numbers of those rows, rising."""
+    alpha: Float64
+    """(k,) their variables."""
 
 
 @saved_as("interior_point.state")
@@ -91,6 +104,8 @@ class InteriorPointState(SegmentState):
     """What there is to say of the last pass."""
     rows: RowSums | None = None
     """Of one class with a free offset: sums over all rows, which the first pass makes."""
+    proven: ProvenPoint | None = None
+    """Where ``dual`` comes from; None: it is a = 0, or that of one class."""
 
     @property
     def objective(self) -> Regularizer:
@@ -170,7 +185,8 @@ class InteriorPoint(SegmentSolver):
         objective = state.objective
         found = state.sums.close(state.point, state.direction, objective)
         state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
-        state.dual = max(state.dual, found.dual)
+        if found.dual > state.dual:
+            state.dual, state.proven = found.dual, _slopes_alone(found)
         if not self._done(state):
             state.direction = self._candidate(state, found) - state.point
         state.passes += 1
@@ -207,8 +223,35 @@ class InteriorPoint(SegmentSolver):
             solved = offset_problem.solve(problem, objective, near, known, state.deadline)
         else:
             solved = solve(problem, near, known, state.deadline)
-        state.dual, state.iterations = max(state.dual, solved.dual), state.iterations + solved.iterations
+        state.iterations += solved.iterations
+        if solved.dual > state.dual:
+            state.dual = solved.dual
+            state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
         return solved.w
+
+    def keeping_dual_point(self) -> InteriorPoint:
+        """The same: where the bound comes from is always known."""
+        return self
+
+    def witness(self, state: InteriorPointState) -> InteriorPointState:
+        """What ``dual_values`` looks at: the point behind the bound, without rows and sums."""
+        nothing = NearestRows(state.near.limit)
+        return replace(state, sums=SegmentSums(1), near=nothing, squares=np.zeros(1), gram=None)
+
+    def dual_values(self, state: InteriorPointState, block: Block) -> Float64 | None:
+        """The dual variables (n,) of the largest D: slopes at some weights, but of rows near the corner those found in memory.
+
+        Of one class with a free offset none: its bound is of slopes made feasible by sums over all rows.
+        """
+        proven, first = state.proven, block.start
+        if state.problem.nu is not None:
+            return None
+        if proven is None:
+            return np.zeros(len(block.y))
+        found = slopes_at(state.problem, DualPoint(proven.w, 0.0, 1.0), block)
+        start, stop = np.searchsorted(proven.rows, (first, first + len(block.y)))
+        found[proven.rows[start:stop] - first] = proven.alpha[start:stop]
+        return found
 
     def merge(self, states: list[InteriorPointState]) -> InteriorPointState:
         """Add up what each worker summed, and join the rows they kept."""
@@ -223,6 +266,11 @@ class InteriorPoint(SegmentSolver):
             if other.gram is not None:
                 first.gram = other.gram if first.gram is None else first.gram + other.gram
         return first
+
+
+def _slopes_alone(found: Found) -> ProvenPoint | None:
+    """The dual point that a segment has shown."""
+    return None if found.steepest is None else ProvenPoint(found.steepest, np.empty(0, np.int64), np.empty(0))
 
 
 def _sampled(problem: Problem) -> bool:

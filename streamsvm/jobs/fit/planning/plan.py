@@ -209,7 +209,8 @@ def proving(solver: AnySolver, name: str) -> AnySolver:
         return solver
     if isinstance(solver, DualWitness):
         return solver.keeping_dual_point()
-    raise UsageError(f"solver '{name}' has no dual variables to write", hint="--dual goes with --solver dcd or newton")
+    hint = "--dual goes with --solver dcd, newton or interior_point"
+    raise UsageError(f"solver '{name}' has no dual variables to write", hint=hint)
 
 
 def _able_to_start(solver: AnySolver, name: str, request: NystromRequest | None) -> WarmStart:

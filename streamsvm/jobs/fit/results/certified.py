@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -40,11 +41,12 @@ from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, row_where
 from streamsvm.solvers.dcd.solver import DualAscent
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
+    OWN,
     UNIT,
     RowWeights,
     VectorSum,
@@ -220,15 +222,31 @@ def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Stand
     """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
     solutions = [LinearSolution(_weights(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
-    dual = _dual_rows(training)
-    sums = evaluated(raw, Raw(1.0), problems, [_folded(features, solution) for solution in solutions], dual)
+    weights = [_folded(features, solution) for solution in solutions]
+
+    def dual_values(k: int, block: Block) -> Float64 | None:
+        if not isinstance(plan.solver, DualWitness):
+            return None
+        copy = row_where(block.X, np.ones(len(block.y), np.bool_))
+        return _dual_values(plan, training, k, replace(block, X=features.apply(copy)))
+
+    sums = evaluated(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.unfold)
         off = (
             2 * (len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(solution.w))
         )  # twice: the folded constant is a sum too
-        _replace(plan, run, evaluation, off, float(np.linalg.norm(sizes)))
+        terms = plan.layout.rows
+        if isinstance(evaluation, Evaluation):  # sums in twice the precision, and their way to the scaled columns
+            terms = two_sum_terms(terms) + OWN
+        _replace(plan, run, evaluation, off, VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes))))
+
+
+def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
+    """Those of the rows of a block in problem k, where the solver can say them."""
+    solver = plan.solver
+    return solver.dual_values(training.runs[k].witnessed(), block) if isinstance(solver, DualWitness) else None
 
 
 def _dual_rows(training: Training) -> RowsInOrder | None:
@@ -242,11 +260,7 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     """Put certificates in place that are computed in float64, of models on kernel features."""
     projection = map_.projection
     weights = [_weights(plan, run) for run in training.runs]
-    problems, solver = [run.problem for run in training.runs], plan.solver
-
-    def dual_values(k: int, block: Block) -> Float64 | None:
-        return solver.dual_values(training.runs[k].witnessed(), block) if isinstance(solver, DualWitness) else None
-
+    problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
@@ -255,8 +269,8 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
         off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
         # features, v of which is made, are sums over W: to first order what they are off by counts once more
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
-        spread = float(np.sqrt(largest + map_.bias**2))
-        _replace(plan, run, evaluation, off, spread)
+        v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
+        _replace(plan, run, evaluation, off, v)
 
 
 def _folded(features: Standardized, solution: LinearSolution) -> Float64:
@@ -265,8 +279,8 @@ def _folded(features: Standardized, solution: LinearSolution) -> Float64:
     return np.array(rows).reshape(solution.w.shape)
 
 
-def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, off: float, spread: float) -> None:
-    """Give a run the certificate of an evaluation whose margins are off by ``off``.
+def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, off: float, v: VectorSum) -> None:
+    """Give a run the certificate of an evaluation whose margins are off by ``off``; ``v`` says how its dual points were summed.
 
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
     are no variables of rows, it is the one the solver found, whose error is known to first order.
@@ -274,7 +288,6 @@ def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluatio
     (primal, duals), before, weights = evaluation.values(), _certificate(run), _weights_of_rows(plan, run)
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, abs(primal), weights) * off
-    v = VectorSum(plan.layout.rows, running=False, spread=spread)
     dual = rounding_of_dual(run.problem, new, v, weights) + change
     summed = abs(primal) if run.problem.nu is None else _summed(run, evaluation.weights, weights)
     new = replace(new, rounding=max(rounding_of_primal(run.problem, summed, off, weights), dual))
