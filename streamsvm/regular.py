@@ -1,4 +1,4 @@
-"""Opening files that somebody else may have put there: only regular ones, never waiting, sizes before contents.
+"""Looking at inputs and opening files that somebody else may have put there: only regular ones, never waiting, sizes before contents.
 
 A FIFO where a file should be makes ``open`` wait for ever, a device has no end, and a sparse file is as large as its
 owner likes. Each is refused here before a byte of it is read.
@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, StorageError
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
@@ -21,6 +21,38 @@ HINT = "put the file itself there"
 def what_is(mode: int) -> str:
     """Return what people call a file with this ``st_mode`` that is not a regular one."""
     return KINDS.get(stat.S_IFMT(mode), "not a file")
+
+
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""What the system says where nothing is, or can be."""
+
+
+def is_there(path: Path) -> bool:
+    """Return whether an input is there; nothing is where nothing can be called so. Raises StorageError as ``is_file`` does."""
+    return _mode(path) is not None
+
+
+def is_file(path: Path) -> bool:
+    """Return whether an input is a regular file. Raises StorageError where that cannot be seen: a folder nobody may search."""
+    return stat.S_ISREG(_mode(path) or 0)
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether an input is a directory. Raises StorageError as ``is_file`` does."""
+    return stat.S_ISDIR(_mode(path) or 0)
+
+
+def _mode(path: Path) -> int | None:
+    """The ``st_mode`` of what is there, through links; None where nothing is."""
+    try:
+        return os.stat(path).st_mode
+    except ValueError:  # a NUL, or what is no character
+        return None
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        hint = "check the permissions of the folders above it, and the disk"
+        raise StorageError(f"{path} cannot be looked at: {error.strerror}", hint=hint) from error
 
 
 def open_regular(path: Path | str, *, follow: bool = False) -> int:

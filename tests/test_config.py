@@ -180,6 +180,8 @@ NAN, INF = float("nan"), float("inf")
         ("fit", {"time_limit": NAN}, "--time-limit cannot be nan"),
         ("fit", {"at_limit": "halt"}, "--at-limit cannot be 'halt'"),
         ("tune", {"folds": 1}, "--folds cannot be 1"),
+        ("tune", {"folds": 1 << 53}, "--folds cannot be 9"),  # of which lists were made
+        ("fit", {"calibrate": "sigmoid", "calibration_folds": 1 << 53}, "--calibration-folds cannot be 9"),
         ("embed", {"dtype": "float8"}, "--dtype cannot be 'float8'"),
         ("synth", {"test_fraction": 1.0}, "--test-fraction cannot be 1.0"),
         ("ingest", {"chunk_bytes": 100}, "--chunk cannot be 100"),

@@ -17,6 +17,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import gives_batches, is_dask, is_given
+from streamsvm.regular import is_file
 from streamsvm.types import Report
 
 Action = Callable[[Any, Report], JobResult]
@@ -103,7 +104,7 @@ def fitted_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
         y = given.pop("model")
     X = given.get("store")
     files = isinstance(X, str | PathLike)
-    if X is None or (files and y is None and weight is None and not Path(X).is_file()):
+    if X is None or (files and y is None and weight is None and not is_file(Path(X))):
         yield given
         return
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:

@@ -18,6 +18,7 @@ from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
 from streamsvm.display.terminal import reporting
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import load
+from streamsvm.regular import is_file
 
 if TYPE_CHECKING:
     from streamsvm.config.checks import Checked
@@ -152,7 +153,7 @@ def ingest_or_describe(
         execute("ingest", job_of("ingest", values, config, ()), as_json=as_json, quiet=ctx.obj["quiet"])
         return
     last = values.get("store")
-    if last is not None and (not values["sources"] or Path(last).is_file()):
+    if last is not None and (not values["sources"] or is_file(Path(last))):
         values |= {"sources": (*values["sources"], str(last)), "store": None}
     values["store"] = values["store"] or "-"
     show_columns(job_of("ingest", values, config, ()), write_schema, as_json=as_json)

@@ -107,8 +107,9 @@ def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
 
     yield from map_lines(result.scores)
     best = result.best
-    kernel = "" if best.landmarks is None else f" --landmarks {best.landmarks} --gamma {best.gamma:.6g}"
-    yield f"best: --C {best.C:.6g}{kernel}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
+    landmarks = "" if best.landmarks is None else f" --landmarks {best.landmarks}"
+    width = "" if best.gamma is None else f" --gamma {best.gamma:.6g}"
+    yield f"best: --C {best.C:.6g}{landmarks}{width}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
 
 
 def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from streamsvm.errors import DataError, MissingError, SecurityError, UsageError, quote
-from streamsvm.regular import read_whole
+from streamsvm.regular import is_file, read_whole
 
 LARGEST_FILE = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"
@@ -89,7 +89,7 @@ def _workers(text: str) -> int:
 
 def _from_file(path: Path) -> str:
     """The address in the file a scheduler has written with --scheduler-file."""
-    if not path.is_file():
+    if not is_file(path):
         hint = "start it with: dask scheduler --scheduler-file PATH"
         raise MissingError(f"there is no scheduler file at {path}", hint=hint)
     try:

@@ -25,6 +25,16 @@ WORKING_BYTES = 3 * DENSE_BYTES + 8 * TILE_ROWS * TILE_POINTS
 """What applying an expansion holds beside its arguments and its own copy of a tile of rows, at most."""
 
 
+def points_at_a_time(columns: int) -> int:
+    """Return how many points with so many columns are made dense at a time."""
+    return max(1, min(TILE_POINTS, DENSE_BYTES // (8 * columns)))
+
+
+def working_bytes(columns: int) -> int:
+    """Return what applying an expansion on rows of so many columns holds, as ``WORKING_BYTES`` says of any."""
+    return 3 * 8 * columns * points_at_a_time(columns) + 8 * TILE_ROWS * TILE_POINTS
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """Points in the space the kernel sees, and the way there from stored rows: x -> (x - shift) scale, if any."""
@@ -45,7 +55,7 @@ class Expansion:
     @property
     def _width(self) -> int:
         """Points that are made dense at a time."""
-        return min(row_count(self.points), max(1, min(TILE_POINTS, DENSE_BYTES // (8 * self.columns))))
+        return min(row_count(self.points), points_at_a_time(self.columns))
 
     def decision(self, X: Rows, weights: Float64, out: Float64) -> None:
         """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are."""

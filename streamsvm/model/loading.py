@@ -15,7 +15,7 @@ from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
 from streamsvm.model.model import FORMAT, KERNEL, LINEAR, Model, seal
 from streamsvm.registry import load as load_name
-from streamsvm.regular import open_regular
+from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_count
 from streamsvm.types.recorded import check_recorded
 
@@ -25,7 +25,7 @@ TEXTS = {b"solver_type ": "streamsvm.model.text.liblinear:read", b"svm_type ": "
 
 def load(path: Path) -> Model:
     """Read and verify a model file, also one that LIBLINEAR or LIBSVM wrote. Raises MissingError, DataError (E-MODEL, E-VERSION)."""
-    if not path.is_file():
+    if not is_file(path):
         raise MissingError(f"there is no model at {path}", hint="create one with 'streamsvm fit'")
     head = _head(path)
     for first, reader in TEXTS.items():

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from streamsvm.durable import explained
 from streamsvm.errors import ExistsError, UsageError, quote
 from streamsvm.outputs.kinds import Kind, is_store
+from streamsvm.regular import is_there
 
 __all__ = ["Output", "claim", "output_path", "refuse_foreign"]
 
@@ -172,7 +173,7 @@ def _files(inputs: Iterable[Path | str | None]) -> Iterator[Path]:
         if name is None or not str(name):
             continue
         path = Path(name)
-        for found in [path] if path.exists() else map(Path, glob.glob(str(name), recursive=True)):
+        for found in [path] if is_there(path) else map(Path, glob.glob(str(name), recursive=True)):
             if not found.is_dir() or any((found / file).exists() for file in STORES):
                 yield found
             if found.is_dir():

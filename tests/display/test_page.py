@@ -281,6 +281,17 @@ def test_a_run_that_was_resumed_counts_its_seconds_on(place: Path, tmp_path: Pat
     assert found.stopped is None
 
 
+def test_an_event_with_what_is_no_character_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "u.ssvm.run"
+    folder.mkdir()
+    began = {"event": "began", "at": "", "command": "again", "resumed": False}
+    events = [began | {"at": "\ud800"}, {"event": "plan"}, began]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    found = read_run(folder).began
+    assert found is not None
+    assert found.command == "again"
+
+
 def test_hostile_names_are_harmless(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "h.ssvm.run"
     folder.mkdir()

@@ -16,15 +16,18 @@ import msgspec
 import pytest
 
 from streamsvm.config.job_file import read_file
-from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
+from streamsvm.display.page.record import read_run
+from streamsvm.errors import BudgetError, DataError, MissingError, StorageError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect.info import info, verify
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
+from streamsvm.model import load
 from streamsvm.regular import read_whole
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
@@ -264,3 +267,45 @@ def test_a_little_of_the_second_round(target: str, tmp_path: Path, monkeypatch: 
     trial = getattr(importlib.import_module(module), name)(tmp_path)
     found = [outcome(trial, random.Random(f"{target} {k}")) for k in range(40 if target == "job_file" else 8)]
     assert not [word for word in found if word.startswith("FOUND")]
+
+
+# -- names of inputs ---------------------------------------------------------------------------------------------------
+
+
+NO_NAME = "a" * 300
+"""No file can be called so: the system says neither yes nor no, but that the name is too long."""
+NAMED: dict[str, Callable[[str, Path], Any]] = {
+    "store": lambda name, place: fit(FitJob(name, str(place / "m"))),
+    "landmarks": lambda name, place: fit(job_of(place, kernel="rbf", landmark_file=name)),
+    "model to start from": lambda name, place: fit(job_of(place, warm_start=name)),
+    "validation": lambda name, place: fit(job_of(place, validation=name)),
+    "model": lambda name, place: predict(PredictJob(name, (str(place / "s.zarr"),), str(place / "p.csv"))),
+    "source": lambda name, place: ingest(IngestJob(sources=(Path(name),), store=place / "x")),
+    "schema": lambda name, place: ingest(ingest_job(place, schema=Path(name))),
+    "info": lambda name, _: info(Path(name)),
+    "verify": lambda name, _: verify(Path(name)),
+    "tune": lambda name, place: tune(TuneJob(name, str(place / "t"))),
+    "report": lambda name, _: read_run(Path(name)),
+}
+
+
+def job_of(place: Path, **settings: Any) -> FitJob:
+    return FitJob(small_store(place / "s.zarr", sparse=False), str(place / "m"), **settings)
+
+
+@pytest.mark.parametrize("use", NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize("name", [NO_NAME, f"{NO_NAME}/b", "a\x00b"], ids=["long", "folder", "NUL"])
+def test_an_input_with_a_name_that_no_file_can_have_is_not_there(
+    tmp_path: Path, use: Callable[[str, Path], Any], name: str
+) -> None:
+    with pytest.raises(MissingError):
+        use(name, tmp_path)
+
+
+def test_an_input_in_a_folder_that_may_not_be_searched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("streamsvm.regular.os.stat", refused)
+    with pytest.raises(StorageError, match="m cannot be looked at: Permission denied"):
+        load(Path("m"))

@@ -298,8 +298,8 @@ def test_where_row_state_lives_changes_no_bit(
 ) -> None:
     """In memory or, because the memory allowed is what the rest needs, in a file; read ahead or not."""
     monkeypatch.setattr(budget, "CACHED_MOST", 0)
-    terms = budget.base_terms()
-    monkeypatch.setattr(budget, "base_terms", lambda: terms)
+    terms = budget.steady_terms()
+    monkeypatch.setattr(budget, "steady_terms", lambda: terms)
     opened, found = open_store(place / store), []
     for number, (resident, prefetch) in enumerate([(True, 2), (False, 2), (False, 0)]):
         job = FitJob(str(place / store), str(tmp_path / f"{number}"), solver="dcd", tolerance=0.01)

@@ -46,7 +46,7 @@ from streamsvm.types import Cost, Layout, Problem, Term
 
 LAYOUT = Layout(6, (10, 30), None, ("a", "b"), (20, 20))
 """A pass moves 40 rows of 28 bytes: 6 columns and a label."""
-BASE = 100 * MIB
+BASE = budget.NOMINAL
 
 
 ASKED = Cost(fixed=1000, per_row=8, per_block_row=3)

@@ -16,7 +16,7 @@ from streamsvm.jobs.fit.planning.plan import Plan, make_plan
 from streamsvm.jobs.fit.planning.solver_choice import features_solver
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.newton.hessian import most_explicit
+from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows, sample_rows
 from streamsvm.store.views.memory import MemoryStore
 

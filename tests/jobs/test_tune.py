@@ -70,6 +70,30 @@ def test_the_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, spa
         assert error == pytest.approx(wrong.mean(), abs=2.5 / np.count_nonzero(fold == k))
 
 
+@pytest.mark.parametrize(
+    ("classes", "sparse", "settings"),
+    [(2, False, {}), (3, True, {"loss": "hinge", "standardize": True}), (2, False, {"solver": "blended"})],
+    ids=["decomposition", "classes", "simplex"],
+)
+def test_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(classes, sparse, settings, tmp_path):
+    X, codes = (part[:600] for part in rings(classes))
+    path, costs, widths = write(tmp_path / "s.zarr", X, codes, sparse=sparse), (0.1, 10.0), (0.2, 1.0)
+    shared = {"kernel": "rbf", "tolerance": 1e-6, **settings}
+    found = tune(TuneJob(path, str(tmp_path / "t"), C=costs, gamma=widths, folds=FOLDS, **shared))
+    assert [(score.landmarks, score.gamma, score.C) for score in found.scores] == [
+        (None, gamma, C) for gamma in widths for C in costs
+    ]
+    seen = folding.cut_finer(open_store(path), FOLDS, 1)
+    fold = np.repeat(folding.round_robin(seen.layout, FOLDS, 0), seen.layout.chunks)
+    rest, there = write(tmp_path / "0.zarr", X[fold != 0], codes[fold != 0], sparse=sparse), fold == 0
+    for score in found.scores:
+        one = FitJob(rest, str(tmp_path / "0.ssvm"), C=score.C, gamma=score.gamma or "scale", overwrite=True, **shared)
+        model = fit(one).model
+        wrong = model.codes(model.decision(csr_of(X[there]) if sparse else Dense(X[there]))) != codes[there]
+        assert score.errors[0] == pytest.approx(wrong.mean(), abs=2.5 / np.count_nonzero(there))
+        assert score.gap <= shared["tolerance"]
+
+
 def test_the_table_has_every_point_and_the_kernel_helps(store, tmp_path):
     found = tune(job(store, tmp_path / "t"))
     points = [(score.landmarks, score.gamma, score.C) for score in found.scores]
@@ -162,11 +186,11 @@ def test_results_are_not_overwritten_unasked(store, tmp_path):
         {"C": (1.0, 1.0)},
         {"C": ()},
         {"C": (-1.0,)},
-        {"landmarks": ()},
+        {"landmarks": (), "solver": "newton"},
         {"folds": 1},
         {"folds": 1000},
         {"gamma": ("broad",)},
-        {"solver": "fw", "landmarks": ()},
+        {"solver": "fw", "landmarks": (), "loss": "huber"},
         {"sampling": "greedy"},
     ],
     ids=str,

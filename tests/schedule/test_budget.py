@@ -29,7 +29,8 @@ from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Layout, Term
 from tests.arrays import csr_of, sparse_values
 
-BASE = 100 * MIB
+BASE = budget.NOMINAL
+"""What a process is counted as that has begun."""
 
 
 def stored(path: Path, *, sparse: bool, weighted: bool = False, rows: int = 4000, chunk: int = 1 << 16) -> Any:
@@ -133,7 +134,7 @@ def test_a_plan_holds_its_limit_or_is_refused(limit: int, rows: int, standardize
 def test_less_memory_gives_up_kept_rows_first_and_row_state_second(fixed_base: None) -> None:
     store = memory_store(200_000)  # 8 MB of features, 1.6 MB of dual variables
     seen = []
-    for limit in range(100 * MIB, 160 * MIB, MIB // 4):
+    for limit in range(BASE, BASE + 60 * MIB, MIB // 4):
         memory = planned(store, limit).memory
         if memory.total <= memory.limit and (memory.cached, memory.resident) not in seen:
             seen.append((memory.cached, memory.resident))
@@ -320,6 +321,46 @@ def test_compiled_passes_are_in_the_plan_until_they_are_loaded(monkeypatch: pyte
     assert 71 * MIB <= compiled.nbytes <= 80 * MIB
     monkeypatch.setattr(budget, "passes_loaded", lambda: True)
     assert all(term.name != "compiled passes" for term in budget.base_terms())
+
+
+def held(patch: pytest.MonkeyPatch, nbytes: int, *, loaded: bool) -> None:
+    """The process as if it held so much."""
+    patch.setattr(budget, "anonymous_bytes", lambda: nbytes)
+    patch.setattr(budget, "passes_loaded", lambda: loaded)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "loaded", "counted"),
+    [
+        (1, False, 144 * MIB),
+        (72 * MIB, False, 144 * MIB),
+        (72 * MIB + 1, False, 208 * MIB),
+        (72 * MIB + 1, True, 144 * MIB),
+        (144 * MIB, True, 144 * MIB),
+        (144 * MIB + 1, True, 208 * MIB),
+        (208 * MIB, True, 208 * MIB),
+        (500 * MIB, True, 528 * MIB),
+    ],
+)
+def test_a_process_is_counted_in_steps(
+    nbytes: int, loaded: bool, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held(monkeypatch, nbytes, loaded=loaded)
+    assert budget.base_terms()[0].nbytes == nbytes
+    assert sum(term.nbytes for term in budget.steady_terms() if term.name != "margin") == counted >= nbytes
+
+
+def test_a_kernel_fit_is_planned_alike_whatever_the_process_did_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many rows it solves for at a time follows from what is left, and the last digits of its weights from that."""
+    store, found = memory_store(300_000), []
+    for nbytes, loaded in ((57 * MIB, False), (100 * MIB, True), (131 * MIB, True)):
+        held(monkeypatch, nbytes, loaded=loaded)
+        plans = [
+            planned(store, m * MIB, solver="decomposition", kernel="rbf", loss="hinge") for m in range(190, 330, 20)
+        ]
+        found.append([(plan.solver, plan.memory.total, plan.memory.resident, plan.memory.cached) for plan in plans])
+    assert found[0] == found[1] == found[2]
+    assert len({solver for solver, *_ in found[0]}) > 1
 
 
 @pytest.mark.parametrize(("depth", "scratch"), [(0, 0), (3, 24)])

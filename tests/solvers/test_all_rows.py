@@ -108,8 +108,7 @@ def test_preconditioned_steps_solve_the_system_whatever_the_scales(
     for name, value in {
         "LEAST_BLOCK": least,
         "LARGEST_BLOCK": least,
-        "ALL_DENSE": 0,
-        "ALL_SPARSE": all_columns,
+        "most_explicit": lambda *, dense: all_columns,
     }.items():
         monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.preconditioner.{name}", value)
     values, y, _ = table(200, 12, 3, 8.0)
@@ -224,6 +223,29 @@ def test_a_block_is_made_anew_where_rows_that_left_it_were_nearly_all_of_it() ->
     h[7] = 0.0
     full = np.hstack([values, np.ones((50, 1))]).astype(np.float64)
     np.testing.assert_allclose(block.at(h, estimated=False), full.T @ (h[:, None] * full), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rest", [1.0, 2.0])
+def test_a_block_changes_by_the_row_that_left_it_though_its_weight_was_the_largest(
+    rest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or, where a corner has narrowed, all others are ``rest`` times what they were."""
+    summed, plain = [], block_matrix.BlockMatrix._sum
+
+    def counting(self: Any, h: Any) -> Any:
+        summed.append(np.count_nonzero(h))
+        return plain(self, h)
+
+    monkeypatch.setattr(block_matrix.BlockMatrix, "_sum", counting)
+    values, h = np.random.default_rng(4).normal(size=(50, 3)).astype(np.float32), np.ones(50)
+    h[7] = 5.0 if rest == 1.0 else 1.0
+    block = block_matrix.BlockMatrix(Dense(values, 1.0), 3, np.arange(4))
+    block.at(h, estimated=False)
+    h *= rest
+    h[7] = 0.0
+    full = np.hstack([values, np.ones((50, 1))]).astype(np.float64)
+    np.testing.assert_allclose(block.at(h, estimated=False), full.T @ (h[:, None] * full), rtol=1e-5, atol=1e-5)
+    assert summed == [50, 1]
 
 
 @pytest.mark.timeout(120)

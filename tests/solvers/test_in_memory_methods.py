@@ -32,7 +32,7 @@ SMOOTH = [SquaredHinge(), Huber(0.3)]
 @pytest.fixture
 def narrow_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four columns are in the block, all others are rare ones."""
-    for name, value in {"LEAST_BLOCK": 4, "LARGEST_BLOCK": 4, "ALL_SPARSE": 0}.items():
+    for name, value in {"LEAST_BLOCK": 4, "LARGEST_BLOCK": 4, "most_explicit": lambda *, dense: 0}.items():
         monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.preconditioner.{name}", value)
 
 

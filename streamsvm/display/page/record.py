@@ -19,7 +19,7 @@ from streamsvm.aliases import ByName, JsonObject
 from streamsvm.display.page.files import Began, End, HeldOut, Moment, Pass, Planned, Stopped
 from streamsvm.display.page.findings import CalibrationRecord, Evaluated, Facts, Search
 from streamsvm.errors import DataError, MissingError
-from streamsvm.regular import open_regular, read_whole
+from streamsvm.regular import is_folder, open_regular, read_whole
 
 LARGEST = 16 << 20
 """Bytes of a file that is read whole."""
@@ -88,8 +88,8 @@ def read_run(path: Path) -> RunRecord:
 
     Raises MissingError where there is no run, DataError for a path that is something else.
     """
-    folder = path if path.is_dir() else path.with_name(path.name + ".run")
-    if not folder.is_dir():
+    folder = path if is_folder(path) else path.with_name(path.name + ".run")
+    if not is_folder(folder):
         hint = "name a model that has its MODEL.run beside it, a MODEL.run, or the folder of a search"
         raise MissingError(f"there is no run at {path}", hint=hint)
     found = RunRecord(folder.name.removesuffix(".run"))
@@ -234,7 +234,7 @@ def _number(text: str) -> float | None:
 def _as(value: Any, kind: type[T]) -> T | None:
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of text with what is no character
         return None
 
 

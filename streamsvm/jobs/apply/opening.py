@@ -11,6 +11,7 @@ from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.row_batches import DEPTH, SOURCE_TERM, RowBatches, width_error
 from streamsvm.model import Model
+from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
@@ -30,7 +31,7 @@ STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
 
 def is_store(path: Path) -> bool:
     """Return whether a path is a store of ours, perhaps one whose ingest has not ended, and not files to read."""
-    return path.is_dir() and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
+    return is_folder(path) and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
 
 
 def located(data: Sequence[str]) -> tuple[str, ...]:

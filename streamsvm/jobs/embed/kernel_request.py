@@ -21,6 +21,7 @@ from streamsvm.features.nystrom import Projection, part_rows, projection_of, wor
 from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.option_groups import KernelOptions
 from streamsvm.kernels import KERNELS
+from streamsvm.regular import is_file
 from streamsvm.types import Kernel, Layout, Store, Term
 
 CHUNK_BYTES = 4 << 20
@@ -222,7 +223,7 @@ def spread_candidates(landmarks: int, rows: int) -> int:
 
 def landmark_file(path: Path) -> Array:
     """Open the array of a .npy file without reading its rows. Raises MissingError, DataError."""
-    if not path.is_file():
+    if not is_file(path):
         raise MissingError(f"there is no file of landmarks at {path}", hint="a .npy array, one landmark a row")
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)

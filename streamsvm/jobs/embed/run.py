@@ -54,7 +54,7 @@ def embed_plan(job: EmbedJob, store: Store, request: NystromRequest, threads: in
     """Return the memory that building an embedding takes."""
     m = request.landmarks
     chunk = max(job.chunk_bytes, 4 * m)
-    terms = [*budget.base_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
+    terms = [*budget.steady_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
     terms += [t for t in memory_terms(request, store.layout) if t.name != "feature buffers"]
     terms.append(Term("kernel values", threads * 4 * part_rows(m) * m, f"{threads} x {part_rows(m)} rows at a time"))
     terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))

@@ -190,7 +190,7 @@ class FitJob(
             "Make the scores for --calibrate by so many more fits, each without a part of the chunks. Where nothing is said: by "
             "leaving out each row alone, which one reading does, or by 5 where that is not possible.",
             "model",
-            bounds=Bounds(least=2),
+            bounds=Bounds(least=2, most=1000),
         ),
     ] = None
     strict: Annotated[

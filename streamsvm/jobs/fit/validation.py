@@ -28,6 +28,7 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.model import Model
+from streamsvm.regular import is_folder, is_there
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
@@ -220,7 +221,7 @@ def count_errors_in(group: Group, given: tuple[StoreReference, Offsets, Model, i
 def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
     """The rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
     path = Path(str(job.validation))
-    if path.exists() and not (path.is_dir() and foreign_format(path) is None):
+    if is_there(path) and not (is_folder(path) and foreign_format(path) is None):
         raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
     facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
     known = {name: facts.get(name) for name in ("names", "encoding")}

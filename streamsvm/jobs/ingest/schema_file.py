@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamsvm import durable
 from streamsvm.errors import ConfigError, MissingError, printable, quote
 from streamsvm.outputs.kinds import SCHEMA_HEADER
-from streamsvm.regular import open_regular
+from streamsvm.regular import is_folder, is_there, open_regular
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.description import ColumnDescription
@@ -56,12 +56,12 @@ def _lines(columns: Sequence[ColumnDescription]) -> Iterator[str]:
 
 def read_schema(path: Path) -> SchemaFile:
     """Read a schema file. Raises MissingError, ConfigError with what is wrong."""
+    if not is_there(path) or is_folder(path):
+        hint = "write one with: streamsvm ingest SOURCE --write-schema FILE"
+        raise MissingError(f"there is no schema file at {path}", hint=hint)
     try:
         with open(open_regular(path, follow=True), "rb") as file:
             content = tomllib.loads(file.read(LARGEST).decode())
-    except (FileNotFoundError, IsADirectoryError) as error:
-        hint = "write one with: streamsvm ingest SOURCE --write-schema FILE"
-        raise MissingError(f"there is no schema file at {path}", hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="fix that line") from error
     columns = content.get("columns")

@@ -12,6 +12,7 @@ from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.warnings import label_drift
+from streamsvm.regular import is_folder, is_there
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
@@ -26,9 +27,9 @@ PROBE_SECONDS = 0.5
 
 def info(path: Path, *, columns: bool = False) -> JsonObject:
     """Return facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
-    if not path.exists():
+    if not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
-    stored = path.is_dir() or foreign_format(path) is not None
+    stored = is_folder(path) or foreign_format(path) is not None
     return store_facts(path, columns=columns) if stored else model_facts(path)
 
 
@@ -104,9 +105,9 @@ def model_facts(path: Path) -> JsonObject:
 
 def verify(path: Path, report: Report = silent) -> JsonObject:
     """Read everything and return all that is wrong. Raises what opening raises; the list is the caller's to judge."""
-    if not path.exists():
+    if not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
-    if not path.is_dir() and foreign_format(path) is None:
+    if not is_folder(path) and foreign_format(path) is None:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)

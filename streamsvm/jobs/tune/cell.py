@@ -1,4 +1,4 @@
-"""A cell of a grid: one map, and all values of C and all folds as problems on the stream of its features.
+"""A cell of a grid: one map or one exact kernel, and all values of C and all folds as problems on the stream of its features.
 
 Each pass makes the features once for all of them, and after the last pass one reading more counts the errors on the
 folds (``jobs.tune.folds``). When the memory does not hold the states of all problems, they are solved in as many groups as
@@ -12,14 +12,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from streamsvm.compute import threading
 from streamsvm.config.fields import field_values
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
-from streamsvm.engine.training import Run
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
@@ -29,11 +26,12 @@ from streamsvm.jobs.fit.planning.plan import Plan, make_plan
 from streamsvm.jobs.fit.planning.problems import checked_cost
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
+from streamsvm.jobs.tune.functions import errors, function_bytes, functions_of
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
-from streamsvm.rows import Float64, Int32
+from streamsvm.rows import Int32
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.types import LinearSolution, Report, Stop, Store, Term
+from streamsvm.types import Report, Stop, Store, Term
 
 SEARCH_FIELDS = {"out", "C", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
 """The settings only a search has."""
@@ -61,8 +59,6 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
     shared = field_values(job, FIT_FIELDS)
     fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
     plan = make_plan(fit_job, store)
-    if plan.problems[0].kernel is not None:
-        raise UsageError(f"solver '{plan.solver_name}' solves the kernel exactly", hint="tune takes --landmarks")
     memory = _memory(job, store, fit_job, plan, 1)
     memory.check(plan.remedy)
     low, high = 1, job.folds * len(job.C)
@@ -81,8 +77,9 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept: what is held out are chunks
     terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
-    counted = 8 * sum(one.components + len(one.positives) * layout.largest_chunk for one in problems)
-    terms.append(Term("candidates", counted, f"weights and decision values of {len(problems)}"))
+    terms.append(
+        Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
+    )
     return replace(memory, terms=tuple(terms))
 
 
@@ -107,7 +104,8 @@ def scored(
     ends: list[_Ended] = []
     for start in range(0, len(trials), cell.together):
         ends += _solved(job, seen, plan, trials[start : start + cell.together], report)
-    width = None if plan.request is None else plan.request.record.gamma
+    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    width = None if kernel is None else kernel.gamma
     scores = []
     for k, C in enumerate(job.C):
         mine = ends[k :: len(job.C)]
@@ -137,28 +135,21 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
         training = trainer.train(Stop(job.max_passes))
     each = len(plan.problems)
     runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
-    weights = [np.concatenate([_decision_weights(plan, run) for run in mine]).T for mine in runs]
-    wrong = folding.errors(store, plan.features, trials, weights, depth=job.prefetch, retain=memory.retain)
+    found = functions_of(plan, runs)
+    wrong = errors(store, found, trials, depth=job.prefetch, retain=memory.retain)
     gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
     return [_Ended(share, training.passes, gap) for share, gap in zip(wrong, gaps, strict=True)]
 
 
-def _decision_weights(plan: Plan, run: Run) -> Float64:
-    """The weights a problem has come to, (decision values, columns + 1)."""
-    solution = plan.solver.solution(run.state)
-    assert isinstance(solution, LinearSolution)  # ``planned`` has refused exact kernels
-    return run.problem.decision_weights(solution.w)
-
-
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
-    """Return landmarks and gamma of each map to try. Raises UsageError for a grid that means nothing."""
+    """Return landmarks, None for the exact kernel, and gamma of each map to try. Raises UsageError for a grid that means nothing."""
     for name, values in field_values(job, ("C", "gamma", "landmarks")).items():
         if len(set(values)) < len(values) or (not values and name != "landmarks"):
             raise UsageError(f"{name} must be different values to try, not {values}")
     for C in job.C:
         checked_cost(C)
-    if job.kernel != "linear" and not job.landmarks:
-        raise UsageError("how many landmarks?", hint="--landmarks 300,1000; exact kernel machines are not tuned")
     if job.sampling == "greedy":
         raise UsageError("sampling 'greedy' looks at labels, also of rows held out", hint="uniform, leverage, kmeans++")
-    return [(m, gamma) for m in job.landmarks for gamma in job.gamma] or [(None, "scale")]
+    if job.kernel == "linear" and not job.landmarks:
+        return [(None, "scale")]
+    return [(m, gamma) for m in job.landmarks or (None,) for gamma in job.gamma]

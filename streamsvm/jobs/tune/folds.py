@@ -1,4 +1,4 @@
-"""Folds of a store: chunks that are held out together, and the errors on them of models that did not see them.
+"""Folds of a store: chunks that are held out together.
 
 A fold is a mask over chunks, so that one reading serves all folds and all values of C: a problem is simply not shown the
 chunks of its own fold, and when all are solved, one reading more shows each only those. A store of few chunks is cut
@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import ErrorCounts
-from streamsvm.rows import Float64, Int32
+from streamsvm.rows import Int32
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import FeatureMap, Layout, Problem, Store, Term
+from streamsvm.types import Layout, Problem, Store, Term
 
 CHUNKS_PER_FOLD = 8
 """The least number of chunks of a fold."""
@@ -94,6 +92,11 @@ class Trial(NamedTuple):
     chunks: tuple[int, ...]
     """The numbers of the chunks they are not shown."""
 
+    @property
+    def values(self) -> int:
+        """How many decision values its models have."""
+        return sum(len(problem.positives) for problem in self.problems)
+
     def outcomes(self, codes: Int32) -> Int32:
         """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them."""
         right = np.array([codes == code for problem in self.problems for code in problem.positives])
@@ -108,25 +111,3 @@ def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, nu
     rows = sum(layout.chunks[chunk] for chunk in chunks)
     shown = (replace(problem, C=float(C), rows=layout.rows - rows, held_out=chunks) for problem in problems)
     return Trial(tuple(shown), chunks)
-
-
-def errors(
-    store: Store, features: FeatureMap, trials: Sequence[Trial], weights: Sequence[Float64], **reading: Any
-) -> list[float]:
-    """Return the share of wrong answers of each trial on the fold it did not see, in one reading of the store.
-
-    ``weights``: what was found, (components, decision values) for each trial. ``reading``: how to read, as for the stream.
-    """
-    counts = ErrorCounts(len(trials))
-    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
-        for loaded in stream:
-            mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
-            if not mine:
-                continue
-            W = np.concatenate([weights[k] for k in mine], axis=1)
-            ends = np.cumsum([weights[k].shape[1] for k in mine])[:-1]
-            for part in features.parts(loaded.chunk.X):
-                codes = loaded.chunk.codes[part.start : part.stop]
-                for k, f in zip(mine, np.split(operators.margins(part.X, W), ends, axis=1), strict=True):
-                    counts.add(k, f, trials[k].outcomes(codes))
-    return counts.shares

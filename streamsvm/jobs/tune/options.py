@@ -38,7 +38,7 @@ class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, Solver
     landmarks: Annotated[
         tuple[int, ...],
         Option(
-            "Numbers of landmarks to try; none for the linear kernel and for stores that are embeddings.",
+            "Numbers of landmarks to try; without any a kernel is evaluated exactly.",
             "kernel",
             bounds=AT_LEAST_ONE,
         ),
@@ -46,7 +46,9 @@ class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, Solver
     folds: Annotated[
         int,
         Option(
-            "Parts of the rows, each of which is judged by a model of the others.", "stopping", bounds=Bounds(least=2)
+            "Parts of the rows, each of which is judged by a model of the others.",
+            "stopping",
+            bounds=Bounds(least=2, most=1000),
         ),
     ] = 5
     tolerance: Tolerance = 1e-2

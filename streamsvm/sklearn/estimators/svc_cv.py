@@ -32,7 +32,7 @@ class StreamSVCCV(StreamClassifier):
         splits, that judges every row once.
     loss, loss_options, bias, class_weight, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, \
     tolerance, max_passes, memory, random_state, verbose, n_jobs, on_pass
-        As of ``StreamSVC``. A kernel wants ``landmarks``: exact kernel machines are not tuned.
+        As of ``StreamSVC``.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.active_set.gathered import GatheredRows
-from streamsvm.solvers.newton.hessian import factorized
+from streamsvm.solvers.newton.explicit import factorized
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.types import Problem
 

@@ -31,7 +31,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.interior_point import offset_problem
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
-from streamsvm.solvers.newton.hessian import factorized, matrix_bytes
+from streamsvm.solvers.newton.explicit import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
 from streamsvm.solvers.one_class import OffsetObjective, RowSums
 from streamsvm.solvers.point_evaluation import DualPoint, slopes_at

@@ -19,7 +19,7 @@ from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, row_where
-from streamsvm.solvers.newton.hessian import most_explicit
+from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamsvm.errors import DataError, StorageError, UsageError
-from streamsvm.regular import open_regular
+from streamsvm.regular import is_file, is_folder, open_regular
 from streamsvm.store.foreign.row_arrays import Foreign, Keys
 
 __all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
@@ -22,9 +22,9 @@ NO_CHECKSUMS = "sources have no checksums of ours: damage to them since they wer
 
 def foreign_format(path: Path) -> str | None:
     """Return 'zarr' or 'hdf5' for files that other programs wrote; None for our own stores and everything else."""
-    if path.is_dir():
+    if is_folder(path):
         return "zarr" if any((path / name).is_file() for name in ZARR_FILES) and not _is_ours(path) else None
-    if not path.is_file():
+    if not is_file(path):
         return None
     try:
         with open(open_regular(path, follow=True), "rb") as file:

@@ -12,7 +12,7 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib, size_text
 from streamsvm.errors import BudgetError, DataError, MissingError, StorageError, quote
-from streamsvm.regular import read_whole
+from streamsvm.regular import is_folder, read_whole
 from streamsvm.store.format.column_encoding import KINDS
 from streamsvm.store.format.labels import MOST_CLASSES
 from streamsvm.types import Layout
@@ -157,7 +157,7 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
     Raises MissingError (no such store), DataError (E-INCOMPLETE: never committed; E-META: damaged; E-VERSION), and
     BudgetError before anything is read.
     """
-    if not root.is_dir():
+    if not is_folder(root):
         raise MissingError(
             f"there is no store at {root}", hint="create one with 'streamsvm ingest' or 'streamsvm synth'"
         )

@@ -15,6 +15,7 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.problems import warm_terms
+from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
@@ -30,7 +31,7 @@ def plan_memory(
     seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
-    terms = [*budget.base_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
+    terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
     terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems))
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
@@ -62,7 +63,7 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int)
         return []
     seen = (
         layout
-        if isinstance(validation, float | int) or not Path(validation).is_dir()
+        if isinstance(validation, float | int) or not is_folder(Path(validation))
         else open_store(validation).layout
     )
     blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk

@@ -15,7 +15,7 @@ from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
-from streamsvm.solvers.newton.hessian import most_explicit
+from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem

@@ -22,7 +22,7 @@ from streamsvm.jobs.fit.planning.one_class import margin_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.validation import fold_rows, verdict
 from streamsvm.model import Model
-from streamsvm.regular import open_regular
+from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
@@ -136,7 +136,7 @@ def plain_settings(job: FitJob) -> JsonObject:
 def _content(name: str) -> str:
     """The digest of a store or of a file that a fit reads. Raises what opening a store raises, StorageError."""
     path = Path(name)
-    if not path.is_file():
+    if not is_file(path):
         return str(open_store(path).digest)
     with open(open_regular(path, follow=True), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

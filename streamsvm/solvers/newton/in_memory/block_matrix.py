@@ -43,6 +43,7 @@ class BlockMatrix:
         self._place[chosen] = np.arange(len(chosen))
         self._exact: Float64 | None = None
         """The matrix at ``_at``, in units of ``_unit``."""
+        self._unit = 1.0
         self._at: Float64 = np.empty(0)
         self._moved = 0.0
         self._most: Float64 = np.empty(0)
@@ -55,23 +56,30 @@ class BlockMatrix:
 
     def at(self, h: Float64, *, estimated: bool) -> Float64:
         """The matrix (k, k) at h (n,) >= 0, a copy; ``estimated``: but for its diagonal it may be an estimate."""
+        if self._change(h, self._unit):  # another row may have the largest h, all others being what they were
+            return self._unit * self._matrix
         unit = float(h.max(initial=0.0)) or 1.0
-        scaled = h / unit
-        if not self._change(scaled):
+        changed, self._unit = self._change(h, unit), unit
+        if not changed:
+            scaled = h / unit
             drawn = self._drawn(scaled) if estimated else None
             if drawn is not None:
                 return unit * self._with_diagonal(self._sum(drawn), squares(self._X, scaled, self._columns))
             self._exact = None  # before, to make room
-            self._exact, self._moved = self._sum(scaled), 0.0
+            self._exact, self._moved, self._at = self._sum(scaled), 0.0, scaled
             self._most = np.diagonal(self._exact).copy()
-        assert self._exact is not None
-        self._at = scaled
-        return unit * self._exact
+        return unit * self._matrix
 
-    def _change(self, h: Float64) -> bool:
+    @property
+    def _matrix(self) -> Float64:
+        assert self._exact is not None  # ``at`` has made it
+        return self._exact
+
+    def _change(self, h: Float64, unit: float) -> bool:
         """Bring rows into the matrix, and take rows out of it, where they are fewer than are in it."""
         if not len(self._at):
             return False
+        h = h / unit
         change = h - self._at
         change[np.abs(change) <= SAME * h] = 0.0
         moved = self._moved + float(np.abs(change).sum())
@@ -79,7 +87,7 @@ class BlockMatrix:
         if self._exact is None or not few:
             return False
         self._exact += self._sum(change)
-        self._moved, own = moved, np.diagonal(self._exact)
+        self._moved, self._at, own = moved, h, np.diagonal(self._exact)
         self._most = np.maximum(self._most, own)
         return not (own < CANCELLED * self._most).any()
 
@@ -106,13 +114,18 @@ class BlockMatrix:
     def _sum(self, h: Float64) -> Float64:
         """sum_i h_i z_i z_i' (k, k), h_i of either sign."""
         if isinstance(self._X, CSR):
-            lower, X = np.zeros((len(self._chosen), len(self._chosen))), self._X
-            sparse_block(X.data, X.indices, X.indptr, X.bias, h, self._place, lower)
-            return lower + np.tril(lower, -1).T
+            return self._sparse_sum(self._X, h)
         total = self._dense_sum(np.maximum(h, 0.0))
         if (h < 0.0).any():
             total -= self._dense_sum(np.maximum(-h, 0.0))
         return total
+
+    def _sparse_sum(self, X: CSR, h: Float64) -> Float64:
+        if len(self._chosen) > self._columns:
+            return operators.gram(X, h, self._columns)
+        lower = np.zeros((len(self._chosen), len(self._chosen)))
+        sparse_block(X.data, X.indices, X.indptr, X.bias, h, self._place, lower)
+        return lower + np.tril(lower, -1).T
 
     def _dense_sum(self, h: Float64) -> Float64:
         assert isinstance(self._X, Dense)

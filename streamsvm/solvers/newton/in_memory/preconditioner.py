@@ -15,11 +15,9 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
-from streamsvm.solvers.newton.hessian import factorized
+from streamsvm.solvers.newton.explicit import factorized, most_explicit
 from streamsvm.solvers.newton.in_memory.block_matrix import BlockMatrix
 
-ALL_SPARSE, ALL_DENSE = 1500, 8000
-"""Up to as many components, of sparse and of dense rows, the block is the whole Hessian."""
 LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
 BLOCK_SHARE = 20.0
 """Else its factorization may cost as much as visiting every entry so many times."""
@@ -106,7 +104,7 @@ def sum_entries(X: Rows) -> int:
 def block_size(columns: int, entries: int, *, dense: bool) -> int:
     """How many components are in the block: all where that is affordable."""
     p = columns + 1
-    if p <= (ALL_DENSE if dense else ALL_SPARSE):
+    if p <= most_explicit(dense=dense):
         return p
     return min(p, int(np.clip((BLOCK_SHARE * entries) ** (1 / 3), LEAST_BLOCK, LARGEST_BLOCK)))
 

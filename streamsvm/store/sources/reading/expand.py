@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamsvm.errors import MissingError, UsageError, quote
-from streamsvm.regular import what_is
+from streamsvm.regular import is_folder, is_there, what_is
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.reading.standard_input import STANDARD_INPUT
 
@@ -21,8 +21,8 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
     for path in map(Path, paths):
         if str(path) == STANDARD_INPUT:
             found.append(path)
-        elif path.exists():
-            found += _in_directory(path) if path.is_dir() else [_regular(path)]
+        elif is_there(path):
+            found += _in_directory(path) if is_folder(path) else [_regular(path)]
         elif PATTERN & set(str(path)):
             found += _matching(str(path))
         else:
