@@ -50,9 +50,12 @@ def close_pass(settings: Decomposition, state: DecompositionState) -> Certificat
 
 def _bounds(state: DecompositionState) -> Certificate:
     """P with the best intercept that was tried, D, and what rounding may make of them; the next grid is set about that intercept."""
-    best, violation, reduced = int(np.argmin(state.losses)), max(state.top - state.bottom, 0.0), state.reduced
+    values = state.losses + state.mass * state.shifts()
+    best, violation, reduced = int(np.argmin(values)), max(state.top - state.bottom, 0.0), state.reduced
     square = state.square if reduced is None else state.reduced_square
-    primal, dual = 0.5 * square + float(state.losses[best]), state.dual - 0.5 * state.square
+    primal, dual = 0.5 * square + float(values[best]), state.dual - 0.5 * state.square
+    if state.problem.nu is not None and state.weight == 0.0:  # nothing is summed up yet: ||sum a_i phi_i|| <= nu S max ||phi||
+        dual = -0.5 * state.mass**2 * _largest(state)
     rounding = state.rounding(best)
     if reduced is None:
         _check_bounded(state, dual, rounding)
@@ -61,6 +64,12 @@ def _bounds(state: DecompositionState) -> Certificate:
     state.intercept, state.reach = float(state.shifts()[best]), max(violation, wide, 1e-6)
     facts = {"violation": violation, "support": state.support_size, "points": reduced.size if reduced else None}
     return Certificate(primal, dual, facts=facts, rounding=rounding)
+
+
+def _largest(state: DecompositionState) -> float:
+    """An upper bound of k(x, x) over all rows."""
+    assert state.problem.kernel is not None  # a kernel solver is given problems of one
+    return 0.0 if state.largest is None else state.problem.kernel.largest(state.largest)
 
 
 def _after_pass(
@@ -142,7 +151,8 @@ def _stalled(state: DecompositionState, primal: float, dual: float, *, one_set: 
     """Whether pools lead nowhere, a pass of these bounds included; once that is so it stays so."""
     whole = state.pool is not None and state.pool.size == state.problem.rows
     passes = (STALLED_SETS if one_set else STALLED_LEVELS) if whole else STALLED_POOLS
-    gap = (primal - max(dual, 0.0)) / max(primal, TINY)
+    least = 0.0 if state.problem.nu is None else dual
+    gap = (primal - max(dual, least)) / max(abs(primal), TINY)
     state.gaps.append(gap)
     state.stalled = state.stalled or (len(state.gaps) > passes and gap > STALLED * state.gaps[-1 - passes])
     return state.stalled

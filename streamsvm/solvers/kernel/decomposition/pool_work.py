@@ -7,11 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.compute.random import lots
+from streamsvm.errors import UsageError
 from streamsvm.solvers.kernel.decomposition.candidates import next_pool
 from streamsvm.solvers.kernel.decomposition.multilevel import SAMPLED_FROM, Level, size_below, solve_step, threshold
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState, LevelWork
 from streamsvm.solvers.kernel.rounding import error_of_values
-from streamsvm.solvers.kernel.working_set import ROUNDS, Improvement, coordinates, in_order, late, rounds_for, select
+from streamsvm.solvers.kernel.working_set import (
+    ROUNDS,
+    Improvement,
+    Pool,
+    coordinates,
+    in_order,
+    late,
+    refresh,
+    rounds_for,
+    select,
+)
+from streamsvm.solvers.kernel.working_set import violation as worst_violation
 
 if TYPE_CHECKING:
     from streamsvm.solvers.kernel.decomposition.solver import Decomposition
@@ -23,14 +36,36 @@ POOL_SHARE = 0.1
 def begin_work(settings: Decomposition, state: DecompositionState, violation: float) -> None:
     """Make the pool of the candidates and of rows held before, which is to be solved."""
     pool = in_order(next_pool(state))
+    before = pool.x.copy()
+    if state.problem.nu is not None and state.weight == 0.0:
+        violation = _spread(state, pool)
     state.capacity = min(2 * state.capacity, settings.pool)
     state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
     working = working_coordinates(settings, state)
     below = size_below(pool.size, working)
     on_levels = pool.size == state.problem.rows and below > working
     known = Improvement(ROUNDS if on_levels else rounds_for(pool.size, below))
-    state.work = LevelWork([Level(pool, POOL_SHARE * violation, known)], pool.x.copy())
+    state.work = LevelWork([Level(pool, POOL_SHARE * violation, known)], before)
     state.pool = state.moved = None
+
+
+def _spread(state: DecompositionState, pool: Pool) -> float:
+    """Begin with x at its bounds for a draw of rows, so that it sums up to what it is to; the violation of that. Raises UsageError.
+
+    Pairs of rows leave the sum alone from there on.
+    """
+    room, mass = float(pool.high.sum()), state.mass
+    if room < mass:
+        found = f"the rows of a pool, {pool.size}, have a weight of {room:g}, and nu of all rows is {mass:g}"
+        raise UsageError(found, hint="a smaller nu, a larger --set solver.pool, or --landmarks, which has no pool")
+    order = np.argsort(lots(pool.index, 0), kind="stable")
+    filled = np.cumsum(pool.high[order])
+    pool.x[order] = np.clip(mass - (filled - pool.high[order]), 0.0, pool.high[order])
+    refresh(pool, state.form)
+    state.drift += error_of_values(state.form, state.largest, pool.size, mass)
+    found_violation = max(worst_violation(pool), 0.0)
+    state.reach = max(state.reach, found_violation)
+    return found_violation
 
 
 def optimize(settings: Decomposition, state: DecompositionState) -> None:

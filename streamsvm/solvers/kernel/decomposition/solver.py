@@ -12,6 +12,9 @@ the moves are worth. From there on the block belongs to the present a, and so do
 
 are those of the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
 
+One class with a free offset rho = -b (``solvers.one_class``) is the same with y_i = 1, a corner at 0 and sum x = nu sum s_i, which adds
+nu sum s_i b to P: x begins at its bounds for a draw of rows, as in LIBSVM.
+
 f has added up the rounding of every kernel value that a move was worth: ``drift`` bounds it. Where that is too much for
 the certificate that was asked for, f is computed anew from the support in another pass, in float64, for the rows that
 have a say (``solvers.kernel.rounding``). If P and D then prove to be apart, f is set right at all rows, and the work goes
@@ -85,6 +88,8 @@ class Decomposition:
     """The dual variable a_i of every row and its decision value f_i without the intercept."""
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence sum x = 0."""
+    free_offset: ClassVar[bool] = True
+    """See ``types.FreeOffset``."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)

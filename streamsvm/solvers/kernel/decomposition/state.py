@@ -113,6 +113,13 @@ class DecompositionState:
     """Whether it was seen that they do not fall: the next certificate that is exact is the last."""
     work: LevelWork | None = None
     """What is done in memory before the next pass; None: nothing, or nothing any more."""
+    total: float = 0.0
+    """sum s_i over the rows met in the pass."""
+
+    @property
+    def mass(self) -> float:
+        """What x sums up to once all rows are met: nu sum s_i of one class with a free offset, 0 otherwise."""
+        return 0.0 if self.problem.nu is None else self.problem.nu * self.total
 
     def owed(self) -> float:
         """Seconds it takes to leave all levels of the pool, and to bring the rows outside it up to date, at the pace of steps."""
@@ -143,7 +150,7 @@ class DecompositionState:
         self.candidates, self.collected_parts, self.support_met = [], [], 0
         self.dual = self.square = self.reduced_square = 0.0
         self.losses[:], self.top, self.bottom, self.violators = 0.0, -np.inf, np.inf, 0
-        self.upper_losses[:], self.weight, self.absolute = 0.0, 0.0, 0.0
+        self.upper_losses[:], self.weight, self.absolute, self.total = 0.0, 0.0, 0.0, 0.0
 
     def join(self, other: DecompositionState) -> None:
         """Add what another worker found on other rows, at the same x."""
@@ -157,6 +164,7 @@ class DecompositionState:
         self.violators += other.violators
         self.weight += other.weight
         self.absolute += other.absolute
+        self.total += other.total
         self.upper_losses = self.upper_losses + other.upper_losses
         self.top, self.bottom = max(self.top, other.top), min(self.bottom, other.bottom)
         self.largest = joined(self.largest, other.largest)
