@@ -54,7 +54,8 @@ def _bounds(state: DecompositionState) -> Certificate:
     best, violation, reduced = int(np.argmin(values)), max(state.top - state.bottom, 0.0), state.reduced
     square = state.square if reduced is None else state.reduced_square
     primal, dual = 0.5 * square + float(values[best]), state.dual - 0.5 * state.square
-    if state.problem.nu is not None and state.weight == 0.0:  # nothing is summed up yet: ||sum a_i phi_i|| <= nu S max ||phi||
+    if state.problem.nu is not None and state.weight == 0.0:
+        # nothing is summed up yet: ||sum a_i phi_i|| <= nu S max ||phi||
         dual = -0.5 * state.mass**2 * _largest(state)
     rounding = state.rounding(best)
     if reduced is None:
