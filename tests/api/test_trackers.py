@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import streamsvm as sv
@@ -36,22 +37,36 @@ def test_mlflow_gets_numbers_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-def test_mlflow_takes_the_records_of_a_fit(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+def fitted(tracker: Any) -> list[tuple[int, float]]:
+    """Pass and gap of a fit that a tracker and a list are told of."""
+    told: list[dict[str, Any]] = []
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    sv.fit(X, y=X[:, 0] > 0, solver="dcd", on_pass=lambda record: (told.append(record), tracker(record)))
+    assert len(told) > 1
+    return [(record["pass"], record["gap"]) for record in told]
+
+
+def test_mlflow_takes_the_records_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow: pip install mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database wants more packages
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    mlflow.set_experiment("fits")
     with mlflow.start_run() as run:
-        sv.MlflowTracker()(RECORD)
-    (found,) = mlflow.MlflowClient().get_metric_history(run.info.run_id, "gap")
-    assert (found.step, found.value) == (3, 0.25)
+        told = fitted(sv.MlflowTracker(prefix="svm_"))
+    found = mlflow.MlflowClient().get_metric_history(run.info.run_id, "svm_gap")
+    assert [(metric.step, metric.value) for metric in found] == told
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
-    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    reading = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard: pip install tensorboard"
+    )
     with sv.TensorBoardTracker(tmp_path) as tracker:
-        tracker(RECORD)
+        told = fitted(tracker)
     found = reading.EventAccumulator(str(tmp_path))
     found.Reload()
-    assert [(event.step, event.value) for event in found.Scalars("fit/gap")] == [(3, 0.25)]
+    assert [event.step for event in found.Scalars("fit/gap")] == [number for number, _ in told]
+    assert np.allclose([event.value for event in found.Scalars("fit/gap")], [gap for _, gap in told], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "package"), [("MlflowTracker", "mlflow"), ("TensorBoardTracker", "tensorboard")])
