@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "all rows": {"solver": "newton"},
     "planes": {"solver": "cutting_plane", "loss": "hinge"},
     "rows in groups": {"solver": "dcd", "groups": 2},
+    "classes together": {"solver": "dcd", "groups": 2, "multi_class": "crammer_singer"},
     "kernel": {"solver": "decomposition", "kernel": "rbf", "gamma": 0.1, "options": {"pool": 150}},
 }
 PASSES = dict.fromkeys(KINDS, 2) | {"all rows": 1}

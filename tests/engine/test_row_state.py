@@ -20,8 +20,10 @@ def layout_of(chunks: tuple[int, ...]) -> Layout:
     return Layout(3, chunks, None, ("-1", "1"), (sum(chunks), 0))
 
 
-def states(chunks: tuple[int, ...], problems: int, file: Path | None, dtype: str = "float64") -> RowStates:
-    return RowStates(RowState("alpha", dtype), layout_of(chunks), problems, file, resident=file is None)
+def states(
+    chunks: tuple[int, ...], problems: int, file: Path | None, dtype: str = "float64", width: int = 1
+) -> RowStates:
+    return RowStates(RowState("alpha", dtype, width), layout_of(chunks), problems, file, resident=file is None)
 
 
 @given(
@@ -29,14 +31,16 @@ def states(chunks: tuple[int, ...], problems: int, file: Path | None, dtype: str
     problems=st.integers(1, 4),
     visits=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**32 - 1)), max_size=20),
     dtype=st.sampled_from(["float64", "float32"]),
+    width=st.integers(1, 3),
 )
 def test_memory_and_file_hold_the_same(
-    tmp_path_factory: pytest.TempPathFactory, chunks: Any, problems: int, visits: list[Any], dtype: str
+    tmp_path_factory: pytest.TempPathFactory, chunks: Any, problems: int, visits: list[Any], dtype: str, width: int
 ) -> None:
     """Any visits in any order, against a plain dictionary of arrays."""
     path = tmp_path_factory.mktemp("rows") / "alpha"
-    in_memory, in_file = states(chunks, problems, None, dtype), states(chunks, problems, path, dtype)
-    expected = {number: np.zeros((problems, rows), dtype) for number, rows in enumerate(chunks)}
+    in_memory, in_file = (states(chunks, problems, file, dtype, width) for file in (None, path))
+    numbers = () if width == 1 else (width,)
+    expected = {number: np.zeros((problems, rows, *numbers), dtype) for number, rows in enumerate(chunks)}
     for place, seed in visits:
         number = place % len(chunks)
         new = np.asarray(np.random.default_rng(seed).normal(size=expected[number].shape), dtype)
