@@ -15,7 +15,7 @@ from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.placement import DISK, FLY
-from streamsvm.jobs.fit.results import certified
+from streamsvm.jobs.fit.results import certified, dual_file
 from streamsvm.jobs.fit.results.certified import certify, final_passes, status_of
 from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.kernels import RBF, Sigmoid
@@ -272,7 +272,8 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float]
     def replace(_plan: Any, _run: Any, _evaluation: Any, off: float, v: VectorSum) -> None:
         said.append((off, v.updates, v.spread))
 
-    evaluation = SimpleNamespace(transform=lambda weights, change: None)
+    evaluation = Evaluation(problem(), W)
+    evaluation.slopes = []
     monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
     monkeypatch.setattr(certified, "_replace", replace)
     return said
@@ -314,7 +315,7 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
 def test_dual_variables_of_one_problem_are_one_row(
     problems: int, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certified, "_parts", lambda store, plan, training, k: iter([np.full(3, k), np.full(1, k)]))
+    monkeypatch.setattr(dual_file, "_parts", lambda store, plan, training, k: iter([np.full(3, k), np.full(1, k)]))
     training = training_of(*[Certificate(3.0, 2.9)] * problems)
     save_dual(tmp_path / "a.npy", stored(), plan_of(), training)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.repeat(np.arange(problems), 4).reshape(shape))
