@@ -332,14 +332,14 @@ def held(patch: pytest.MonkeyPatch, nbytes: int, *, loaded: bool) -> None:
 @pytest.mark.parametrize(
     ("nbytes", "loaded", "counted"),
     [
-        (1, False, 144 * MIB),
-        (72 * MIB, False, 144 * MIB),
-        (72 * MIB + 1, False, 208 * MIB),
-        (72 * MIB + 1, True, 144 * MIB),
-        (144 * MIB, True, 144 * MIB),
-        (144 * MIB + 1, True, 208 * MIB),
-        (208 * MIB, True, 208 * MIB),
-        (500 * MIB, True, 528 * MIB),
+        (1, False, 136 * MIB),
+        (64 * MIB, False, 136 * MIB),
+        (64 * MIB + 1, False, 200 * MIB),
+        (64 * MIB + 1, True, 136 * MIB),
+        (136 * MIB, True, 136 * MIB),
+        (136 * MIB + 1, True, 200 * MIB),
+        (200 * MIB, True, 200 * MIB),
+        (500 * MIB, True, 520 * MIB),
     ],
 )
 def test_a_process_is_counted_in_steps(
