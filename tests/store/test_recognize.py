@@ -117,6 +117,24 @@ def test_a_missing_value_is_missing_in_each_kind(tmp_path: Path) -> None:
     assert found["since.month=2"][3] == 0
 
 
+@pytest.mark.parametrize("seconds", ["1e44", "-1e300", "1700000000000", "inf"])
+@pytest.mark.parametrize("said", [{"columns_as": ("at=epoch",)}, {"columns_as": ("at=epoch",), "calendar": ("at",)}])
+def test_seconds_that_no_calendar_has_are_refused_with_their_row(
+    tmp_path: Path, seconds: str, said: dict[str, Any]
+) -> None:
+    """Such as milliseconds. Arrow ended with an error of its own where 64 bits do not hold them."""
+    pq.write_table(pa.table({"at": [0.0, float(seconds), float("nan")], "y": ["a", "b", "a"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="row 2, column 'at'") as refused:
+        read(tmp_path / "a.parquet", missing="zero", **said)
+    assert refused.value.code in ("E-RANGE", "E-NONFINITE")
+
+
+def test_seconds_that_are_none_are_missing(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"at": [0.0, 946684800.0, float("nan")], "y": ["a", "b", "a"]}), tmp_path / "a.parquet")
+    found, _ = read(tmp_path / "a.parquet", missing="zero", columns_as=("at=epoch",))
+    assert found["at.years"] == pytest.approx([-30, 0, 0], abs=3e-3)
+
+
 def test_what_people_say_of_a_column_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("code,at,size,y\n1,0,1,a\n2,946684800,2,b\n1,978307200,3,a\n")

@@ -90,6 +90,8 @@ DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%
 YEAR_SECONDS = 365.2425 * 86400
 YEAR_2000 = 946_684_800
 """Seconds from 1970 to 2000."""
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of the year 1 and of the year 9999, since 1970: what calendars are made for."""
 WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
@@ -165,9 +167,20 @@ def dates(values: Arrow, name: str, form: str) -> Any:
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         return values.cast(pa.timestamp("s"), safe=False)
     if form == EPOCH:
-        return pc.floor(numbers(values, name)).cast(pa.int64()).cast(pa.timestamp("s"))
+        return _since_1970(numbers(values, name).cast(pa.float64()), name)
     texts, rows = _texts(values)
     return _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+
+
+def _since_1970(seconds: Any, name: str) -> Any:
+    """Return seconds since 1970, float64, as timestamps; NaN is missing. Raises BadCell beyond the years 1 to 9999."""
+    known = pc.if_else(pc.is_nan(seconds), pa.scalar(None, pa.float64()), seconds)
+    beyond = pc.or_(pc.less(known, float(FIRST_SECOND)), pc.greater(known, float(LAST_SECOND)))
+    if pc.any(beyond).as_py():
+        row = int(np.argmax(pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)))
+        found = f"expected seconds since 1970, found {seconds[row].as_py():g}, beyond the year 9999 or before 1"
+        raise BadCell(row, name, "E-RANGE", found, f"divide milliseconds by 1000, or pass --column {name}=number")
+    return pc.floor(known).cast(pa.int64()).cast(pa.timestamp("s"))
 
 
 EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).strftime(form) for form in DATES} | {
