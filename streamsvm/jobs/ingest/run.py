@@ -40,6 +40,7 @@ from streamsvm.store.sources.reading.ahead import ahead
 from streamsvm.store.sources.reading.expand import expand
 from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.table.layout.columns import CATEGORY, HASHED, TEXT
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
@@ -205,13 +206,19 @@ def _precision(job: IngestJob, source: Source, first: Rows) -> list[str]:
 def _idle(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
     """Which fields nothing looks at, by the reason."""
     beside = () if job.sources else ("label", "weight")  # which are given with arrays of a program
-    of_others = other_formats(job, source.encoding()["format"]).items()
+    encoding = source.encoding()
+    schema = encoding.get("schema")
+    kinds = None if schema is None else {column["kind"] for column in schema["columns"]}
     idle = {
         "no rows are held out": not job.holds_out and ("test_store",),
         "nothing is drawn": not (job.shuffle or job.test_fraction) and ("seed",),
         "no cluster is named": job.cluster is None and ("insecure_network",),
         "every line that cannot be read is an error": job.on_bad_line == "error" and ("max_bad",),
+        "no column is a category": kinds is not None and CATEGORY not in kinds and ("min_count",),
+        "no column is hashed": kinds is not None and HASHED not in kinds and ("hash_bits",),
+        "no column is text": kinds is not None and TEXT not in kinds and ("text_bits",),
     }
+    of_others = other_formats(job, encoding["format"]).items()
     told = {why: [name for name in names if name not in beside] for why, names in of_others}
     return told | {why: names for why, names in idle.items() if names}
 
