@@ -210,6 +210,7 @@ def ingest(
     label: str | None = None,
     labels: str | PathLike[str] | None = None,
     text_labels: bool = False,
+    task: str = "classification",
     positive: str | None = None,
     label_threshold: float | None = None,
     weight: Any = None,

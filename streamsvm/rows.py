@@ -19,6 +19,8 @@ Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
+Targets: TypeAlias = Float32 | Float64
+"""What is known of each row: +1 or -1 in float32, or a number, in float64."""
 
 
 @saved_as("rows.dense")
@@ -153,8 +155,8 @@ class Labeled(NamedTuple):
 
     X: Rows
     """The rows."""
-    y: Float32
-    """The labels +1 or -1, (n,)."""
+    y: Targets
+    """The labels +1 or -1, or numbers, (n,)."""
     s: Float32
     """The weights, which multiply C, (n,)."""
 

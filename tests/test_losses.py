@@ -12,16 +12,30 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from streamsvm.compute.passes.dcd import optimum
-from streamsvm.losses import LOSSES, Hinge, Huber, Logistic, SquaredHinge, threshold
+from streamsvm.losses import (
+    LEAST_RESIDUAL,
+    LOSSES,
+    Hinge,
+    Huber,
+    Logistic,
+    RoundedEpsilon,
+    Squared,
+    SquaredHinge,
+    threshold,
+)
 
 STEP = 1e-6
 SETTINGS: dict[str, list[dict[str, float]]] = {
     "hinge": [{}, {"margin": 0.0}, {"margin": 2.5}],
     "squared_hinge": [{}, {"margin": 0.5}],
     "logistic": [{}, {"sharpness": 0.2}, {"sharpness": 5.0}],
+    "epsilon_insensitive": [{}, {"epsilon": 0.0}, {"epsilon": 2.0}],
+    "squared_epsilon_insensitive": [{}, {"epsilon": 0.0}, {"epsilon": 2.0}],
+    "squared": [{}, {"factor": 0.3}],
     "huber": [{}, {"mu": 0.01}, {"mu": 2.0}, {"mu": 0.3, "margin": 2.0}, {"margin": 0.05}],
 }
 CASES = [LOSSES[name](**settings) for name in LOSSES for settings in SETTINGS.get(name, [{}])]
+CASES += [RoundedEpsilon(0.2, 0.6), RoundedEpsilon(0.0, 0.5)]
 
 each_loss = pytest.mark.parametrize("loss", CASES, ids=str)
 margins = st.floats(-50.0, 50.0)
@@ -35,7 +49,18 @@ def corners(loss: Any) -> list[float]:
         return []
     if isinstance(loss, Huber):
         return [loss.margin - loss.mu, loss.margin + loss.mu]
+    if isinstance(loss, RoundedEpsilon):
+        return [side * end for side in (-1, 1) for end in loss]
+    if isinstance(loss, Squared):
+        return []
+    if loss.numeric():
+        return [-loss.epsilon, loss.epsilon]
     return [loss.margin]
+
+
+def box_of(loss: Any, C: float, beyond: float) -> tuple[float, float]:
+    """The ends of what a dual variable may be, or ``beyond`` C where there are none."""
+    return max(loss.lower(C), -beyond * C), min(loss.upper(C), beyond * C)
 
 
 def conjugate_by_search(loss: Any, a: float, C: float) -> float:
@@ -65,11 +90,14 @@ def test_bend_is_the_derivative_of_the_slope(loss: Any, m: float) -> None:
 
 @each_loss
 @given(one=margins, other=margins, share=st.floats(0.0, 1.0))
-def test_value_is_convex_falling_and_never_negative(loss: Any, one: float, other: float, share: float) -> None:
+def test_value_is_convex_never_negative_and_of_margins_falling(
+    loss: Any, one: float, other: float, share: float
+) -> None:
     between = share * one + (1 - share) * other
     assert loss.value(between) <= share * loss.value(one) + (1 - share) * loss.value(other) + 1e-9
     assert loss.value(one) >= 0.0
-    assert loss.slope(one) <= 0.0
+    assert loss.slope(one) <= 0.0 or loss.numeric()
+    assert loss.value(0.0) == 0.0 or not loss.numeric()
     assert loss.second_derivative(one) >= 0.0
 
 
@@ -78,7 +106,7 @@ def test_value_is_convex_falling_and_never_negative(loss: Any, one: float, other
 def test_the_slope_gives_the_dual_point_that_meets_the_value(loss: Any, m: float, C: float) -> None:
     """Fenchel's equality: C l(m) = a - conjugate(a) - a m at a = -C l'(m), which lies in the box."""
     a = -C * loss.slope(m)
-    assert 0.0 <= a <= loss.upper(C)
+    assert loss.lower(C) <= a <= loss.upper(C)
     scale = C * (1.0 + m * m)
     assert C * loss.value(m) == pytest.approx(a - loss.conjugate(a, C) - a * m, abs=1e-12 * scale)
 
@@ -87,7 +115,8 @@ def test_the_slope_gives_the_dual_point_that_meets_the_value(loss: Any, m: float
 @given(m=margins, C=costs, share=st.floats(0.0, 1.0))
 def test_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C: float, share: float) -> None:
     """Fenchel and Young's inequality: what makes a dual value a certificate."""
-    a = share * (loss.upper(C) if isfinite(loss.upper(C)) else 200.0 * C)
+    low, high = box_of(loss, C, 200.0)
+    a = low + share * (high - low)
     assert a - loss.conjugate(a, C) - a * m <= C * loss.value(m) + 1e-12 * C * (1.0 + m * m)
 
 
@@ -95,7 +124,8 @@ def test_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C
 @pytest.mark.parametrize("C", [0.25, 3.0])
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.7, 1.0])
 def test_conjugate_is_the_one_of_the_value(loss: Any, C: float, share: float) -> None:
-    a = share * (loss.upper(C) if isfinite(loss.upper(C)) else 10.0 * C)
+    low, high = box_of(loss, C, 10.0)
+    a = low + share * (high - low)
     assert loss.conjugate(a, C) == pytest.approx(conjugate_by_search(loss, a, C), abs=1e-6 * C)
 
 
@@ -111,6 +141,19 @@ def test_conjugate_slope_and_curvature_are_the_derivatives_of_the_conjugate(loss
         assert loss.curvature(C) == pytest.approx(second, rel=1e-6, abs=1e-8 / C)
     assert loss.curvature(C) <= second * (1 + near) + 1e-8 / C
     assert here <= (low + high) / 2 + 1e-12 * C
+
+
+@each_loss
+@given(C=costs, share=st.floats(0.01, 0.99))
+def test_of_a_number_the_conjugate_is_even_but_for_what_all_begin_with(loss: Any, C: float, share: float) -> None:
+    """conjugate(a) - a, and the slope of that is odd; the box has the same length on both sides."""
+    if not loss.numeric():
+        assert loss.lower(C) == 0.0
+        return
+    a = share * C
+    assert loss.lower(C) == -loss.upper(C)
+    assert loss.conjugate(-a, C) + a == pytest.approx(loss.conjugate(a, C) - a, rel=1e-12)
+    assert loss.conjugate_slope(-a, C) - 1.0 == pytest.approx(1.0 - loss.conjugate_slope(a, C), rel=1e-12)
 
 
 @each_loss
@@ -134,6 +177,8 @@ def test_the_coordinate_step_solves_its_one_dimensional_problem(
     loss: Any, m: float, square: float, C: float, start: float
 ) -> None:
     """From any a the step is the best of the box: no point of a grid has a larger dual value."""
+    if loss.numeric():
+        return
     top = loss.upper(C)
     a = start * C
     if loss.quadratic():
@@ -178,6 +223,10 @@ def test_properties_are_those_of_the_functions(loss: Any) -> None:
 @each_loss
 def test_the_threshold_is_where_the_loss_ends(loss: Any) -> None:
     end = threshold(loss)
+    if loss.numeric():
+        assert end == max(LEAST_RESIDUAL, getattr(loss, "epsilon", getattr(loss, "inner", 0.0)))
+        assert loss.value(end) <= LEAST_RESIDUAL
+        return
     assert loss.value(end + 1e-9) == 0.0
     assert end == inf or loss.value(end - 1e-3) > 0.0
 
@@ -189,7 +238,8 @@ def test_a_rounded_loss_is_smooth_near_and_has_feasible_slopes(loss: Any, m: flo
     mu = share * min(max(threshold(loss), 0.1), 10.0)
     smooth = loss.rounded(mu)
     assert smooth.smooth()
-    assert 0.0 <= smooth.value(m) - loss.value(m) <= mu / 4 + 1e-12
+    below = 0.5 * max(0.0, mu - getattr(loss, "epsilon", mu)) if not loss.smooth() else 0.0  # where both corners meet
+    assert -below - 1e-12 <= smooth.value(m) - loss.value(m) <= mu / 4 + 1e-12
     assert smooth.rounded(mu) is smooth
     between = sorted((loss.slope(m - 1.0001 * mu), loss.slope(m + 1.0001 * mu)))
     assert between[0] - 1e-12 <= smooth.slope(m) <= between[1] + 1e-12

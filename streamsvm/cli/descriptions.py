@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from streamsvm.aliases import JsonObject
-from streamsvm.cli.tables import shares, table
+from streamsvm.cli.tables import number_text, shares, table
 from streamsvm.config.units import percent, seconds_text, size_text
 
 if TYPE_CHECKING:
@@ -76,8 +76,11 @@ def store_lines(facts: JsonObject) -> Iterator[str]:
     yield f"store    {facts['path']}"
     yield f"rows     {facts['rows']} x {facts['columns']} columns, {facts['layout']}{filled}"
     yield f"chunks   {facts['chunks']}, at most {facts['largest_chunk']} rows; {size_text(facts['bytes_per_pass'])} a pass"
-    yield f"classes  {shares(list(facts['classes']), list(facts['classes'].values()))}"
-    yield f"drift    {facts['label_drift']:.3f} at most between a class's share in a chunk and in all rows"
+    if facts["classes"]:
+        yield f"classes  {shares(list(facts['classes']), list(facts['classes'].values()))}"
+        yield f"drift    {facts['label_drift']:.3f} at most between a class's share in a chunk and in all rows"
+    else:
+        yield f"target   {number_text(facts['target'])}"
     if facts["weighted"]:
         yield "weights  one a row"
     if facts["index_base"] is not None:
@@ -116,7 +119,9 @@ def calibration_text(found: JsonObject) -> str:
 def model_lines(facts: JsonObject) -> Iterator[str]:
     """What ``info`` says of a model."""
     yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
-    yield f"classes  {', '.join(facts['classes'][:10])}" + (", ..." if len(facts["classes"]) > 10 else "")
+    yield f"classes  {', '.join(facts['classes'][:10]) or 'none: it predicts a number'}" + (
+        ", ..." if len(facts["classes"]) > 10 else ""
+    )
     yield f"columns  {facts['columns']}"
     yield from offset_lines(facts)
     if facts["expansion"]:

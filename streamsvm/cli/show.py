@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamsvm.cli.tables import shares, table
+from streamsvm.cli.tables import number_text, shares
 from streamsvm.config.units import seconds_text, size_text
 from streamsvm.display.event_lines import count_text, fit_line
 from streamsvm.display.small import fit_card
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from streamsvm.config.checks import Checked
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
-    from streamsvm.jobs.apply.metrics import ModelEvaluation
     from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.embed.builder import EmbedResult
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from streamsvm.jobs.synth.run import SynthResult
     from streamsvm.jobs.tune.options import TuneJob
     from streamsvm.jobs.tune.run import TuneResult
-
-MOST_CLASSES = 20
-"""Wider confusion tables are left to --json."""
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -79,7 +75,10 @@ def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     kind = "sparse" if result.sparse else "dense"
     held_out = f", {result.test_rows} rows in {result.test_store}" if result.test_store else ""
     yield f"{result.rows} rows x {result.columns} columns, {kind}, in {result.store}{held_out}"
-    yield f"classes: {shares(result.classes, result.counts)}"
+    if result.target is None:
+        yield f"classes: {shares(result.classes, result.counts)}"
+    else:
+        yield f"target: {number_text(result.target)}"
     rate = result.bytes_read / max(result.seconds, 1e-9)
     yield f"read {size_text(result.bytes_read)} in {seconds_text(result.seconds)}, {size_text(rate)}/s"
 
@@ -119,26 +118,9 @@ def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
 
 
 def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
-    e = result.evaluation
-    yield f"rows               {e.rows}"
-    yield f"accuracy           {e.accuracy:.5f}  (error {100 * (1 - e.accuracy):.2f} %)"
-    yield f"balanced accuracy  {e.balanced_accuracy:.5f}"
-    positive = "" if e.F1 is None else f"{e.F1:.5f} for {e.classes[1]}, "
-    yield f"F1                 {positive}{e.F1_macro:.5f} macro"
-    if e.AUC is not None:
-        yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
-        yield f"average precision  {e.average_precision:.5f}"
-    if e.hinge is not None:
-        yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
-    if e.log_loss is not None:
-        yield f"probabilities      log loss {e.log_loss:.5f}, Brier score {e.Brier:.5f}, calibration error {e.ECE:.5f}"
-    for name, found in (("threshold", result.stated), ("best threshold", result.best)):
-        if found is not None:
-            shown = (f"{field} {value:.5g}" for field, value in found._asdict().items() if field != "threshold")
-            yield f"{name:<18} {found.threshold:.9g}: {', '.join(shown)}"
-    if len(e.classes) <= MOST_CLASSES:
-        yield from _by_class(e)
-        yield from _confusion(e)
+    from streamsvm.cli.figures import evaluation_lines
+
+    yield from evaluation_lines(result)
 
 
 def _export(job: ExportJob, result: ExportResult) -> Iterator[str]:
@@ -148,15 +130,3 @@ def _export(job: ExportJob, result: ExportResult) -> Iterator[str]:
 def _report(_: ReportJob, result: ReportResult) -> Iterator[str]:
     of = "1 run" if result.runs == 1 else f"{result.runs} runs"
     yield f"the page of {of} in {result.out}, {size_text(result.bytes)}"
-
-
-def _by_class(e: ModelEvaluation) -> Iterator[str]:
-    rows = zip(e.truths, e.precision, e.recall, e.F1_by_class, map(sum, e.confusion), strict=True)
-    lines = [[name, *(f"{value:.4f}" for value in values), str(count)] for name, *values, count in rows]
-    yield from table([["class", "precision", "recall", "F1", "rows"], *lines])
-
-
-def _confusion(e: ModelEvaluation) -> Iterator[str]:
-    head = ["truth \\ said", *e.classes]
-    rows = [[name, *map(str, counts)] for name, counts in zip(e.truths, e.confusion, strict=True)]
-    yield from table([head, *rows])

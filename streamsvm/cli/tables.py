@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -18,3 +18,11 @@ def shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str
     total = sum(counts)
     shown = [f"{name} {count / total:.1%}".replace("%", " %") for name, count in zip(classes, counts, strict=True)]
     return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+
+
+def number_text(target: Mapping[str, float] | None) -> str:
+    """'numbers from -1 to 3, mean 0.5, standard deviation 1.2', as far as it is known what numbers to predict are like."""
+    if target is None:
+        return "numbers"
+    of = {name: f"{value:.6g}" for name, value in target.items()}
+    return f"numbers from {of['least']} to {of['most']}, mean {of['mean']}, standard deviation {of['spread']}"

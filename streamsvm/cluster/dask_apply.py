@@ -21,7 +21,7 @@ from streamsvm.aliases import Array
 from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks, is_frame
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for
+from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
 from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_options
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model, load
@@ -84,24 +84,24 @@ def _predicted(model: Model, number: int, block: tuple[Collection, ...], output:
     with _rows(model, number, block, {"unlabeled": True}) as rows, threadpool_limits(1):
         decisions += [model.decision(batch.X) for batch in rows or ()]
     decision = np.concatenate(decisions)
-    if output == LABEL:
+    if output == LABEL and not model.numeric:
         return np.array(model.classes)[model.codes(decision)]
     return decision[:, 0] if len(model.weights) == 1 else decision
 
 
-def _counted(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> MetricAccumulator:
+def _counted(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> Accumulator:
     """The task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without labels."""
     with _rows(model, number, block, {} if label is None else {"label": label}) as rows, threadpool_limits(1):
         if rows is None:
-            return MetricAccumulator(model.classes)
+            return empty_accumulator(model)
         return accumulate(model, rows, accumulator_for(model, rows))
 
 
-def _joined(one: MetricAccumulator, other: MetricAccumulator) -> MetricAccumulator:
-    return one.joined(other)
+def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
+    return joined(one, other)
 
 
-def _result(found: MetricAccumulator) -> Any:
+def _result(found: Accumulator) -> Any:
     return found.result()
 
 

@@ -22,8 +22,8 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 """Floating-point freedoms passes take: sums may be reordered and fused. NaN and infinity keep their meaning."""
 
 _METHODS = {
-    0: ("quadratic",),
-    1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature"),
+    0: ("quadratic", "numeric"),
+    1: ("sqnorm", "value", "slope", "second_derivative", "lower", "upper", "curvature"),
     2: ("dot", "conjugate", "conjugate_slope"),
     3: ("axpy", "similarity"),
     4: ("add_row", "axpy_over"),

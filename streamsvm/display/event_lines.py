@@ -39,6 +39,7 @@ def plan_line(plan: JsonObject) -> str:
     what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
     if plan.get("together"):
         what = f"{plan['together']} classes in one problem"
+    what = "numbers" if plan.get("task") == "regression" else what
     return f"solver {plan['solver']} ({plan['why']}), {what}, C = {', '.join(costs)}"
 
 

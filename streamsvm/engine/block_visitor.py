@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array, RowRecord
-from streamsvm.rows import Float32, Int32
+from streamsvm.rows import Float32, Int32, Targets
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
     EVERY_ROW,
@@ -89,17 +89,19 @@ class BlockVisitor:
         return self.solver.finish(state)
 
 
-def labeled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Float32, Float32]:
-    """The signs and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
+def labeled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Targets, Float32]:
+    """The signs, or numbers, and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
     return signs_and_weights(problem, loaded.chunk.codes[span], None if weight is None else weight[span])
 
 
-def signs_and_weights(problem: Problem, codes: Int32, weight: Float32 | None) -> tuple[Float32, Float32]:
+def signs_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32]:
     """The signs (n,) and weights (n,) float32 a problem gives to rows of these class codes (n,) and row weights (n,).
 
-    Where all classes are one problem the codes stand for themselves.
+    Where all classes are one problem the codes stand for themselves; numbers (n,) float64 are what they are.
     """
+    if problem.loss.numeric():
+        return codes, np.ones(len(codes), np.float32) if weight is None else weight.copy()
     if problem.classes:
         y = codes.astype(np.float32)
     elif problem.positive == EVERY_ROW:

@@ -68,7 +68,7 @@ def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
             hint="use the version that made it, or fit again",
         )
     weights, classes = _weights(path, tensors), header.get("classes")
-    if not isinstance(classes, list) or len(classes) != max(2, len(weights)):
+    if not isinstance(classes, list) or not _fits(classes, weights):
         raise _unusable(path)
     expansion = None if kind == LINEAR else _expansion(path, header, tensors, weights.shape[1] - 1)
     calibration = _calibration(path, header, tensors, len(weights))
@@ -78,6 +78,11 @@ def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
     except ValueError as error:
         raise _not_one(path, quote(error)) from error
     return model
+
+
+def _fits(classes: list[object], weights: Float64) -> bool:
+    """Whether there are as many classes as weights tell apart; a model of numbers has none, and one row of weights."""
+    return len(classes) == max(2, len(weights)) or (not classes and len(weights) == 1)
 
 
 def _weights(path: Path, tensors: dict[str, Array]) -> Float64:

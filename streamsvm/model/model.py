@@ -25,6 +25,8 @@ from streamsvm.types import Certificate
 FORMAT = 1
 """Of the file."""
 LINEAR, KERNEL = "linear", "kernel"
+TARGET = "target"
+"""What a number that is predicted is called where classes have names."""
 DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
 PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
 """What reads rows of any kind for a model, by name: a model sees blocks, never files."""
@@ -36,7 +38,7 @@ class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
     phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
-    ``classes[1]``; with several the largest f names the class.
+    ``classes[1]``; with several the largest f names the class. Without classes f is the number that is predicted.
 
     Examples
     --------
@@ -51,7 +53,7 @@ class Model:
     weights: Float64
     """Float64 (problems, features + 1); the last column belongs to the constant feature."""
     classes: tuple[str, ...]
-    """The label each class code stands for."""
+    """The label each class code stands for; empty where the model predicts a number."""
     provenance: JsonObject = field(default_factory=dict)
     """How the model was made, as plain JSON: settings, certificates, the store, how its files were read."""
     expansion: Expansion | None = None
@@ -63,6 +65,11 @@ class Model:
     def kind(self) -> str:
         """'linear' or 'kernel'."""
         return LINEAR if self.expansion is None else KERNEL
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the model predicts a number, and not a class."""
+        return not self.classes
 
     @property
     def columns(self) -> int:
@@ -133,8 +140,10 @@ class Model:
         return found[:, 0] if found.shape[1] == 1 else found
 
     def predict(self, X: Any) -> Array:
-        """Return the label of each row as text (n,); ``X`` as for ``decision_function``."""
+        """Return the label of each row as text (n,), or the number float64 (n,); ``X`` as for ``decision_function``."""
         decision = self.decision_function(X).reshape(-1, len(self.weights))
+        if self.numeric:
+            return decision[:, 0]
         return np.array(self.classes)[self.codes(decision)]
 
     def predict_proba(self, X: Any) -> Float64:
@@ -165,7 +174,9 @@ class Model:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The class that each decision value speaks for where it is positive."""
+        """The class that each decision value speaks for where it is positive; of a model of numbers ``TARGET``."""
+        if self.numeric:
+            return (TARGET,)
         return self.classes[1:] if len(self.weights) == 1 else self.classes
 
     def decision(self, X: Rows) -> Float64:
@@ -189,6 +200,8 @@ class Model:
 
     def _without_probabilities(self) -> UsageError:
         """Why there are none, and what to do."""
+        if self.numeric:
+            return UsageError("this model predicts numbers: it has no probabilities", hint="ask for its predictions")
         asked = (self.provenance.get("settings") or {}).get("calibrate")
         if asked is not None:
             why = f"this model has no probabilities: its fit had no time left for --calibrate {asked}"

@@ -36,6 +36,14 @@ holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of ve
 **One class with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i, P is a sum of terms of both signs, whose absolute values
 are to be given in its place, and the weights of rows are known.
 
+**Numbers** t_i: m_i = f_i - t_i is off by u |m_i| more, and |l'| |m| <= 2 l + e |l'|, e the width that costs nothing: M u e + 2 u P.
+D has a sum of a_i t_i, which rounding moves by (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|: with F >= the root of the mean f_i^2
+
+    sum |a_i| |f_i| <= H F,    sum |a_i| |m_i| <= P + e sum C_i in a box,
+                                              sqrt(2 b Q (4 P / b + 2 e^2 sum C_i)) without corners, as m^2 <= 4 l / b + 2 e^2;
+
+and P_0 = sum C_i l(-t_i) is at most P + e sum C_i + M F in a box, 4 P + 2 b e^2 sum C_i + b C n max s F^2 without corners.
+
 All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
 P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u' what an entry is off
 by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of
@@ -100,7 +108,7 @@ def two_sum_terms(rows: int) -> int:
 
 
 def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return M; ``weights`` None: rows have weights of their own."""
+    """Return M; ``weights`` None: rows have weights of their own, of which nothing is known. Of numbers something is."""
     if weights is None:
         return 8.0 * primal / _width(problem)
     found = [problem.loss.upper(1.0) * problem.C * math.sqrt(problem.rows * weights.squares)]
@@ -111,6 +119,8 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
 
 def rounding_of_primal(problem: Problem, primal: float, off: float, weights: RowWeights | None) -> float:
     """Return how far P can be off where margins are by ``off``, d above."""
+    if problem.loss.numeric():
+        off = 2.0 * off + UNIT * threshold(problem.loss)
     found = steepness(problem, primal, weights) * off + _sums(problem) * primal
     if not problem.loss.smooth():
         return found
@@ -123,22 +133,49 @@ def rounding_of_few(problem: Problem, primal: float, off: float, weight: float) 
     return problem.loss.upper(1.0) * off * weight + _sums(problem) * primal
 
 
-def rounding_of_dual(problem: Problem, found: Certificate, v: VectorSum, weights: RowWeights | None) -> float:
-    """Return how far D can be off, of given rows."""
+def rounding_of_dual(
+    problem: Problem, found: Certificate, v: VectorSum, weights: RowWeights | None, size: float = 0.0
+) -> float:
+    """Return how far D can be off, of given rows; ``size`` is F, which counts where the target is a number."""
     primal = abs(found.primal)
     length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(found.primal - found.dual, 0.0))
     heavy, total = _mass(problem, primal, 0.5 * length * length, weights)
+    if problem.loss.numeric():
+        assert weights is not None  # they are counted
+        total += _products(problem, primal, 0.5 * length * length, weights) + heavy * size
     if v.running:
-        start = problem.loss.value(0.0) * problem.C * weights.total if weights else 1e3 * primal
+        start = _first_primal(problem, primal, weights, size)
         off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
     else:
         off = UNIT * v.updates * heavy * v.spread * (2.0 if problem.classes else 1.0)
     return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 
+def _products(problem: Problem, primal: float, most: float, weights: RowWeights) -> float:
+    """A bound of sum |a_i| |m_i| of residuals; ``most`` is Q."""
+    width, total = threshold(problem.loss), problem.C * weights.total
+    if problem.loss.box():
+        return primal + width * total
+    b = _bend(problem)
+    return math.sqrt(2.0 * b * most * (4.0 * primal / b + 2.0 * width * width * total))
+
+
+def _first_primal(problem: Problem, primal: float, weights: RowWeights | None, size: float) -> float:
+    """P_0, or a bound of it."""
+    if weights is None:
+        return 1e3 * primal
+    if not problem.loss.numeric():
+        return problem.loss.value(0.0) * problem.C * weights.total
+    width, total = threshold(problem.loss), problem.C * weights.total
+    if problem.loss.box():
+        return primal + width * total + steepness(problem, primal, weights) * size
+    b = _bend(problem)
+    return 4.0 * primal + 2.0 * b * width * width * total + b * problem.C * problem.rows * weights.largest * size * size
+
+
 def _sums(problem: Problem) -> float:
-    """What a sum over rows and one over weights are off by, relative to P."""
-    return (problem.rows + problem.components + OWN) * UNIT
+    """What a sum over rows and one over weights are off by, relative to P; a residual is one rounding more, which counts twice."""
+    return (problem.rows + problem.components + OWN + 2 * problem.loss.numeric()) * UNIT
 
 
 def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
@@ -147,10 +184,11 @@ def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | No
     if weights is None:
         return steepness(problem, primal, None), steepness(problem, primal, None)
     if problem.loss.box():
+        ends = problem.loss.quadratic() and not problem.loss.numeric()
         if problem.nu is not None:
             total = problem.nu * weights.total
         else:
-            total = min((primal + most) / k, steep) if problem.loss.quadratic() else steep
+            total = min((primal + most) / k, steep) if ends else steep
         return min(
             steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
         ), total

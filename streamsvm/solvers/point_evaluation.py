@@ -149,11 +149,12 @@ class DualSums:
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Count a block's rows with their variables (n,)."""
+        entering = alpha * problem.signs(block.y)
         if isinstance(block.X, operators.Factored):
-            self.v += operators.adjoint(block.X, alpha * block.y, problem.columns)
+            self.v += operators.adjoint(block.X, entering, problem.columns)
         else:
-            add_rows_precisely(block.X, alpha * block.y, self.v, self.low)
-        self.gain += dual_sum(alpha, block.s, problem.C, problem.loss)
+            add_rows_precisely(block.X, entering, self.v, self.low)
+        self.gain += dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
     def value(self) -> float:
         """Return D."""
@@ -186,4 +187,4 @@ def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
     slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
     cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, dual_point.mu))
     slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
-    return dual_point.t * slopes * block.y
+    return dual_point.t * slopes * problem.signs(block.y)

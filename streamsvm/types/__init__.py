@@ -25,7 +25,15 @@ from streamsvm.types.capabilities import (
     StepsBetweenPasses,
     WarmStart,
 )
-from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles
+from streamsvm.types.data import (
+    Batch,
+    Buffers,
+    Chunk,
+    Layout,
+    Statistics,
+    Store,
+    StoredFiles,
+)
 from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Kernel, Loss, LossRequirement, Problem
 from streamsvm.types.run import Report, Status, Stop, Term, Visit, silent
 from streamsvm.types.solver import (

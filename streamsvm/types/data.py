@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from streamsvm.aliases import Array, Handle, JsonMapping
-from streamsvm.rows import Float32, Float64, Int32, Rows
+from streamsvm.rows import Float32, Float64, Rows
+from streamsvm.tasks import CLASSIFICATION, REGRESSION
 
 if TYPE_CHECKING:
     from streamsvm.errors import DataError
@@ -43,11 +44,26 @@ class Layout:
     nonzeros: tuple[int, ...] | None
     """Stored entries of each chunk; None when dense."""
     classes: tuple[str, ...]
-    """The label each code stands for, as text."""
+    """The label each code stands for, as text; empty where the target is a number."""
     counts: tuple[int, ...]
-    """Rows of each class."""
+    """Rows of each class; where the target is a number, of all rows."""
     weighted: bool = False
     """Whether every row has a weight of its own."""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the target of a row is a number, and not a class."""
+        return not self.classes
+
+    @property
+    def task(self) -> str:
+        """What the target is for: ``CLASSIFICATION`` or ``REGRESSION``."""
+        return REGRESSION if self.numeric else CLASSIFICATION
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of a row's target: a code of int32, or a number of float64."""
+        return 8 if self.numeric else 4
 
     @property
     def rows(self) -> int:
@@ -67,7 +83,7 @@ class Layout:
     @property
     def block_bytes(self) -> int:
         """Bytes one block of any chunk needs in memory: entries, codes and weights."""
-        per_row = 4 + 4 * self.weighted
+        per_row = self.target_bytes + 4 * self.weighted
         if self.nonzeros is None:
             return self.largest_chunk * (4 * self.columns + per_row)
         return max(self.nonzeros) * 8 + self.largest_chunk * (8 + per_row)
@@ -79,7 +95,7 @@ class Layout:
 
     def chunk_bytes(self, chunk: int) -> int:
         """Return the bytes one reading of a chunk moves: entries, codes and weights."""
-        rows, row = self.chunks[chunk], 4 + 4 * self.weighted
+        rows, row = self.chunks[chunk], self.target_bytes + 4 * self.weighted
         return rows * (4 * self.columns + row) if self.nonzeros is None else self.nonzeros[chunk] * 8 + rows * (8 + row)
 
 
@@ -88,8 +104,8 @@ class Chunk(NamedTuple):
 
     X: Rows
     """The features, (n, columns) float32, dense or CSR."""
-    codes: Int32
-    """(n,) class of each row, an index into ``Layout.classes``."""
+    codes: Array
+    """(n,) int32 class of each row, an index into ``Layout.classes``; float64 where the target is a number: the number itself."""
     weight: Float32 | None
     """(n,) float32 factors of C; None: 1 for all."""
 

@@ -9,12 +9,15 @@ import numpy as np
 
 from streamsvm.aliases import Array, JsonObject, RowRecord
 from streamsvm.errors import DefectError, UsageError
-from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach
+from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach, Targets
 from streamsvm.tags import saved_as
 
 
 class Loss(Protocol):
-    """A margin loss l(m) >= 0, m = y f(x), convex and not rising, with the dual coordinate problem it gives rise to.
+    """A loss l(m) >= 0, convex, with the dual coordinate problem it gives rise to.
+
+    Of one of two classes, y = +1 or -1, m = y f(x) is the margin, and l does not rise. Of a number t, m = f(x) - t is the residual,
+    and l(0) = 0 is the least; then ``numeric`` says so.
 
     Implementations are ``NamedTuple`` records of floats (``losses.py``), whose functions of numbers are also compiled into
     passes (``compute.numba_bridge``); C is that of the row, C s_i > 0. What a solver needs of a loss it asks for by the
@@ -26,11 +29,19 @@ class Loss(Protocol):
         ...
 
     def slope(self, m: float) -> float:
-        """Return l'(m) <= 0, or at a corner the slope of one of its sides."""
+        """Return l'(m), of a margin 0 or less; at a corner the slope of one of its sides, or one in between."""
         ...
 
     def second_derivative(self, m: float) -> float:
         """Return the generalized second derivative l''(m) >= 0."""
+        ...
+
+    def numeric(self) -> bool:
+        """Whether the target is a number, so that m is a residual; else it is one of two classes."""
+        ...
+
+    def lower(self, C: float) -> float:
+        """Return the least feasible dual variable a: 0 of a margin, below 0 of a residual; -inf where there is none."""
         ...
 
     def upper(self, C: float) -> float:
@@ -38,11 +49,11 @@ class Loss(Protocol):
         ...
 
     def conjugate(self, a: float, C: float) -> float:
-        """Return c, where a row adds a - c to the dual: c = a + max_m [-a m - C l(m)], for 0 <= a <= upper(C)."""
+        """Return c, where a row adds a - c to the dual: c = a + max_m [-a m - C l(m)], for lower(C) <= a <= upper(C)."""
         ...
 
     def conjugate_slope(self, a: float, C: float) -> float:
-        """Return the derivative of the conjugate with respect to a."""
+        """Return the derivative of the conjugate with respect to a; of a residual at a = 0, where it has a corner, that of a > 0."""
         ...
 
     def curvature(self, C: float) -> float:
@@ -58,7 +69,7 @@ class Loss(Protocol):
         ...
 
     def quadratic(self) -> bool:
-        """Whether the conjugate is a parabola or a line in a, so that a coordinate's optimum has a closed form."""
+        """Whether the conjugate is a parabola or a line in a, on each side of 0, so that a coordinate's optimum has a closed form."""
         ...
 
     def rounded(self, mu: float) -> Loss:
@@ -79,6 +90,8 @@ class LossRequirement:
     """Whether the dual variables have a finite upper bound."""
     quadratic: bool | None = None
     """Whether the conjugate is a parabola or a line."""
+    numeric: bool | None = None
+    """Whether the target is a number."""
 
     def refusal(self, loss: Loss) -> str | None:
         """Return why the loss will not do, as the end of a sentence that begins with the solver; None where it will."""
@@ -86,6 +99,7 @@ class LossRequirement:
             (self.smooth, loss.smooth(), "without corners", "with a corner"),
             (self.box, loss.box(), "whose slope is bounded", "whose slope is not bounded"),
             (self.quadratic, loss.quadratic(), "whose conjugate is a parabola", "whose conjugate is no parabola"),
+            (self.numeric, loss.numeric(), "of a number", "of classes"),
         )
         for wanted, found, yes, no in asked:
             if wanted is not None and wanted != found:
@@ -149,7 +163,9 @@ TWO = 2
 @saved_as("problem")
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """P(w) = 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i): one class against the rest, one C.
+    """P(w) = 1/2 ||w||^2 + C sum_i s_i l(m_i): one class against the rest, or numbers, and one C.
+
+    m_i = y_i w.x_i of classes; of numbers w.x_i - t_i, as ``Loss.numeric`` says.
 
     Several problems (classes, values of C) can be solved on one reading of the data.
     """
@@ -163,7 +179,7 @@ class Problem:
     columns: int
     """Features, without the constant one: ``w`` has ``columns + 1`` components."""
     positive: int
-    """The class code that is +1; ``EVERY_ROW``: all rows are, whatever their codes."""
+    """The class code that is +1; ``EVERY_ROW``: all rows are, whatever their codes; of numbers 0."""
     bias: float = 1.0
     """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
     weights: tuple[float, ...] = ()
@@ -208,6 +224,10 @@ class Problem:
         rows = w.reshape(-1, self.columns + 1)
         return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == TWO else rows
 
+    def signs(self, y: Targets) -> Float64:
+        """With what sign rows with targets y (n,) enter w: y of classes, 1 of numbers."""
+        return np.ones(len(y)) if self.loss.numeric() else y.astype(np.float64)
+
     def first_weights(self) -> Float64:
         """A copy of ``warm``, or zeros."""
         return np.zeros(self.components) if self.warm is None else self.warm.ravel().copy()
@@ -219,8 +239,8 @@ class Block:
 
     X: RowRecord
     """Dense, CSR, or what a feature map made of them."""
-    y: Float32
-    """(n,) +1 or -1; the class codes where classes are told apart together."""
+    y: Targets
+    """(n,) +1 or -1, or the numbers to be predicted; the class codes where classes are told apart together."""
     s: Float32
     """(n,) row weight times class weight, 0 or more; multiplies C."""
     chunk: int

@@ -45,6 +45,13 @@ class _Labels(msgspec.Struct):
     threshold: float | None = None
 
 
+class _Target(msgspec.Struct):
+    mean: float
+    spread: float
+    least: float
+    most: float
+
+
 class _Certificate(msgspec.Struct):
     primal: float
     dual: float
@@ -59,6 +66,8 @@ class _Recorded(msgspec.Struct):
     encoding: _Encoding | None = None
     labels: _Labels | list[Any] | None = None
     """Of a part that a worker made: the labels it met."""
+    target: _Target | None = None
+    """What numbers to predict are like."""
     ids: dict[str, Any] | None = None
     sources: list[dict[str, Any]] = []
     certificates: list[_Certificate] = []

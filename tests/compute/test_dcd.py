@@ -16,7 +16,7 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes import dcd
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
-from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
+from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
 
@@ -186,6 +186,7 @@ from streamsvm.schedule import budget
 from streamsvm.store import create
 from tests.arrays import csr_of, sparse_values
 
+MARGIN_LOSSES = [name for name in LOSSES if not LOSSES[name]().numeric()]
 place = Path(sys.argv[1])
 values = sparse_values(np.random.default_rng(0), 300, 5)
 codes = (values[:, 0] > 0).astype(np.int32)
@@ -197,9 +198,9 @@ for form, varied in itertools.product(("dense", "csr"), (False, True)):
     writer.commit(("-1", "1"), 5, {})
     budget.CACHED_MOST = 0 if varied else 256 << 20  # blocks are read in every pass, or kept in memory
     settings = {"C": 1, "bias": 1, "standardize": True, "class_weight": "balanced", "prefetch": 0} if varied else {}
-    for loss in LOSSES:
+    for loss in MARGIN_LOSSES:
         fit(FitJob(store, str(place / "m"), solver="dcd", loss=loss, max_passes=3, overwrite=True, **settings))
-print(len(dcd_sweep.signatures), len(LOSSES))
+print(len(dcd_sweep.signatures), len(MARGIN_LOSSES))
 """
 
 
@@ -211,5 +212,4 @@ def test_the_sweep_is_compiled_once_for_each_row_format_and_loss(tmp_path: Path)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found, losses = map(int, done.stdout.split())
-    assert losses == len(LOSSES)
     assert found == 2 * losses

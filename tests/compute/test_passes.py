@@ -69,13 +69,13 @@ def test_loss_sum(loss: Any, values: Any, y: Any, s: Any) -> None:
 
 
 @each_loss
-def test_dual_sum_leaves_rows_without_weight_out(loss: Any, s: Any) -> None:
+def test_dual_sum_leaves_rows_without_weight_out(loss: Any, y: Any, s: Any) -> None:
     alpha = np.random.default_rng(2).random(N)
     terms = [
         a - loss.conjugate(a, float(C) * float(c)) for a, c in zip(alpha.tolist(), s.tolist(), strict=True) if c > 0.0
     ]
     for run in both(dual_sum):
-        assert run(alpha, s, C, loss) == pytest.approx(sum(terms), rel=1e-12)
+        assert run(alpha, y, s, C, loss) == pytest.approx(sum(terms), rel=1e-12)
 
 
 @each_loss
@@ -207,7 +207,7 @@ def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> No
     X, C, share = size * rng.normal(size=(20, 3)), rng.uniform(0.5, 2.0, 20), rng.uniform(0.1, 0.9, 20)
     a = C * share
     square = float(np.sum((a @ X) ** 2))
-    linear, quadratic = np.sum([dual_terms.py_func(loss, *row) for row in zip(a, C, strict=True)], axis=0)
+    linear, quadratic = np.sum([dual_terms.py_func(loss, x, 1.0, c) for x, c in zip(a, C, strict=True)], axis=0)
 
     def dual(t: float) -> float:
         return sum(t * one - loss.conjugate(t * one, c) for one, c in zip(a, C, strict=True)) - 0.5 * t * t * square

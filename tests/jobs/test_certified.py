@@ -132,9 +132,10 @@ def test_updates_are_counted_by_sweeps_or_by_sums() -> None:
 
 def test_of_several_problems_the_heaviest_rows_are_taken() -> None:
     problems = [problem(weights=(2.0, 1.0)), problem(weights=(0.5, 3.0)), problem()]
-    assert certified._row_weights(plan_of(problems=problems)) == RowWeights(9.5, 27.25, 3.0)
+    store = stored()
+    assert certified._row_weights(plan_of(problems=problems), store) == RowWeights(9.5, 27.25, 3.0)
     weighted = stored(np.ones(4, np.float32))
-    assert certified._row_weights(plan_of(store=weighted)) is None
+    assert certified._row_weights(plan_of(store=weighted), weighted) is None
 
 
 @pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (0.1, False)])
@@ -230,7 +231,8 @@ def replaced(slopes: Any, own: Any = None, before: Any = None, row_state: Any = 
     solver = SimpleNamespace(row_state=row_state)
     evaluation: Any = Evaluation(problem(), W)
     evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
-    certified._replace(plan_of(solver), run, evaluation, off, VectorSum(4, running=False, spread=4.0))
+    v = VectorSum(4, running=False, spread=4.0)
+    certified._replace(plan_of(solver), run, evaluation, certified.Inexact(off, v, KNOWN, 0.0))
     assert run.certificate is not None
     return run.certificate
 
@@ -269,8 +271,8 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float]
     """What margins are said to be off by, and the terms of sums and the spread, where an evaluation takes the place of a certificate."""
     said: list[tuple[float, int, float]] = []
 
-    def replace(_plan: Any, _run: Any, _evaluation: Any, off: float, v: VectorSum) -> None:
-        said.append((off, v.updates, v.spread))
+    def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: certified.Inexact) -> None:
+        said.append((inexact.off, inexact.v.updates, inexact.v.spread))
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []

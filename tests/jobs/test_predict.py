@@ -20,6 +20,7 @@ from streamsvm.calibration.sigmoid import PlattSigmoid
 from streamsvm.calibration.stored import Calibration
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
@@ -302,6 +303,7 @@ def test_labels_that_are_new_count_as_errors(place: Path, tmp_path: Path) -> Non
     source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy")[:4], ["yes", "no", "maybe", "no"])
     result = evaluate(EvaluateJob(str(place / "two.ssvm"), (str(source),)))
     assert "maybe" in result.notices[0]
+    assert isinstance(result.evaluation, ModelEvaluation)
     assert sum(map(sum, result.evaluation.confusion)) == 4
 
 

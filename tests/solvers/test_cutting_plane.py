@@ -96,7 +96,7 @@ def test_the_program_is_solved_to_rounding(seed: int) -> None:
     assert float(theta @ slopes) - slopes.min() <= 1e-11 * scale  # the duality gap of the simplex
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().numeric()])
 def test_planes_are_below_the_loss_sum_everywhere_and_touch_it(loss: str) -> None:
     problem, Z, (_, _, s), kind = problem_of(LOSSES[loss]()), signed_rows(), rows_of(), LOSSES[loss]()
     rng = np.random.default_rng(2)

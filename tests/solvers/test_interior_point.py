@@ -54,7 +54,7 @@ def test_the_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: st
     assert len(found) <= 45
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().numeric()])
 def test_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
     problem = problem_of(LOSSES[loss]())
     Z, (_, _, s), kind = signed_rows(), rows_of(), LOSSES[loss]()

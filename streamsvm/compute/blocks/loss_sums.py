@@ -7,25 +7,26 @@ from typing import Any
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import Float32, Float64, Rows
+from streamsvm.compute.targets import argument, dual_gain
+from streamsvm.rows import Float32, Float64, Rows, Targets
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def loss_sum(X: Rows, y: Float32, s: Float32, w: Float64, C: float, loss: Any) -> float:
-    """sum_i C s_i l(y_i w.x_i). Given: all. Changed: nothing."""
+def loss_sum(X: Rows, y: Targets, s: Float32, w: Float64, C: float, loss: Any) -> float:
+    """sum_i C s_i l(m_i). Given: all. Changed: nothing."""
     total = 0.0
     for i in range(y.size):
-        total += C * s[i] * loss.value(y[i] * X.dot(i, w))
+        total += C * s[i] * loss.value(argument(loss, y[i], X.dot(i, w)))
     return total
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def dual_sum(alpha: Float64, s: Float32, C: float, loss: Any) -> float:
-    """sum_i a_i - conjugate(a_i, C s_i): the part of the dual that is not -1/2 ||w||^2. Changed: nothing."""
+def dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
+    """sum_i a_i - conjugate(a_i, C s_i), of numbers a_i t_i more: the part of the dual that is not -1/2 ||w||^2. Changed: nothing."""
     total = 0.0
     for i in range(alpha.size):
         if s[i] > 0.0:
-            total += alpha[i] - loss.conjugate(alpha[i], C * s[i])
+            total += dual_gain(loss, alpha[i], y[i], C * s[i])
     return total
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import Float32, Float64
+from streamsvm.rows import Float64, Targets
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def breakpoints_pass(
-    y: Float32, cost: Float64, f: Float64, df: Float64, corner: float, grid: Float64, sums: Float64
+    y: Targets, cost: Float64, f: Float64, df: Float64, corner: float, grid: Float64, sums: Float64
 ) -> None:
     """Given: y, cost C_i, f = X w and df = X d (n,); k; the t (J,), rising from 0. Changed: sums (2, J + 1, 2).
 

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
 
 
@@ -33,14 +34,19 @@ class RowLoss(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def dual_terms(loss: Any, a: float, C: float) -> tuple[float, float]:
+def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
     """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own.
+
+    Of a number, y, what the dual has of it is in the linear part, and so is the corner of the conjugate at 0.
 
     Where the conjugate is no parabola t linear is a bound of the sum for t <= 1, and the sum itself at t = 1: the conjugate is
     convex and 0 at 0. There is nothing to gain from a larger t then, as such a loss has a box.
     """
     if not loss.quadratic():
         return a - loss.conjugate(a, C), 0.0
+    if loss.numeric():
+        bend = 0.5 * loss.curvature(C) * a * a
+        return a * y + (a - loss.conjugate(a, C)) + bend, bend
     first = loss.conjugate_slope(0.0, C)
     return a - first * a, loss.conjugate(a, C) - first * a
 
@@ -60,14 +66,14 @@ def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple
         C_i = C * np.float64(s[i])  # a float64 also where the pass is not compiled
         if C_i <= 0.0:
             continue
-        m = y[i] * X.dot(i, w)
+        m = argument(loss, y[i], X.dot(i, w))
         losses += C_i * loss.value(m)
         a = -C_i * smooth.slope(m)
-        if a > 0.0:
-            first, second = dual_terms(loss, a, C_i)
+        if a != 0.0:
+            first, second = dual_terms(loss, a, y[i], C_i)
             linear += first
             quadratic += second
-            X.axpy(i, a * y[i], v)
+            X.axpy(i, entry(loss, a, y[i]), v)
     return losses, linear, quadratic
 
 

@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import Float32, Float64
+from streamsvm.rows import Float32, Float64, Targets
 
 
 class Coordinates(NamedTuple):
@@ -38,7 +38,7 @@ class Coordinates(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def coordinates(y: Float32, s: Float32, alpha: Float64, f: Float64, C: float, loss: Any) -> Coordinates:
+def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, C: float, loss: Any) -> Coordinates:
     """Return the coordinates of rows with these labels, weights, a and f. A row of weight 0 is fixed at 0."""
     x, low, high, p, ridge = y * alpha, np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), ridges(s, C, loss)
     for i in range(y.size):
@@ -63,7 +63,7 @@ def ridges(s: Float32, C: float, loss: Any) -> Float64:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def shifted_losses(f: Float64, y: Float32, s: Float32, C: float, loss: Any, shifts: Float64, out: Float64) -> None:
+def shifted_losses(f: Float64, y: Targets, s: Float32, C: float, loss: Any, shifts: Float64, out: Float64) -> None:
     """out[k] += sum_i C s_i l(y_i (f_i + shifts_k)): the losses for several intercepts at once."""
     for i in range(y.size):
         C_i = C * s[i]
@@ -72,7 +72,7 @@ def shifted_losses(f: Float64, y: Float32, s: Float32, C: float, loss: Any, shif
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def in_reach_of_loss(f: Float64, y: Float32, loss: Any, slack: float) -> NDArray[np.bool_]:
+def in_reach_of_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
     """Which rows (n,) would cost something if their margins y_i f_i were less by ``slack``."""
     out = np.empty(y.size, np.bool_)
     for i in range(y.size):

@@ -32,7 +32,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.dcd import Box, Swept
-from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows
+from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows, Targets
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -133,7 +133,7 @@ def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def multinomial_loss_sum(F: Float64, y: Float32, s: Float32, C: float, loss: Any) -> float:
+def multinomial_loss_sum(F: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
     """sum_i C s_i l(m_i). Given: all, F (n, K) the decision values. Changed: nothing."""
     total = 0.0
     for i in range(y.size):
@@ -142,7 +142,7 @@ def multinomial_loss_sum(F: Float64, y: Float32, s: Float32, C: float, loss: Any
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def multinomial_dual_sum(alpha: Float64, y: Float32, s: Float32, C: float, loss: Any) -> float:
+def multinomial_dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
     """sum_i b_i - conjugate(b_i, C s_i): the part of the dual that is not -1/2 ||W||^2. Given: all. Changed: nothing."""
     total = 0.0
     for i in range(y.size):

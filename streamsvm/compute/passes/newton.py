@@ -19,7 +19,8 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss, dual_terms
 from streamsvm.compute.random import mix
 from streamsvm.compute.splitmix import MIX1, STEP
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labeled, Rows, row_count
+from streamsvm.compute.targets import argument, entry
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labeled, Rows, Targets, row_count
 
 FAR_SHARE = 0.01
 """The share of its score that a row keeps where the loss is straight over all widths that are looked at: it may bend
@@ -42,21 +43,21 @@ def look_pass(
         C_i = C * np.float64(s[i])
         if C_i <= 0.0:
             continue
-        m = y[i] * f[i]
+        m = argument(loss, y[i], f[i])
         losses += C_i * loss.value(m)
         smoothed += C_i * smooth.value(m)
         a = -C_i * smooth.slope(m)
-        if a > 0.0:
-            first, second = dual_terms(loss, a, C_i)
+        if a != 0.0:
+            first, second = dual_terms(loss, a, y[i], C_i)
             linear += first
             quadratic += second
-            X.add_row(i, a * y[i], v, low)
+            X.add_row(i, entry(loss, a, y[i]), v, low)
     return losses, smoothed, linear, quadratic
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def slopes_pass(
-    y: Float32, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, second_derivatives: Float64
+    y: Targets, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, second_derivatives: Float64
 ) -> tuple[float, float, float, float]:
     """Given: y, s, f, C, l = loss, h = smooth. Changed: slopes, second_derivatives (n,).
 
@@ -69,34 +70,34 @@ def slopes_pass(
         C_i = C * np.float64(s[i])
         if C_i <= 0.0:
             continue
-        m = y[i] * f[i]
+        m = argument(loss, y[i], f[i])
         losses += C_i * loss.value(m)
         smoothed += C_i * smooth.value(m)
         second_derivatives[i] = C_i * smooth.second_derivative(m)
         a = -C_i * smooth.slope(m)
-        if a > 0.0:
-            first, second = dual_terms(loss, a, C_i)
+        if a != 0.0:
+            first, second = dual_terms(loss, a, y[i], C_i)
             linear += first
             quadratic += second
-            slopes[i] = a * y[i]
+            slopes[i] = entry(loss, a, y[i])
     return losses, smoothed, linear, quadratic
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def trial_pass(
-    y: Float32, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, steps: Float64
+    y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, steps: Float64
 ) -> Float64:
     """sum_i C_i h(y_i (f_i + steps_k df_i)) for every k: several step lengths on one reading."""
     values = np.zeros(steps.size)
     for i in range(y.size):
         C_i = C * s[i]
         for k in range(steps.size):
-            values[k] += C_i * smooth.value(y[i] * (f[i] + steps[k] * df[i]))
+            values[k] += C_i * smooth.value(argument(smooth, y[i], f[i] + steps[k] * df[i]))
     return values
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
+def scores_pass(y: Targets, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
     """Multiply scores_i by s_i and by 1, 1/5, 1/25 or FAR_SHARE: the first where h bends within ``width`` of m_i, the
     next within 2 and 4 times that, the last where it does not. Where the conjugate is no parabola h bends everywhere: the factor
     is then how much it bends there on average, of the most it can, and FAR_SHARE at least.
@@ -107,7 +108,7 @@ def scores_pass(y: Float32, s: Float32, f: Float64, smooth: Any, width: float, s
         if s[i] <= 0.0:
             scores[i] = 0.0
             continue
-        m, near, reach = y[i] * f[i], 1.0, width
+        m, near, reach = argument(smooth, y[i], f[i]), 1.0, width
         if not smooth.quadratic():
             near = (smooth.slope(m + width) - smooth.slope(m - width)) / (2.0 * width) * smooth.curvature(1.0)
         while smooth.quadratic() and near > FAR_SHARE and smooth.slope(m - reach) == smooth.slope(m + reach):

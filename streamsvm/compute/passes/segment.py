@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.targets import argument, dual_gain, entry
 from streamsvm.rows import Float64, Labeled
 
 
@@ -59,13 +60,13 @@ def segment_pass(given: Labeled, line: Line, f: Float64, df: Float64, sums: Line
             continue
         first = 0.0
         for j in range(steps.size):
-            m = y[i] * (f[i] + steps[j] * df[i])
+            m = argument(loss, y[i], f[i] + steps[j] * df[i])
             losses[j] += C_i * loss.value(m)
             a = -C_i * loss.slope(m)
-            gains[j] += a - loss.conjugate(a, C_i)
+            gains[j] += dual_gain(loss, a, y[i], C_i)
             if j == 0:
                 first = a
-                if a > 0.0:
-                    X.add_row(i, a * y[i], v, low)
+                if a != 0.0:
+                    X.add_row(i, entry(loss, a, y[i]), v, low)
             elif a != first:
-                X.axpy(i, (a - first) * y[i], differences[j])
+                X.axpy(i, entry(loss, a - first, y[i]), differences[j])

@@ -12,7 +12,7 @@ from streamsvm import model as models
 from streamsvm.engine.executors.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for
+from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, joined
 from streamsvm.jobs.apply.opening import FileRequest, is_store, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table
@@ -64,7 +64,7 @@ class Written(NamedTuple):
 class Counts(NamedTuple):
     """What evaluating a slice found."""
 
-    accumulator: MetricAccumulator
+    accumulator: Accumulator
     """The accumulator of its rows."""
     rows: int
     """The number of rows."""
@@ -132,9 +132,9 @@ def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
     model, rows = rows_of(part, work)
     assert isinstance(work.job, EvaluateJob)
     accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold))
-    return Counts(accumulator, int(accumulator.confusion.sum()), rows.notices)
+    return Counts(accumulator, accumulator.rows, rows.notices)
 
 
 def _join(one: Counts, other: Counts) -> Counts:
     notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
-    return Counts(one.accumulator.joined(other.accumulator), one.rows + other.rows, notices)
+    return Counts(joined(one.accumulator, other.accumulator), one.rows + other.rows, notices)

@@ -15,7 +15,7 @@ from streamsvm.engine.executors.executor import Executor, executor_for, task_lim
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics import ModelEvaluation
+from streamsvm.jobs.apply.metrics import Evaluation
 from streamsvm.jobs.apply.on_threads import accumulated
 from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -34,7 +34,7 @@ BYTES_A_ROW = 100
 class EvaluateResult(JobResult):
     """The figures, how long they took, and what is worth knowing beside them."""
 
-    evaluation: ModelEvaluation
+    evaluation: Evaluation
     """The figures."""
     seconds: float
     """How long it took."""
@@ -85,7 +85,7 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
-    on_progress(int(accumulator.confusion.sum()), done=True)
+    on_progress(accumulator.rows, done=True)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.apply.number_metrics import NumberAccumulator, RegressionEvaluation
 from streamsvm.jobs.apply.row_batches import RowBatch, RowBatches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures, at_threshold, average_precision, best_threshold
 from streamsvm.model import Model, outcomes_of
@@ -20,7 +22,7 @@ KEY_BITS = 18
 
 
 class ErrorCounts:
-    """How often each of several models is wrong: counts, which may be added up in any order.
+    """How often each of several models is wrong: counts, which may be added up in any order. Of numbers how far they are off.
 
     The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says more
     of one model and costs more.
@@ -28,22 +30,29 @@ class ErrorCounts:
 
     def __init__(self, models: int) -> None:
         self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
+        self.squares = np.zeros(models)
 
-    def add(self, model: int, decision: Float64, truth: Int32) -> None:
-        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``outcomes_of``)."""
-        self.wrong[model] += np.count_nonzero(outcomes_of(decision) != truth)
+    def add(self, model: int, decision: Float64, truth: Array) -> None:
+        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``outcomes_of``), or float64 numbers."""
+        if truth.dtype.kind == "f":
+            error = decision[:, 0] - truth
+            self.squares[model] += float(error @ error)
+        else:
+            self.wrong[model] += np.count_nonzero(outcomes_of(decision) != truth)
         self.rows[model] += len(truth)
 
     def __add__(self, other: ErrorCounts) -> ErrorCounts:
         """The counts of both, in a new object."""
         both = ErrorCounts(len(self.wrong))
         both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
+        both.squares = self.squares + other.squares
         return both
 
     @property
     def shares(self) -> list[float]:
-        """The share of its rows each model is wrong about; 0 where there are none."""
-        shares: list[float] = (self.wrong / np.maximum(self.rows, 1)).tolist()
+        """The share of its rows each model is wrong about, of numbers the root of the mean squared error; 0 where there are none."""
+        rows = np.maximum(self.rows, 1)
+        shares: list[float] = (self.wrong / rows + np.sqrt(self.squares / rows)).tolist()
         return shares
 
 
@@ -109,6 +118,11 @@ class MetricAccumulator:
         self.uncalibrated = ProbabilityCounts()
         """Of its decision values, taken for log odds."""
 
+    @property
+    def rows(self) -> int:
+        """How many rows were counted."""
+        return int(self.confusion.sum())
+
     def add(self, truth: Int32, predicted: Int32, decision: Float64) -> None:
         """Count rows: indices into ``truths`` and ``classes`` (n,), decision values (n, k)."""
         rows, columns = len(self.truths), len(self.classes)
@@ -172,7 +186,7 @@ class MetricAccumulator:
 
     def result(self) -> ModelEvaluation:
         """Return the figures of all rows counted."""
-        table, rows = self.confusion, int(self.confusion.sum())
+        table, rows = self.confusion, self.rows
         actual = table.sum(axis=1)
         # a class that the model does not know is never predicted: its recall and its F1 are 0, and they count
         predicted, hits = np.zeros(len(actual), np.int64), np.zeros(len(actual))
@@ -250,24 +264,49 @@ class ModelEvaluation(NamedTuple):
     """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
 
 
-def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> MetricAccumulator:
-    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does."""
-    found = MetricAccumulator(model.classes, threshold)
-    found.truths = rows.truths
+Accumulator: TypeAlias = MetricAccumulator | NumberAccumulator
+"""What counts the predictions of a model: of classes, or of numbers."""
+Evaluation: TypeAlias = ModelEvaluation | RegressionEvaluation
+"""What it comes to."""
+
+
+def joined(one: Accumulator, other: Accumulator) -> Accumulator:
+    """Return an accumulator of the rows of both, which are of one model; neither changes."""
+    return one.joined(cast(Any, other))
+
+
+def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> Accumulator:
+    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does. Raises UsageError."""
+    found = empty_accumulator(model, threshold)
+    if isinstance(found, MetricAccumulator):
+        found.truths = rows.truths
     return found
 
 
-def count_rows(model: Model, accumulator: MetricAccumulator, decision: Float64, truth: Int32 | None) -> None:
-    """Count rows with decision values (n, k) and outcomes (n,). Raises DataError E-LABEL for rows without labels."""
+def empty_accumulator(model: Model, threshold: float | None = None) -> Accumulator:
+    """Return an accumulator of no rows. Raises UsageError for a threshold of numbers."""
+    if not model.numeric:
+        return MetricAccumulator(model.classes, threshold)
+    if threshold is not None:
+        raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
+    return NumberAccumulator()
+
+
+def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
+    """Count rows with decision values (n, k) and outcomes, or numbers, (n,). Raises DataError E-LABEL for rows without."""
     if truth is None:
-        hint = "say where they are: --label COLUMN"
+        what = "numbers" if model.numeric else "classes"
+        hint = f"the model predicts {what}: ingest the rows like those of its training, or say where labels are: --label COLUMN"
         raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
+    if isinstance(accumulator, NumberAccumulator):
+        accumulator.add(truth, decision)
+        return
     accumulator.add(truth, model.codes(decision), decision)
     if model.calibration is not None:
         accumulator.add_probabilities(truth, decision, model.probabilities(decision))
 
 
-def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: MetricAccumulator) -> MetricAccumulator:
+def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
     """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
     for batch in rows:
         count_rows(model, accumulator, model.decision(batch.X), batch.truth)

@@ -10,17 +10,17 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from streamsvm.aliases import Array
 from streamsvm.engine.executors.executor import Joins, Task
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.jobs.apply.metrics import MetricAccumulator, accumulate, accumulator_for, count_rows
+from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, count_rows
 from streamsvm.jobs.apply.row_batches import RowBatches, RowPart
 from streamsvm.model import Model
-from streamsvm.rows import Float64, Int32
+from streamsvm.rows import Float64
 
 
 class Decided(NamedTuple):
@@ -28,7 +28,7 @@ class Decided(NamedTuple):
 
     decision: Float64
     """(n, k) its decision values."""
-    truth: Int32 | None
+    truth: Array | None
     """Indices into ``RowBatches.truths`` (n,); None where rows have no labels."""
     ids: Array | None
     """The ids of the rows (n,); None where they have none."""
@@ -59,7 +59,7 @@ def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches) -> Gene
 
 def accumulated(
     model: Model, rows: RowBatches, threshold: float | None, threads: int, on_progress: Callable[[int], None]
-) -> MetricAccumulator:
+) -> Accumulator:
     """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one thread.
 
     ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
@@ -70,7 +70,7 @@ def accumulated(
         for one in decided(model, rows, threads):
             count_rows(model, found, one.decision, one.truth)
             if stopwatch.due():
-                on_progress(int(found.confusion.sum()))
+                on_progress(found.rows)
         return found
     before = [0, *itertools.accumulate(group.rows for group in groups)]
 
@@ -79,18 +79,16 @@ def accumulated(
             on_progress(before[done])
 
     task, joins = Task("evaluate", count_group), Joins(_joined)
-    all_rows: MetricAccumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), counted)
+    all_rows: Accumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), counted)
     return all_rows
 
 
-def count_group(
-    group: Group, model: Model, rows: RowBatches, empty: Callable[[], MetricAccumulator]
-) -> MetricAccumulator:
+def count_group(group: Group, model: Model, rows: RowBatches, empty: Callable[[], Accumulator]) -> Accumulator:
     """Count the rows of a group of chunks."""
     with closing(rows.read(iter(group.chunks))) as batches:
         return accumulate(model, batches, empty())
 
 
-def _joined(one: MetricAccumulator, other: MetricAccumulator) -> MetricAccumulator:
-    one.count_in(other)
+def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
+    one.count_in(cast(Any, other))
     return one

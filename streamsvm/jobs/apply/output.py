@@ -24,6 +24,8 @@ from streamsvm.store.format.row_ids import parquet_pieces
 
 PREDICTED = "predicted_label"
 """The name of the column of labels."""
+PREDICTED_NUMBER = "prediction"
+"""The name of the column of numbers."""
 ROW = "row"
 """The name of the column of row numbers."""
 
@@ -54,8 +56,8 @@ class PredictionTable:
         first = self.id_column or (ROW if self.numbered else None)
         names = [first] if first is not None and self.job.named else []
         beside = {
-            "label": [PREDICTED],
-            "decision": [f"decision_{name}" for name in _classes(self.model)],
+            "label": [PREDICTED_NUMBER if self.model.numeric else PREDICTED],
+            "decision": [f"decision_{name}" for name in self.model.outcomes],
             "probability": [f"probability_{name}" for name in self.model.classes],
         }
         return names + [name for output in self.job.outputs for name in beside[output]]
@@ -66,7 +68,9 @@ class PredictionTable:
         if self.job.named and (ids is not None or self.numbered):
             columns.append(np.arange(start, start + len(decision)) if ids is None else ids)
         for output in self.job.outputs:
-            if output == "label":
+            if output == "label" and self.model.numeric:
+                columns.append(decision[:, 0])
+            elif output == "label":
                 columns.append(np.array(self.model.classes, dtype=object)[self.model.codes(decision)])
             else:
                 columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
@@ -92,7 +96,7 @@ class PredictionTable:
 
     def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
         """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
-        labels = self.job.outputs == ("label",)
+        labels = self.job.outputs == ("label",) and not self.model.numeric
         dtype = np.array(self.model.classes).dtype if labels else np.dtype("<f8")
         with scratch_beside(out) as scratch:
             spool = scratch / "numbers"
@@ -126,11 +130,6 @@ def _texts(column: Array) -> list[str]:
         return list(map(repr, column.tolist()))
     values, places = np.unique(column.astype(np.str_), return_inverse=True)
     return np.array([_quoted(value) for value in values.tolist()], dtype=object)[places].tolist()
-
-
-def _classes(model: Model) -> tuple[str, ...]:
-    """The class each decision value speaks for."""
-    return model.classes[1:] if len(model.weights) == 1 else model.classes
 
 
 def _quoted(text: str) -> str:

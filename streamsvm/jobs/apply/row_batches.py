@@ -22,6 +22,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.stream import Stream
 from streamsvm.store.format.labels import REST, label_text
+from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source
 from streamsvm.store.sources.centering import Offsets, offsets_from
@@ -41,8 +42,8 @@ class RowBatch(NamedTuple):
 
     X: Rows
     """The rows."""
-    truth: Int32 | None
-    """Indices into ``RowBatches.truths`` (n,); None when the rows have no labels."""
+    truth: Array | None
+    """Indices into ``RowBatches.truths`` (n,) int32, or numbers (n,) float64 where the model predicts such; None when the rows have none."""
     ids: Array | None = None
     """The ids of the rows (n,), integers or objects of text; None when they have none, or lie beside a store."""
     first: int = 0
@@ -85,7 +86,7 @@ class RowBatches:
     """Of the classes of a store, their places in ``truths``."""
 
     def __post_init__(self) -> None:
-        classes = () if self.store is None else self.store.layout.classes
+        classes = () if self.store is None or self.model.numeric else self.store.layout.classes
         self._codes = np.array([self._truth(name) for name in classes], np.int32)
 
     @property
@@ -151,8 +152,14 @@ class RowBatches:
         visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in cast(Iterator[int], parts))
         with Stream(self.store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:
-                truth = self._codes[loaded.chunk.codes]
+                truth = self._truth_of(loaded.chunk.codes)
                 yield RowBatch(self.offsets.applied(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
+
+    def _truth_of(self, codes: Array) -> Array | None:
+        """What rows of a store are in truth; None where it holds classes and the model predicts numbers, or the other way round."""
+        if self.model.numeric != self.store.layout.numeric:
+            return None
+        return codes.copy() if self.model.numeric else self._codes[codes]
 
     def _of_source(self, source: Source) -> Iterator[RowBatch]:
         rows = 0
@@ -174,7 +181,9 @@ class RowBatches:
             self.truths.append(label)
         return self.truths.index(label)
 
-    def _truths_of(self, labels: Array) -> Int32:
+    def _truths_of(self, labels: Array) -> Array:
+        if self.model.numeric:
+            return Numbers().codes(labels)
         threshold = (self.model.provenance.get("labels") or {}).get("threshold")
         if threshold is not None:
             return (labels >= threshold).astype(np.int32)

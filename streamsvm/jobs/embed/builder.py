@@ -156,10 +156,10 @@ class Builder:
         rows = max(1, self.job.chunk_bytes // (4 * projection.rank))
         first, shape = 0, Dense(np.empty((0, projection.rank), np.float32))
         if saved["progress"] is None:
-            writer.open(shape, weighted=layout.weighted)
+            writer.open(shape, weighted=layout.weighted, numeric=layout.numeric)
         else:
             first = saved["progress"]["rows"]
-            writer.resume(saved["progress"], shape, weighted=layout.weighted)
+            writer.resume(saved["progress"], shape, weighted=layout.weighted, numeric=layout.numeric)
         facts = self._facts(projection, saved)
         if self.executor is not None and first == 0:
             self._fetch(projection, writer, saved, rows, self.executor)

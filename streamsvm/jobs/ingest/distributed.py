@@ -19,8 +19,10 @@ from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.store.format.labels import Census, labels_from
+from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
 from streamsvm.store.write.writer import StoreWriter
+from streamsvm.tasks import REGRESSION
 from streamsvm.types import Batch
 
 
@@ -66,6 +68,8 @@ class IngestWork:
     """The folder of the parts."""
     options: SourceOptions
     """How the files are read."""
+    numeric: bool = False
+    """Whether labels are numbers to predict."""
 
 
 class DistributedSource:
@@ -73,10 +77,12 @@ class DistributedSource:
 
     exact = False
 
-    def __init__(self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path) -> None:
+    def __init__(
+        self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path, *, numeric: bool
+    ) -> None:
         self._whole = open_source(paths, options)
         self._paths, self._executor = [Path(p).resolve() for p in paths], executor
-        self._directory, self._options = directory.resolve(), options
+        self._directory, self._options, self._numeric = directory.resolve(), options, numeric
         self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
         self.id_column: str | None = None
         self.proposals = self._whole.proposals
@@ -85,7 +91,7 @@ class DistributedSource:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
-        work = IngestWork(self._directory, self._agreed())
+        work = IngestWork(self._directory, self._agreed(), self._numeric)
         parts = [_part(k, path) for k, path in enumerate(self._paths)]
         shared = (self._executor.share(work),)
         for found in self._executor.map(Task("ingest", read_file), parts, shared):
@@ -122,7 +128,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     source = open_source([part.path], work.options)
 
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
-        coder, kind, rows = Census(), "f", 0
+        coder, kind, rows = Numbers() if work.numeric else Census(), "f", 0
         for batch in source.batches():
             if not len(batch.labels):
                 raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="say where they are: --label")
@@ -130,7 +136,8 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
             writer.append(batch.X, coder.codes(batch.labels), batch.weight)
             rows += len(batch.labels)
         facts = {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
-        return tuple(coder.classes), source.columns or 0, facts | {"labels": coder.classes, "columns": source.columns}
+        classes = () if isinstance(coder, Numbers) else tuple(coder.classes)
+        return classes, source.columns or 0, facts | {"labels": list(classes), "columns": source.columns}
 
     facts = build_part(work.directory, part.number, key, sparse=source.sparse, fill=fill)
     known = (facts["file"], facts["notices"], facts["columns"], facts["rows"], tuple(facts["labels"]), facts["kind"])
@@ -140,7 +147,8 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
 def _batches(directory: Path, found: FileFacts) -> Iterator[Batch]:
     table = labels_from(found.labels, found.kind)
     for chunk in chunks_of(part_path(directory, found.part.number), found.key):
-        yield Batch(chunk.X, table[chunk.codes], chunk.weight)
+        numeric = chunk.codes.dtype.kind == "f"
+        yield Batch(chunk.X, chunk.codes if numeric else table[chunk.codes], chunk.weight)
 
 
 def _part(number: int, path: Path) -> FilePart:
@@ -166,7 +174,7 @@ def source_for(job: IngestJob, options: SourceOptions, executor: Executor | None
         raise UsageError(
             "rows are held out by a column only where files are read here", hint="ingest without --cluster"
         )
-    return DistributedSource(job.sources, options, executor, directory)
+    return DistributedSource(job.sources, options, executor, directory, numeric=job.task == REGRESSION)
 
 
 def parts_path(store: Path) -> Path:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError
-from streamsvm.rows import Int32
 from streamsvm.store.write.external_shuffle import STEP, hashes, mixed
 
 STRATUM = 100
@@ -32,7 +31,7 @@ class HoldOut:
     """Whether it is the share of the rows of every class."""
     _met: dict[int, int] = field(default_factory=dict)
 
-    def chosen(self, first_row: int, codes: Int32, split: Array | None) -> NDArray[np.bool_]:
+    def chosen(self, first_row: int, codes: Array, split: Array | None) -> NDArray[np.bool_]:
         """Return whether each row goes to the test store, (n,) bool: rows from number ``first_row`` on, of these classes.
 
         ``split`` is of the rows' groups or of the value that decides; see ``Batch.split``.
@@ -47,7 +46,7 @@ class HoldOut:
         start = np.uint64((self.seed * 0xD1B54A32D192ED03) % 2**64)
         return _below(mixed((split + start + np.uint64(1)) * STEP), self.fraction)
 
-    def _stratified(self, codes: Int32) -> NDArray[np.bool_]:
+    def _stratified(self, codes: Array) -> NDArray[np.bool_]:
         found = np.zeros(len(codes), np.bool_)
         for code in np.unique(codes).tolist():
             rows = np.flatnonzero(codes == code)

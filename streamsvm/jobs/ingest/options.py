@@ -16,6 +16,7 @@ from streamsvm.jobs.option_groups import (
     NewStoreOptions,
 )
 from streamsvm.store.sources.options import TABLES, ReadOptions, SourceOptions
+from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,10 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
     ]
     store: Annotated[Path, Option("Where the store is written.")]
+    task: Annotated[
+        str,
+        Option("What labels are: classes, or, for regression, numbers to predict.", "labels", choices=TASKS),
+    ] = CLASSIFICATION
     positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (
         None
     )
@@ -134,6 +139,10 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         """Raise UsageError for ways to hold rows out that exclude each other, or that lack what they need."""
         asked = {"--stratify": self.stratify, "--split-by": self.split_by, "--split-after": self.split_after}
         given = [name for name, value in asked.items() if value]
+        if self.stratify and self.task == REGRESSION:
+            raise UsageError(
+                "--stratify holds out a share of every class, and --task regression has none", hint="leave it out"
+            )
         if len(given) > 1:
             raise UsageError(f"{given[0]} and {given[1]} are two ways to hold rows out", hint="choose one of them")
         if given and given != ["--split-after"] and not self.test_fraction:

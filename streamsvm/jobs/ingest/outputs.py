@@ -14,7 +14,7 @@ from streamsvm.errors import InterruptedRun, StorageError
 from streamsvm.jobs.ingest.hold_out import HoldOut
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.shuffle import Shuffling
-from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.rows import Float32, Rows
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
@@ -48,7 +48,7 @@ class Stores:
         if shuffle:
             self.writers = [Shuffling(one, split.seed, ids) for one, ids in zip(opened, self._ids, strict=True)]
 
-    def append(self, batch: Batch, X: Rows, codes: Int32, first_row: int) -> int:
+    def append(self, batch: Batch, X: Rows, codes: Array, first_row: int) -> int:
         """Write the rows of a batch, in the layout of the stores and with their class codes, and return how many were
         held out. ``first_row`` is the number of the first among the rows of the sources. Raises StorageError.
         """
@@ -62,7 +62,7 @@ class Stores:
                 self._append(k, take(X, mask), codes[mask], weight, ids)
         return int(np.count_nonzero(chosen))
 
-    def _append(self, store: int, X: Rows, codes: Int32, weight: Float32 | None, ids: Array | None) -> None:
+    def _append(self, store: int, X: Rows, codes: Array, weight: Float32 | None, ids: Array | None) -> None:
         """Write rows to one of the stores, then their ids: its folder is there from its first row on."""
         writer, names = self.writers[store], self._ids[store]
         if isinstance(writer, Shuffling):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.checkpoint.signals import deferred
@@ -32,6 +33,7 @@ from streamsvm.scratch import sweep_beside
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.labels import check_codings, label_coder
+from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.array.keyed import size_of
@@ -70,6 +72,8 @@ class IngestResult(JobResult):
     """Bytes of the sources on disk."""
     seconds: float
     """How long it took."""
+    target: JsonObject | None = None
+    """Of numbers to predict: their ``mean``, ``spread`` (standard deviation), ``least`` and ``most``; None of classes."""
 
 
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
@@ -139,7 +143,8 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
 
 
 def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
-    counts, total = IngestCounts(label_coder(job.positive, job.label_threshold)), sum(map(size_of, job.sources))
+    coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
+    counts = IngestCounts(coder)
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
     columns = source.columns  # asked before the thread begins, which may learn more at any time
@@ -189,10 +194,14 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     check_rows(counts.rows, job.expect_rows)
     if job.split_by or job.split_after:
         check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
-    check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
+    if not isinstance(counts.coder, Numbers):
+        check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
     columns = source.columns
     assert columns is not None
-    committed = stores.commit(counts.coder.table(), columns, manifest_facts(job, source, rejected))
+    facts = manifest_facts(job, source, rejected)
+    if isinstance(counts.coder, Numbers):
+        facts["target"] = counts.coder.facts()
+    committed = stores.commit(counts.coder.table(), columns, facts)
     return [*notice_lines(source.notices), *drift_warning(committed)]
 
 
@@ -247,5 +256,6 @@ def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, 
         counts=tuple(counts.counts),
         bytes_read=sum(f.read for f in source.sources),
         seconds=counts.stopwatch.seconds,
+        target=counts.coder.facts() if isinstance(counts.coder, Numbers) else None,
         notices=tuple(remarks),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.durable import temporary_beside
-from streamsvm.rows import Float32, Int32, Rows
+from streamsvm.rows import Float32, Rows
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool
@@ -21,7 +21,7 @@ class Shuffling:
         self._writer, self._seed, self._ids = writer, seed, ids
         self._spool: Spool | None = None
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None, ids: Array | None = None) -> None:
+    def append(self, X: Rows, codes: Array, weight: Float32 | None = None, ids: Array | None = None) -> None:
         """Put rows aside. Raises StorageError."""
         if self._spool is None:
             self._spool = Spool(temporary_beside(self._writer.root), self._seed)

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration.reliability import facts_of
-from streamsvm.jobs.apply.metrics import MetricAccumulator
+from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator
 from streamsvm.jobs.apply.thresholds import lower_edges
 from streamsvm.jobs.fit.results.places import CERTIFICATE, EVALUATION, run_folder
 from streamsvm.jobs.report.record import histogram
@@ -30,7 +30,7 @@ MOST_CLASSES = 200
 """Classes of a confusion table that is recorded."""
 
 
-def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator: MetricAccumulator) -> Path | None:
+def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator: Accumulator) -> Path | None:
     """Write the record into the run's folder of the model at ``path``, and return where it is.
 
     None where there is no such folder, or none that may be written to. Raises StorageError.
@@ -38,15 +38,16 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
     folder = run_folder(path)
     if not (folder / CERTIFICATE).is_file() or RUN.fault(folder) or not os.access(folder, os.W_OK):
         return None
-    if len(accumulator.truths) > MOST_CLASSES:
+    if isinstance(accumulator, MetricAccumulator) and len(accumulator.truths) > MOST_CLASSES:
         return None
     found = accumulator.result()._asdict()
     primals = [float(c["primal"]) for c in model.provenance.get("certificates", [])]
     record = {"rows": found.pop("rows"), "at": now(), "data": list(data), "primals": primals, **found}
-    if accumulator.probabilities.figures() is not None:
-        record["reliability"] = reliability_of(accumulator)
-    if accumulator.ranking is not None:
-        record |= curves(accumulator.ranking.counts, model.classes)
+    if isinstance(accumulator, MetricAccumulator):
+        if accumulator.probabilities.figures() is not None:
+            record["reliability"] = reliability_of(accumulator)
+        if accumulator.ranking is not None:
+            record |= curves(accumulator.ranking.counts, model.classes)
     durable.write_file(folder / EVALUATION, json.dumps(record).encode())
     return folder / EVALUATION
 

@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.places import RECORD, run_folder
 from streamsvm.model import Model
+from streamsvm.model.model import TARGET
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
@@ -42,8 +43,8 @@ class SampledRows(NamedTuple):
     """Its number."""
     X: Rows
     """The rows."""
-    codes: Int32
-    """Their classes (n,)."""
+    codes: Array
+    """Their classes (n,), or numbers."""
 
 
 def write_record(  # noqa: PLR0917 (what a page tells of)
@@ -74,7 +75,9 @@ def _points(model: Model) -> int:
 
 
 def _classes(store: Store) -> list[tuple[str, int]]:
-    """The classes with most rows, and how many these are."""
+    """The classes with most rows, and how many these are; nothing of numbers."""
+    if store.layout.numeric:
+        return []
     found = sorted(zip(store.layout.classes, store.layout.counts, strict=True), key=lambda one: -one[1])
     return found[:BINS]
 
@@ -94,8 +97,7 @@ def _coefficients(model: Model, store: Store) -> list[JsonObject]:
         effect = np.abs(w[:known] * deviation[:known])
         top = np.argsort(-effect, kind="stable")[:COLUMNS]
         rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
-        positive = model.classes[k] if len(model.weights) > 1 else model.classes[-1]
-        found.append({"positive": positive, "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
+        found.append({"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
     return found
 
 
@@ -113,7 +115,7 @@ def _feature_names(store: Store) -> Callable[[int], str]:
 
 def _label_drift(store: StoredFiles) -> JsonObject | None:
     """The share of the classes with most rows in parts of the whole store, in its order; None where there is one part."""
-    if len(store.census) < 2:
+    if len(store.census) < 2 or store.layout.numeric:
         return None
     table = np.zeros((len(store.census), len(store.layout.classes)))
     for row, counts in zip(table, store.census, strict=True):
@@ -134,13 +136,17 @@ def _of_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObjec
     places = [model.classes.index(name) if name in model.classes else -1 for name in store.layout.classes]
     to_model = np.array(places, np.int32)
     for part in _sampled(store, passes):
-        truth = to_model[part.codes]
-        known = truth >= 0
-        margins.append(_margins(model.decision(part.X)[known], truth[known]))
-        truths.append(truth[known])
+        if model.numeric:
+            margins.append(model.decision(part.X)[:, 0] - part.codes)
+            truths.append(np.zeros(len(part.codes), np.int32))
+        else:
+            truth = to_model[part.codes]
+            known = truth >= 0
+            margins.append(_margins(model.decision(part.X)[known], truth[known]))
+            truths.append(truth[known])
         if store.layout.columns <= WIDEST:
             means.append(_means(part.X, store.layout.columns))
-    found = histogram(np.concatenate(margins), np.concatenate(truths), model.classes)
+    found = histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
     low, high = found["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
     drift = _feature_drift(store, means) if len(means) > 1 else []

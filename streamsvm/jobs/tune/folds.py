@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
 from streamsvm.rows import Int32
@@ -97,8 +98,13 @@ class Trial(NamedTuple):
         """How many decision values its models have."""
         return sum(len(problem.positives) for problem in self.problems)
 
-    def outcomes(self, codes: Int32) -> Int32:
-        """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them."""
+    def outcomes(self, codes: Array) -> Array:
+        """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them.
+
+        Numbers are what they are.
+        """
+        if self.problems[0].loss.numeric():
+            return codes
         right = np.array([codes == code for problem in self.problems for code in problem.positives])
         if len(right) == 1:
             return right[0].astype(np.int32)

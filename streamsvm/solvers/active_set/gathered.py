@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.errors import DataError
-from streamsvm.rows import Float32, Int64, Rows
+from streamsvm.rows import Float32, Int64, Rows, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types import Block
 
@@ -25,7 +25,7 @@ class GatheredRows(NamedTuple):
 
     X: Any
     """The rows, dense or CSR."""
-    y: Float32
+    y: Targets
     """(n,) +1 or -1."""
     s: Float32
     """(n,) row weight times class weight."""

@@ -79,7 +79,7 @@ class KernelActiveSet:
     """The dual variable of every row, once they are known."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
     """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence y'a = 0."""

@@ -84,7 +84,7 @@ class ActiveSet(WarmStart):
     """The dual variable of every row, once they are known."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
     """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
@@ -112,7 +112,7 @@ class ActiveSet(WarmStart):
         alpha = np.zeros(len(block.y))
         alpha[state.row[part] - block.start] = state.a[part]
         state.v += operators.adjoint(block.X, alpha * block.y, state.problem.columns)
-        state.gain += dual_sum(alpha, block.s, state.problem.C, state.problem.loss)
+        state.gain += dual_sum(alpha, block.y, block.s, state.problem.C, state.problem.loss)
         if DUAL in block.rows:
             block.rows[DUAL][:] = alpha
 

@@ -57,7 +57,7 @@ class MPU(DualAscent):
             bounds=Bounds(above=0),
         ),
     ] = 1.0
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
     """Those for which a step on the grid is known to raise D."""
     state_type: ClassVar[type[DCDState]] = MPUState
     """With the grid."""

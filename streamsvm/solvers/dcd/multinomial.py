@@ -50,7 +50,7 @@ class MultinomialDCD(DualAscent):
 
     classes: int = 2
     """How many are told apart."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
     """Those whose conjugate is a parabola: what the numbers of a row are to be is then the root of a broken line."""
 
     @property

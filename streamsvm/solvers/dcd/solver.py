@@ -81,7 +81,7 @@ class DualAscent(WarmStart):
     ] = 1
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
-    losses: ClassVar[LossRequirement] = LossRequirement()
+    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
     """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
     state_type: ClassVar[type[DCDState]] = DCDState
     """What ``start`` makes."""
@@ -142,7 +142,7 @@ class DualAscent(WarmStart):
 
     def gain(self, problem: Problem, block: Block) -> float:
         """Return sum a_i - conjugate(a_i) of a block."""
-        return dual_sum(block.rows["alpha"], block.s, problem.C, problem.loss)
+        return dual_sum(block.rows["alpha"], block.y, block.s, problem.C, problem.loss)
 
     def begin_at(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
         """Give the rows of a block the dual variables that slopes at the warm weights are, and evaluate both."""

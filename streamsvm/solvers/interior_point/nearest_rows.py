@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import keys_pass
-from streamsvm.rows import Float32, Float64, Int64
+from streamsvm.rows import Float32, Float64, Int64, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types import Block
 
@@ -26,7 +26,7 @@ class NearRows(NamedTuple):
 
     X: Any
     """The rows, dense or CSR."""
-    y: Float32
+    y: Targets
     """(n,) +1 or -1."""
     s: Float32
     """(n,) row weight times class weight."""

@@ -75,7 +75,7 @@ class Reduced(NamedTuple):
 
 def solve(problem: Problem, near: NearRows, known: Known, deadline: float) -> Reduced:
     """Return the minimum where only the rows ``near`` are free."""
-    y, s, loss = near.y, near.s.astype(np.float64), problem.loss
+    y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
     m = y * (near.f + known.step * near.df)
     a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
     own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))

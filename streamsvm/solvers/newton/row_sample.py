@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import keys_pass
-from streamsvm.rows import Float32, Float64, Int64, row_where
+from streamsvm.rows import Float32, Float64, Int64, Targets, row_where
 from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
@@ -92,8 +92,8 @@ class Sample(NamedTuple):
 
     X: Any
     """The rows, dense or CSR; kernel features of a factored block are formed for them."""
-    y: Float32
-    """(n,) +1 or -1."""
+    y: Targets
+    """(n,) +1 or -1, or numbers."""
     s: Float32 | Float64
     """(n,) row weight times class weight, above 0 for a row to be here."""
     probability: Float64
@@ -124,7 +124,7 @@ class Sample(NamedTuple):
 @saved_as("newton.sample_part")
 class _Part(NamedTuple):
     X: Any
-    y: Float32
+    y: Targets
     s: Float32
     keys: Float64
     scores: Float64

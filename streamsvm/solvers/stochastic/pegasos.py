@@ -114,7 +114,7 @@ class Pegasos(AveragedSolver):
             choices=("none", "all", "tail"),
         ),
     ] = "tail"
-    losses: ClassVar[LossRequirement] = LossRequirement()
+    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
     """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

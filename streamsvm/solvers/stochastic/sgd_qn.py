@@ -98,7 +98,7 @@ class SGDQN(AveragedSolver):
         Option("Rows by which the clock is ahead at the start. 0: by trials on a sample.", bounds=Bounds(least=0)),
     ] = 0.0
     sample: Annotated[int, Option("Rows of the sample that t0 is found with.", bounds=Bounds(least=1))] = 1000
-    losses: ClassVar[LossRequirement] = LossRequirement()
+    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
     """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

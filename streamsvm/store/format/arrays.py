@@ -2,7 +2,7 @@
 
 X                               dense: rows as float32, or as an ``Encoding`` has them
 X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
-y, weight                       int32 class codes, float32 row weights
+y, weight                       int32 class codes, or float64 numbers; float32 row weights
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from crc32c import crc32c
 from streamsvm.aliases import Array, ByName
 from streamsvm.rows import CSR, Dense, row_count
 from streamsvm.store.format.column_encoding import KINDS, Encoding
+from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import ChunkEntry
 from streamsvm.store.write.chunker import Piece
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
 """The arrays that have an item for each stored entry; all others have one for each row, INDPTR one more."""
-TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", "weight": "float32"}
-FILL: ByName = {"float32": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
+NUMBERS = "y, of numbers"
+"""What stands for y in ``TYPES`` where the target is a number."""
+TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", NUMBERS: "float64", "weight": "float32"}
+FILL: ByName = {"float32": "NaN", "float64": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
 """What a missing unit reads as for other programs: never something plausible."""
 LEAST_UNIT = 1024
 PAGE = 4096
@@ -58,15 +61,16 @@ class ArraySpec(NamedTuple):
         return self.unit * self.item_bytes
 
 
-def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool) -> dict[str, ArraySpec]:
-    """Return the arrays of a store by name, in the order in which they are written."""
+def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool, numeric: bool) -> dict[str, ArraySpec]:
+    """Return the arrays of a store by name, in the order in which they are written; ``numeric``: the target is a number."""
+    types = TYPES | ({"y": TYPES[NUMBERS]} if numeric else {})
     rest = ["y", "weight"] if weighted else ["y"]
     if kind in KINDS:
         found = [ArraySpec(MATRIX, KINDS[kind], columns, chunk_rows)]
-        found += [ArraySpec(name, TYPES[name], 0, chunk_rows) for name in rest]
+        found += [ArraySpec(name, types[name], 0, chunk_rows) for name in rest]
     else:
         unit = max(LEAST_UNIT, chunk_rows)
-        found = [ArraySpec(name, TYPES[name], 0, unit) for name in (DATA, INDICES, INDPTR, *rest)]
+        found = [ArraySpec(name, types[name], 0, unit) for name in (DATA, INDICES, INDPTR, *rest)]
     return {spec.name: spec for spec in found}
 
 
@@ -90,7 +94,7 @@ def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, Array
 
 def entry_of(piece: Piece, values: dict[str, Array]) -> ChunkEntry:
     """Return what the manifest says of a chunk."""
-    counts = np.bincount(piece.codes, minlength=1).tolist()
+    counts = class_counts(piece.codes)
     crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
     nonzeros = len(piece.X.data) if isinstance(piece.X, CSR) else None
     return ChunkEntry(row_count(piece.X), nonzeros, counts, crc)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Int32
+from streamsvm.store.format.numbers import Numbers
+from streamsvm.tasks import CLASSIFICATION, REGRESSION
 
 MOST_CLASSES = 1000
 """The largest number of classes: a column with more different values is taken for a number to predict."""
@@ -22,7 +24,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
 """The ways two classes are numbered: files that use different ones do not mean the same by '1'."""
-HINT_REGRESSION = "to split the values in two classes pass --label-threshold"
+HINT_REGRESSION = "to predict numbers pass --task regression, to split them in two classes --label-threshold"
 
 
 def label_text(label: Any) -> str:
@@ -186,11 +188,18 @@ def labels_from(texts: Sequence[str], kind: str) -> Array:
     return np.array(texts, np.float64 if kind == "f" else np.str_)
 
 
-Labels = Census | Positive | Threshold
+Labels = Census | Positive | Threshold | Numbers
 
 
-def label_coder(positive: str | None, threshold: float | None) -> Labels:
-    """Return what turns labels into codes as the user asked. Raises UsageError."""
+def label_coder(positive: str | None, threshold: float | None, task: str = CLASSIFICATION) -> Labels:
+    """Return what turns labels into codes as the user asked; for regression they are the numbers. Raises UsageError."""
+    if task == REGRESSION:
+        if positive is not None or threshold is not None:
+            option = "--label-threshold" if positive is None else "--positive"
+            raise UsageError(
+                f"{option} makes classes, --task regression keeps numbers", hint="leave out one of the two"
+            )
+        return Numbers()
     if positive is not None and threshold is not None:
         raise UsageError("--positive and --label-threshold exclude each other")
     if positive is not None:
@@ -198,11 +207,16 @@ def label_coder(positive: str | None, threshold: float | None) -> Labels:
     return Census() if threshold is None else Threshold(threshold)
 
 
-def added(counts: Sequence[int], codes: Int32) -> list[int]:
+def added(counts: Sequence[int], codes: Array) -> list[int]:
     """Return ``counts`` of each code with those of ``codes`` added; the list is longer when there are new codes."""
-    found = np.bincount(codes, minlength=len(counts))
+    found = np.array(class_counts(codes, len(counts)))
     found[: len(counts)] += np.array(counts, found.dtype)
     return found.tolist()
+
+
+def class_counts(codes: Array, classes: int = 1) -> list[int]:
+    """Return the rows of each class, of ``classes`` at least; of numbers to predict, float64, how many there are."""
+    return [len(codes)] if codes.dtype.kind == "f" else np.bincount(codes, minlength=classes).tolist()
 
 
 def few_labels(labels: Array, found: set[str]) -> None:

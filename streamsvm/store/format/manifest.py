@@ -38,7 +38,7 @@ class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nonzeros: int | None
     """Its stored entries; None in a dense store."""
     counts: list[int]
-    """Rows of each class, up to the last class that occurs."""
+    """Rows of each class, up to the last class that occurs; where the target is a number, of all rows."""
     crc: dict[str, int]
     """By array, the crc32c of its range in that array."""
 
@@ -70,7 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: int
     """The number of features."""
     classes: list[str]
-    """The label each class code stands for."""
+    """The label each class code stands for; empty where the target is a number, and y an array of float64."""
     chunk_rows: int
     """Rows of a full chunk."""
     chunks: list[ChunkEntry]
@@ -97,7 +97,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def layout(self) -> Layout:
         """Return the layout that solvers and plans go by."""
         nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
-        counts = [0] * len(self.classes)
+        counts = [0] * max(1, len(self.classes))
         for chunk in self.chunks:
             for code, count in enumerate(chunk.counts):
                 counts[code] += count
@@ -225,7 +225,7 @@ def _adds_up(m: Manifest) -> bool:
     if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
         return False
     counted = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
-    coded = max(len(c.counts) for c in m.chunks) <= len(m.classes)
+    coded = max(len(c.counts) for c in m.chunks) <= max(1, len(m.classes))
     whole = all(c.nonzeros is None if m.kind != "csr" else (c.nonzeros or 0) >= 0 for c in m.chunks)
     return counted and coded and whole and all(map(_whole_file, m.files))
 

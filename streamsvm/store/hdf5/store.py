@@ -159,7 +159,7 @@ class HDF5Medium:
 def open_hdf5(root: Path, manifest: Manifest) -> DiskStore:
     """Open a committed HDF5 store. Raises DataError E-CHUNKS, E-CRC, E-HDF5, SecurityError."""
     m = manifest
-    specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units)
+    specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, numeric=not m.classes)
     parts, first = [], 0
     for number, file in enumerate(m.files):
         chunks = m.chunks[first : first + file.chunks]

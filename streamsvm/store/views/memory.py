@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
 from streamsvm.store.format.arrays import entry_of, values_of
+from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import content_digest
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.write.chunker import Chunker, Piece
@@ -43,8 +44,8 @@ class MemoryStore:
     _chunks: list[Piece] = field(default_factory=list)
     _chunker: Chunker | None = None
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes (n,) and, where there are any, weights (n,)."""
+    def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
+        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any, weights (n,)."""
         if self._chunker is None:
             sparse = isinstance(X, CSR)
             size = self.chunk_bytes // 8 if isinstance(X, CSR) else self.chunk_bytes // (4 * X.values.shape[1])
@@ -64,9 +65,9 @@ class MemoryStore:
         sparse = isinstance(self._chunks[0].X, CSR)
         rows = tuple(row_count(c.X) for c in self._chunks)
         nonzeros = tuple(len(c.X.data) for c in self._chunks if isinstance(c.X, CSR)) if sparse else None
-        counts = np.bincount(np.concatenate([c.codes for c in self._chunks]), minlength=len(classes))
+        counts = class_counts(np.concatenate([c.codes for c in self._chunks]), len(classes))
         weighted = self._chunks[0].weight is not None
-        self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts.tolist()), weighted)
+        self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts), weighted)
         self.digest = self._hash()
         return self
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Handle, JsonMapping
 from streamsvm.errors import DataError
 from streamsvm.rows import Int32, row_where
+from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.statistics import Moments
 from streamsvm.types import Chunk, Statistics, Store
 
@@ -37,7 +38,7 @@ class SelectedRows:
             layout,
             chunks=tuple(int(part.sum()) for part in self._parts),
             nonzeros=None if layout.nonzeros is None else tuple(layout.nonzeros[k] for k in self._chunks),
-            counts=tuple(np.bincount(codes[chosen], minlength=len(layout.classes)).tolist()),
+            counts=tuple(class_counts(codes[chosen], len(layout.classes))),
         )
         self.digest = hashlib.sha256(store.digest.encode() + np.packbits(chosen).tobytes()).hexdigest()
 

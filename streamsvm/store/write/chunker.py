@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.rows import CSR, Dense, Float32, Int32, Rows, row_count, row_slice, row_stack
+from streamsvm.aliases import Array
+from streamsvm.rows import CSR, Dense, Float32, Rows, row_count, row_slice, row_stack
 
 
 class Piece(NamedTuple):
@@ -16,8 +17,8 @@ class Piece(NamedTuple):
 
     X: Rows
     """The rows."""
-    codes: Int32
-    """Their class codes (n,)."""
+    codes: Array
+    """Their class codes (n,) int32, or numbers (n,) float64."""
     weight: Float32 | None
     """Their weights (n,); None where every row counts once."""
 

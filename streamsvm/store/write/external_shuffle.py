@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamsvm import durable
 from streamsvm.aliases import Array, DType
 from streamsvm.compute.splitmix import STEP, mixed
-from streamsvm.rows import CSR, Dense, Float32, Int32, Int64, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 from streamsvm.store.write.chunker import Piece
 
 RUN_BYTES = 16 << 20
@@ -73,7 +73,7 @@ class Spool:
         self._runs: list[_Run] = []
         self._types: dict[str, tuple[DType, int]] = {}
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None, ids: Array | None = None) -> None:
+    def append(self, X: Rows, codes: Array, weight: Float32 | None, ids: Array | None = None) -> None:
         """Add rows; all or none have weights, and ids. Raises StorageError."""
         arrays = _arrays(Piece(X, codes, weight)) | _id_arrays(ids)
         self._pending.append(arrays)

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from streamsvm import __version__, durable
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError, StorageError
 from streamsvm.outputs import refuse_foreign
 from streamsvm.outputs.kinds import ANY_STORE
-from streamsvm.rows import Dense, Float32, Int32, Rows
+from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import entry_of, specs_of, values_of
@@ -71,10 +71,10 @@ class StoreWriter:
         """Where the parts are put until ``commit``."""
         return self.root.with_name(f".{self.root.name}.building") if self.replaces else self.root
 
-    def append(self, X: Rows, codes: Int32, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes (n,) and, where there are any, weights (n,). Raises StorageError."""
+    def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
+        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any, weights (n,). Raises StorageError."""
         if self._chunker is None:
-            self._begin(X, weight is not None)
+            self._begin(X, codes, weight is not None)
         assert self._chunker is not None
         for piece in self._chunker.push(Piece(X, codes, weight)):
             self._write_chunk(piece)
@@ -107,9 +107,9 @@ class StoreWriter:
             self._saved = self._snapshot()
         return self._saved
 
-    def resume(self, saved: JsonObject, X: Dense, *, weighted: bool) -> None:
+    def resume(self, saved: JsonObject, X: Dense, *, weighted: bool, numeric: bool) -> None:
         """Go on after the chunks of ``saved``, in the directory they lie in; ``X`` is any rows of the right width."""
-        self.open(X, weighted=weighted)
+        self.open(X, weighted=weighted, numeric=numeric)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
         self._moments.rows = saved["rows"]
         for name, before in field_values(self._moments, MOMENTS).items():
@@ -135,7 +135,7 @@ class StoreWriter:
         self.medium.abort()
         return self._safe
 
-    def _begin(self, X: Rows, weighted: bool) -> None:
+    def _begin(self, X: Rows, codes: Array, weighted: bool) -> None:
         building = self.directory
         if self.compression != "none":
             self.medium.compress(
@@ -149,7 +149,7 @@ class StoreWriter:
         if self.journal is not None and notes is None:  # first of all: what is there without it belongs to nobody
             durable.make_directory(building)
             self.journal.start(building)
-        self.open(X, weighted=weighted)
+        self.open(X, weighted=weighted, numeric=codes.dtype.kind == "f")
         if self.journal is not None:
             self.medium.known(notes or [], repair=False)
         elif self.repairs is not None:
@@ -169,7 +169,7 @@ class StoreWriter:
             raise DataError(f"the source does not give the rows of {self.root}: {found}", code="E-SOURCE", hint=hint)
         return self.repairs
 
-    def open(self, X: Rows, *, weighted: bool) -> None:
+    def open(self, X: Rows, *, weighted: bool, numeric: bool) -> None:
         """Make directories and a writer for each array; nothing that is there already is removed."""
         if isinstance(X, Dense):
             columns = X.values.shape[1]
@@ -178,7 +178,7 @@ class StoreWriter:
         else:
             rows, columns = self.chunk_bytes // 8, 0
             self._chunker = Chunker(rows, nonzeros=rows)
-        self.medium.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted))
+        self.medium.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted, numeric=numeric))
 
     @property
     def _kind(self) -> str:

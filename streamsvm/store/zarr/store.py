@@ -3,7 +3,7 @@
 STORE/manifest.json                       written last
 STORE/X/c.<i>.0                           dense: float32 rows
 STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
-STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes, float32 row weights
+STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes or float64 numbers, float32 row weights
 STORE/zarr.json  STORE/X/zarr.json ...    for other clients; what they hold follows from the manifest
 
 A unit is a file: the values, then their crc32c.
@@ -158,7 +158,9 @@ class ZarrMedium:
 def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     """Open a committed Zarr store. Raises DataError."""
     m = manifest
-    specs = compression.finer(specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units), m.packed)
+    specs = compression.finer(
+        specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, numeric=not m.classes), m.packed
+    )
     items = {name: items_of(name, m.chunks) for name in specs}
     for name, spec in specs.items():
         units = -(-items[name] // spec.unit)

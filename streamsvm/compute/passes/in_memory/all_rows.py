@@ -24,7 +24,8 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
-from streamsvm.rows import Float32, Float64, Int32, Int64, Rows
+from streamsvm.compute.targets import argument, change, entry
+from streamsvm.rows import Float32, Float64, Int32, Int64, Rows, Targets
 from streamsvm.tags import saved_as
 
 
@@ -71,15 +72,15 @@ def sparse_block(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def line_pass(
-    y: Float32, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, t: float
+    y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, t: float
 ) -> tuple[float, float]:
     """First and second derivative of sum_i C s_i h(y_i (f_i + t df_i)) with respect to t."""
     slope, curvature = 0.0, 0.0
     for i in range(y.size):
         C_i = C * s[i]
         if C_i > 0.0:
-            m = y[i] * (f[i] + t * df[i])
-            slope += C_i * smooth.slope(m) * y[i] * df[i]
+            m = argument(smooth, y[i], f[i] + t * df[i])
+            slope += C_i * smooth.slope(m) * change(smooth, y[i], df[i])
             curvature += C_i * smooth.second_derivative(m) * df[i] * df[i]
     return slope, curvature
 
@@ -105,8 +106,8 @@ class Interior(NamedTuple):
 class RowTerms(NamedTuple):
     """What a row adds to the problem: its sign, its weight, and C times the loss."""
 
-    y: Float32
-    """The sign of each row, (n,)."""
+    y: Targets
+    """The sign of each row, or its number, (n,)."""
     s: Float64
     """The weight of each row, (n,)."""
     C: float
@@ -242,11 +243,11 @@ def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tup
         if C_i <= 0.0:
             continue
         a = at.a[i]
-        losses += C_i * loss.value(y[i] * f[i])
-        first, second = dual_terms(loss, a, C_i)
+        losses += C_i * loss.value(argument(loss, y[i], f[i]))
+        first, second = dual_terms(loss, a, y[i], C_i)
         linear += first
         quadratic += second
-        slopes[i] = a * y[i]
+        slopes[i] = entry(loss, a, y[i])
         products += at.below[i] * a
         if loss.upper(C_i) < np.inf:
             products += at.above[i] * (loss.upper(C_i) - a)

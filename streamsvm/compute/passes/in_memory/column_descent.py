@@ -18,6 +18,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms
+from streamsvm.compute.targets import argument, change
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
 
 TRIALS = 20
@@ -88,8 +89,8 @@ def column_sweep(
             slope, bend = outside.diagonal[j] * (w[j] + t) + outside.linear[j], outside.diagonal[j]
             for k in range(part.size):
                 i = part[k]
-                C_i, x = rows.C * rows.s[i], rows.y[i] * data[k]
-                m = rows.y[i] * f[i] + t * x
+                C_i, x = rows.C * rows.s[i], change(rows.loss, rows.y[i], data[k])
+                m = argument(rows.loss, rows.y[i], f[i]) + t * x
                 slope += C_i * rows.loss.slope(m) * x
                 bend += C_i * rows.loss.second_derivative(m) * x * x
             if trial == 0:

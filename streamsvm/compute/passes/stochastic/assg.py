@@ -77,7 +77,7 @@ def assg_pass(
             weight, share = np.float64(s[i]), -loss.slope(m)
             losses += weight * loss.value(m)
             b[k] = weight * share
-            first, second = dual_terms(loss, share, 1.0)
+            first, second = dual_terms(loss, share, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second
         decay = 1.0 - eta * lam * rows.size / batch  # a batch cut short is a shorter step

@@ -56,7 +56,7 @@ def pegasos_pass(
             losses += weight * loss.value(m)
             share = -loss.slope(m)
             b[k] = weight * share
-            first, second = dual_terms(loss, share, 1.0)
+            first, second = dual_terms(loss, share, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second
         for k in range(rows.size):

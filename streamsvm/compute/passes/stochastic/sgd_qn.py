@@ -114,7 +114,7 @@ def sgd_qn_pass(
         if share * weight > 0.0:
             X.axpy_over(i, share * weight * y[i], at.H, at.w)
             X.axpy(i, share * weight * y[i], at.v)
-            first, second = dual_terms(loss, share, 1.0)
+            first, second = dual_terms(loss, share, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second
     return Summed(linear, quadratic, losses, samples), Counted(rows, due)

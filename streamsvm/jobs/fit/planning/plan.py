@@ -88,6 +88,7 @@ class Plan:
         """The plan as plain JSON: the table of ``streamsvm plan``."""
         layout = self.layout
         return {
+            "task": layout.task,
             "rows": layout.rows,
             "columns": layout.columns,
             "chunks": len(layout.chunks),

@@ -22,7 +22,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import REST, sort_key
-from streamsvm.types import Layout, Problem, Store, Term, WarmStart
+from streamsvm.types import Layout, Loss, Problem, Store, Term, WarmStart
 from streamsvm.types.problem import TWO
 
 
@@ -30,9 +30,8 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
     """One problem, or one per class against the rest; and the names of the outcomes."""
     if job.one_class:
         return [problem_of(job, layout, C) for C in costs_of_loss(job, layout.rows)], outcomes_of(job, layout)
-    if len(layout.classes) < 2:
-        raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
+    check_task(job, loss, layout)
     positives, names = targets(job, layout)
     together = job.multi_class == CRAMMER_SINGER
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
@@ -52,6 +51,23 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
         for C in costs_of_loss(job, layout.rows)
         for p in (positives[:1] if together else positives)
     ], names
+
+
+def check_task(job: FitJob, loss: Loss, layout: Layout) -> None:
+    """Raise UsageError for a loss of another task than the store is for, and for options that need classes; DataError for one class."""
+    if loss.numeric() != layout.numeric:
+        able = [name for name, kind in LOSSES.items() if kind().numeric() == layout.numeric]
+        held = "numbers to predict" if layout.numeric else "classes"
+        other = "classes" if layout.numeric else "numbers, which ingest --task regression keeps"
+        hint = f"choose a loss for {held}: {', '.join(able)}"
+        raise UsageError(f"the store holds {held}, and the loss '{job.loss}' is one of {other}", hint=hint)
+    if layout.numeric:
+        asked = {"--positive": job.positive, "--class-weight": job.class_weight, "--calibrate": job.calibrate}
+        asked |= {"--multi-class": job.multi_class}
+        for option in (name for name, value in asked.items() if value is not None):
+            raise UsageError(f"{option} is for classes, and the store holds numbers to predict", hint="leave it out")
+    elif len(layout.classes) < 2:
+        raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")
 
 
 def costs_of_loss(job: FitJob, rows: int) -> list[float]:
@@ -74,8 +90,10 @@ def checked_cost(C: float) -> float:
 
 
 def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
-    """The classes taken as +1, and the names of the outcomes."""
+    """The classes taken as +1, and the names of the outcomes; of numbers there is one problem, and no names."""
     classes = layout.classes
+    if layout.numeric:
+        return [0], ()
     if job.positive is not None and job.multi_class is not None:
         hint = "leave out one of the two"
         raise UsageError(

@@ -60,7 +60,7 @@ def short_of_rows(layout: Layout, settings: dict[str, int | None]) -> bool:
 
 def _needed(job: FitJob, layout: Layout, *, sample: bool) -> int:
     """Bytes of the second-order solver, all problems together: with the smallest sample that is of use, or with all rows."""
-    problems = 1 if len(layout.classes) == 2 or job.positive is not None else len(layout.classes)
+    problems = 1 if len(layout.classes) in (0, 2) or job.positive is not None else len(layout.classes)
     problems *= len(job.C) if isinstance(job.C, tuple) else 1
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0, nonzeros=nonzeros)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,8 @@ from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64, row_where
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
 from streamsvm.solvers.dcd.solver import DualAscent
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
@@ -147,16 +150,17 @@ def _check(run: Run) -> None:
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them anew."""
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
-    coarse, bounds = [], []
+    known, coarse, bounds = _row_weights(plan, seen), [], []
     for run in training.runs:
-        found, w, weights = _certificate(run), reach_of_weights(_weights(plan, run)), _weights_of_rows(plan, run)
+        found, w, weights = _certificate(run), reach_of_weights(_weights(plan, run)), _weights_of_rows(run, known)
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
         value = rounding_of_primal(run.problem, _summed(run, w, weights), off + scaling, weights)
         apart = (4.0 if run.problem.classes else 2.0) * math.sqrt(max(found.primal - found.dual, 0.0))
         far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
         change = steepness(run.problem, abs(found.primal), weights) * far
-        bounds.append((value, rounding_of_dual(run.problem, found, v, weights) + change))
+        dual = rounding_of_dual(run.problem, found, v, weights, float(sizes @ w))
+        bounds.append((value, dual + change))
         coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
         _evaluate_scaled(plan, training, raw, plan.features)
@@ -174,7 +178,8 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
         value > SHARE * plan.tolerance * abs(_certificate(run).primal)
         for run, value in zip(training.runs, values, strict=True)
     ]
-    if not (isinstance(features, Raw) and problems[0].loss.box() and any(large)):
+    margins = problems[0].loss.box() and not problems[0].loss.numeric()
+    if not (isinstance(features, Raw) and margins and any(large)):
         return values
     weights, sizes = [_weights(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
@@ -200,29 +205,44 @@ def _summed(run: Run, w: Float64, weights: RowWeights | None) -> float:
     return found + 2.0 * run.problem.nu * weights.total * abs(float(w[-1]))
 
 
-def _weights_of_rows(plan: Plan, run: Run) -> RowWeights | None:
+def _weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
     """What is known of the weights of the rows of a problem: of one class with a free offset, what was summed up."""
     if run.problem.nu is None:
-        return _row_weights(plan)
+        return known
     facts = _certificate(run).facts
     return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
 
 
-def _row_weights(plan: Plan) -> RowWeights | None:
-    """What is known of the weights of rows; of the problem whose classes weigh most, if there are several."""
+def _row_weights(plan: Plan, store: Store) -> RowWeights | None:
+    """What is known of the weights of rows; of the problem whose classes weigh most, if there are several.
+
+    Where the target is a number they are counted in a reading, if rows have weights of their own.
+    """
     if plan.layout.weighted:
-        return None
+        return _counted_weights(store) if plan.layout.numeric else None
     counts = np.array(plan.layout.counts, np.float64)
     factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
     found = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
     return RowWeights(*(max(values) for values in zip(*found, strict=True)))
 
 
+def _counted_weights(store: Store) -> RowWeights:
+    """The weights of all rows, which are read."""
+    total, squares, largest = 0.0, 0.0, 0.0
+    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
+        for loaded in stream:
+            weight = loaded.chunk.weight
+            assert weight is not None  # the layout says so
+            s = weight.astype(np.float64)
+            total, squares, largest = total + float(s.sum()), squares + float(s @ s), max(largest, float(s.max()))
+    return RowWeights(total, squares, largest)
+
+
 def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Standardized) -> None:
     """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
     solutions = [LinearSolution(_weights(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
-    weights = [_folded(features, solution) for solution in solutions]
+    weights, known = [_folded(features, solution) for solution in solutions], _row_weights(plan, raw)
 
     def dual_values(k: int, block: Block) -> Float64 | None:
         if not isinstance(plan.solver, DualWitness):
@@ -234,13 +254,13 @@ def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Stand
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.unfold)
-        off = (
-            2 * (len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(solution.w))
-        )  # twice: the folded constant is a sum too
+        size = float(sizes @ reach_of_weights(solution.w))
+        off = 2 * (len(sizes) + 2) * UNIT * size  # twice: the folded constant is a sum too
         terms = plan.layout.rows
         if isinstance(evaluation, Evaluation):  # sums in twice the precision, and their way to the scaled columns
             terms = two_sum_terms(terms) + OWN
-        _replace(plan, run, evaluation, off, VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes))))
+        v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
+        _replace(plan, run, evaluation, Inexact(off, v, known, size))
 
 
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
@@ -262,6 +282,7 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     weights = [_weights(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
+    known = _row_weights(plan, raw)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
         reach = reach_of_weights(w)
@@ -270,7 +291,8 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
         # features, v of which is made, are sums over W: to first order what they are off by counts once more
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
-        _replace(plan, run, evaluation, off, v)
+        size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
+        _replace(plan, run, evaluation, Inexact(off, v, known, size))
 
 
 def _folded(features: Standardized, solution: LinearSolution) -> Float64:
@@ -279,16 +301,30 @@ def _folded(features: Standardized, solution: LinearSolution) -> Float64:
     return np.array(rows).reshape(solution.w.shape)
 
 
-def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, off: float, v: VectorSum) -> None:
-    """Give a run the certificate of an evaluation whose margins are off by ``off``; ``v`` says how its dual points were summed.
+class Inexact(NamedTuple):
+    """How far what an evaluation is made of can be off."""
+
+    off: float
+    """Of a margin."""
+    v: VectorSum
+    """How its dual points were summed."""
+    weights: RowWeights | None
+    """What is known of the weights of rows."""
+    size: float
+    """F: how large decision values are, at most."""
+
+
+def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
+    """Give a run the certificate of an evaluation whose margins are off by so much.
 
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
     are no variables of rows, it is the one the solver found, whose error is known to first order.
     """
-    (primal, duals), before, weights = evaluation.values(), _certificate(run), _weights_of_rows(plan, run)
+    off, v, known, size = inexact
+    (primal, duals), before, weights = evaluation.values(), _certificate(run), _weights_of_rows(run, known)
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, abs(primal), weights) * off
-    dual = rounding_of_dual(run.problem, new, v, weights) + change
+    dual = rounding_of_dual(run.problem, new, v, weights, size) + change
     summed = abs(primal) if run.problem.nu is None else _summed(run, evaluation.weights, weights)
     new = replace(new, rounding=max(rounding_of_primal(run.problem, summed, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):

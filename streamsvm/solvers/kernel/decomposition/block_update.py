@@ -83,7 +83,7 @@ def measure(state: DecompositionState, block: Block, rows: Pool) -> None:
     state.weight += float(np.abs(rows.x).sum())
     state.absolute += float(np.abs(rows.x) @ np.abs(f))
     state.total += float(block.s.sum(dtype=np.float64))
-    state.dual += dual_sum(block.rows["alpha"], block.s, p.C, p.loss)
+    state.dual += dual_sum(block.rows["alpha"], block.y, block.s, p.C, p.loss)
     if state.reduced is not None:
         f, part = reduced_values(state.reduced, state.form, block)
         state.reduced_square += part

@@ -92,7 +92,7 @@ class Decomposition:
     """See ``types.FreeOffset``."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
     """The conjugate must be a parabola or a line, so that a pool's problem is a quadratic one in a box."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

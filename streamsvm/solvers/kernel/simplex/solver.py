@@ -89,7 +89,7 @@ class OnSimplex(ABC):
     """False: the bias is a constant feature, regularized like any other, and its square is part of K."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     """Empty: g is computed anew in every pass, and a_i is 0 for rows outside the support."""
-    losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True, numeric=False)
     """The squared hinge, with any margin: its conjugate is the ridge on the diagonal of K, and a has no upper bound."""
 
     @property

@@ -24,7 +24,7 @@ from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, DescentState
 from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
-from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps
+from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps, has_interior_point
 from streamsvm.solvers.newton.in_memory.outer_terms import NO_DUAL_POINT, DualValue, OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalState
@@ -131,14 +131,14 @@ class AllRows:
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
         loss = self.problem.loss
-        rounded, open_ended = loss.smooth() or self.mu > 0.0, not (loss.box() and loss.quadratic())
+        rounded, open_ended = loss.smooth() or self.mu > 0.0, not (loss.box() and has_interior_point(loss))
         if self.interior is None and rounded and (preconditioner.whole or open_ended):
             if not self.steps:
                 self._begin(rows, deadline)
             NewtonSteps(self, rows, preconditioner).run()
         elif self.interior is None and self.outer is None:
             self._descend(rows, preconditioner)
-        if loss.quadratic() and not self.solved and not (rows.exhausted and self.primal < np.inf):
+        if has_interior_point(loss) and not self.solved and not (rows.exhausted and self.primal < np.inf):
             self._inside(rows, preconditioner)
         self.products += rows.products
 
@@ -173,7 +173,7 @@ class AllRows:
             return None
         low, high = np.searchsorted(self.sample.row, (start, start + count))
         found = np.zeros(count)
-        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.sample.y[low:high]
+        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.problem.signs(self.sample.y[low:high])
         return found
 
     def slopes_alone(self) -> AllRows:

@@ -29,6 +29,7 @@ from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.rare_columns import rare_columns
+from streamsvm.types import Loss
 
 if TYPE_CHECKING:
     from streamsvm.solvers.newton.in_memory.all_rows import AllRows
@@ -72,6 +73,11 @@ class Moved(NamedTuple):
     """X w (n,)."""
 
 
+def has_interior_point(loss: Loss) -> bool:
+    """Whether there is an interior point to go on with: of parabolas and lines in dual variables of one sign."""
+    return loss.quadratic() and not loss.numeric()
+
+
 class NewtonSteps:
     """From the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay short."""
 
@@ -83,7 +89,7 @@ class NewtonSteps:
     @property
     def lost(self) -> bool:
         """Whether there have been too many steps, or short ones."""
-        patient = self._preconditioner.whole or not self._known.problem.loss.quadratic()
+        patient = self._preconditioner.whole or not has_interior_point(self._known.problem.loss)
         short, steps = (WHOLE_SHORT_STEPS, WHOLE_STEPS) if patient else (SHORT_STEPS, STEPS)
         return self._known.short >= short or self._known.steps >= steps
 

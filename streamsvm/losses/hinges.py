@@ -1,30 +1,13 @@
-"""Margin losses as records of plain functions; the compiled passes call the same code.
+"""The hinge and what is made of it: squared, and with its corner rounded.
 
-For P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i), m_i = y_i w.x_i, C_i = C s_i, the dual is
-
-    D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||sum_i a_i y_i x_i||^2,     0 <= a_i <= upper(C_i),
-
-with conjugate(a, C) = a + max_m [-a m - C l(m)], so that C l(m) >= a - conjugate(a, C) - a m, and equality at
-a = -C l'(m). For hinges of all kinds the conjugate is a parabola in a, and along one coordinate -D has
-
-    slope      m_i - 1 + conjugate_slope(a_i, C_i),        curvature      ||x_i||^2 + curvature(C_i).
-
-Those three are one shape scaled: with margin k the loss is k (squared hinge: k^2) times that of margin 1 at m / k. Hence
-w is k times as large, and what is measured in margins (a width, a radius) has to be in units of ``threshold``.
-
-A record needs a field: numba cannot pass an empty one. Where C_i = 0 the row has no say and none of the dual functions
-may be asked. ``types.Loss`` says what each function is to be; the contract suites hold every registered loss to it.
-References: Hsieh et al., ICML 2008, (4)-(9); the Huber form: Chapelle, Neural Computation 2007, (2.4); the logistic one: Yu, Huang
-and Lin, Machine Learning 85, 2011, (3).
+Reference: Hsieh et al., ICML 2008, (4)-(9); the Huber form: Chapelle, Neural Computation 2007, (2.4).
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.registry import Registry
 from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
@@ -49,6 +32,14 @@ class Hinge(NamedTuple):
 
     def second_derivative(self, m: float) -> float:
         """See ``types.Loss``: 0 on both sides of the corner."""
+        return 0.0
+
+    def numeric(self) -> bool:
+        """See ``types.Loss``: the target is one of two classes."""
+        return False
+
+    def lower(self, C: float) -> float:
+        """See ``types.Loss``."""
         return 0.0
 
     def upper(self, C: float) -> float:
@@ -102,6 +93,14 @@ class SquaredHinge(NamedTuple):
     def second_derivative(self, m: float) -> float:
         """See ``types.Loss``; at the margin, where there is none, the one of its right side."""
         return 2.0 if m < self.margin else 0.0
+
+    def numeric(self) -> bool:
+        """See ``types.Loss``: the target is one of two classes."""
+        return False
+
+    def lower(self, C: float) -> float:
+        """See ``types.Loss``."""
+        return 0.0
 
     def upper(self, C: float) -> float:
         """See ``types.Loss``: there is no bound."""
@@ -170,6 +169,14 @@ class Huber(NamedTuple):
         z = self.margin + self.mu - m
         return 0.5 / self.mu if 0.0 < z < 2.0 * self.mu else 0.0
 
+    def numeric(self) -> bool:
+        """See ``types.Loss``: the target is one of two classes."""
+        return False
+
+    def lower(self, C: float) -> float:
+        """See ``types.Loss``."""
+        return 0.0
+
     def upper(self, C: float) -> float:
         """See ``types.Loss``."""
         return C
@@ -201,97 +208,3 @@ class Huber(NamedTuple):
     def rounded(self, mu: float) -> Loss:
         """See ``types.Loss``: the corner is rounded already."""
         return self
-
-
-@saved_as("loss.logistic")
-class Logistic(NamedTuple):
-    """l(m) = log(1 + e^(-k m)) / k, k the sharpness; 0 <= a <= C. With k = 1 a margin m is the logarithm of the odds.
-
-    With b = a / C the conjugate is a + C / k (b log b + (1 - b) log(1 - b)): the entropy of the dual variables, which lie
-    inside their bounds at the optimum. The larger k is, the nearer the loss to max(0, -m).
-    """
-
-    sharpness: Annotated[
-        float,
-        Option("How fast odds grow with the margin; decision values are their logarithm at 1.", bounds=Bounds(above=0)),
-    ] = 1.0
-
-    def value(self, m: float) -> float:
-        """See ``types.Loss``; neither end of the line overflows."""
-        z = self.sharpness * m
-        if z > 0.0:
-            return math.log1p(math.exp(-z)) / self.sharpness
-        return math.log1p(math.exp(z)) / self.sharpness - m
-
-    def slope(self, m: float) -> float:
-        """See ``types.Loss``."""
-        z = self.sharpness * m
-        if z > 0.0:
-            e = math.exp(-z)
-            return -e / (1.0 + e)
-        return -1.0 / (1.0 + math.exp(z))
-
-    def second_derivative(self, m: float) -> float:
-        """See ``types.Loss``."""
-        e = math.exp(-abs(self.sharpness * m))
-        return self.sharpness * e / ((1.0 + e) * (1.0 + e))
-
-    def upper(self, C: float) -> float:
-        """See ``types.Loss``."""
-        return C
-
-    def conjugate(self, a: float, C: float) -> float:
-        """See ``types.Loss``; 0 log 0 is 0."""
-        b, entropy = a / C, 0.0
-        if 0.0 < b < 1.0:
-            entropy = b * math.log(b) + (1.0 - b) * math.log1p(-b)
-        return a + C / self.sharpness * entropy
-
-    def conjugate_slope(self, a: float, C: float) -> float:
-        """See ``types.Loss``; infinite at the ends of the box."""
-        if a <= 0.0:
-            return -math.inf
-        if a >= C:
-            return math.inf
-        return 1.0 + math.log(a / (C - a)) / self.sharpness
-
-    def curvature(self, C: float) -> float:
-        """See ``types.Loss``: that in the middle of the box, the least."""
-        return 4.0 / (self.sharpness * C)
-
-    def smooth(self) -> bool:
-        """See ``types.Loss``."""
-        return True
-
-    def box(self) -> bool:
-        """See ``types.Loss``."""
-        return True
-
-    def quadratic(self) -> bool:
-        """See ``types.Loss``: the conjugate is an entropy."""
-        return False
-
-    def rounded(self, mu: float) -> Loss:
-        """See ``types.Loss``: there is no corner to round."""
-        return self
-
-
-LOSSES = Registry(
-    "loss",
-    {
-        "hinge": "streamsvm.losses:Hinge",
-        "squared_hinge": "streamsvm.losses:SquaredHinge",
-        "huber": "streamsvm.losses:Huber",
-        "logistic": "streamsvm.losses:Logistic",
-    },
-)
-
-
-def rounded(loss: Loss, mu: float) -> Loss:
-    """Return the loss with its corner rounded over a width of 2 mu; itself where mu is 0 or there is no corner."""
-    return loss.rounded(mu) if mu else loss
-
-
-def threshold(loss: Loss) -> float:
-    """Return the margin m from which on a row costs nothing, inf where it always does: a = 0 is optimal where m - 1 + conjugate'(0) >= 0."""
-    return 1.0 - loss.conjugate_slope(0.0, 1.0)

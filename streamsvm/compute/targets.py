@@ -1,0 +1,47 @@
+"""How the target of a row enters a problem: compiled with the loss, whose ``numeric`` decides which branch there is.
+
+    of one of two classes, y = +1 or -1:   m = y f, the margin,       a row enters w with sign y,   the dual has a
+    of a number t:                         m = f - t, the residual,   a row enters w with sign 1,   the dual has a (1 + t)
+
+beside the conjugate and the norm (``losses``). A target of another kind is another branch here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from streamsvm.compute.numba_bridge import FAST
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def argument(loss: Any, y: float, f: float) -> float:
+    """Return m, of which the loss is a function, of a row with target y and decision value f."""
+    if loss.numeric():
+        return f - y
+    return y * f
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def change(loss: Any, y: float, df: float) -> float:
+    """Return by how much m changes when f changes by df."""
+    if loss.numeric():
+        return df
+    return y * df
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def entry(loss: Any, a: float, y: float) -> float:
+    """Return what a row with dual variable a and target y is multiplied by where it enters w."""
+    if loss.numeric():
+        return a
+    return a * y
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def dual_gain(loss: Any, a: float, y: float, C: float) -> float:
+    """Return what a row adds to the dual beside the norm: a - conjugate(a, C), of a number a t more."""
+    if loss.numeric():
+        return a * y + (a - loss.conjugate(a, C))
+    return a - loss.conjugate(a, C)
