@@ -64,6 +64,36 @@ def test_a_share_of_the_rows_is_outside(settings: Any) -> None:
         assert found.model.decision_function(X)[codes == 1].max() < 0.0
 
 
+@pytest.mark.parametrize("pool", [32768, 160])
+@pytest.mark.parametrize("nu", [0.1, 0.3])
+def test_an_exact_kernel_has_the_optimum_of_libsvm(nu: float, pool: int) -> None:
+    from sklearn.svm import OneClassSVM
+
+    X, _ = values()
+    s = np.random.default_rng(1).choice([0.5, 1.0, 2.0], ROWS)
+    store = MemoryStore(name="X", facts={})
+    store.append(Dense(X), np.zeros(ROWS, np.int32), s.astype(np.float32))
+    store.end_chunk()
+    options = {"pool": pool, "working": 64}
+    job = asked(nu=nu, kernel="rbf", gamma=0.1, tolerance=1e-5, options=options)
+    found = fit_in_memory(job, store.commit(("one",), COLUMNS))
+    other = OneClassSVM(nu=nu, gamma=0.1, tol=1e-9).fit(X.astype(np.float64), sample_weight=s)
+    a, Z = other.dual_coef_[0], X[other.support_].astype(np.float64)
+    optimum = -0.5 * a @ np.exp(-0.1 * ((Z[:, None] - Z) ** 2).sum(2)) @ a
+    certificate = found.model.certificate
+    assert found.plan.solver_name == "decomposition"
+    assert certificate.gap <= 1e-5
+    assert certificate.dual - certificate.rounding <= optimum * (1 - 1e-8)
+    assert certificate.primal + certificate.rounding >= optimum * (1 + 1e-8)
+    f = found.model.decision_function(X)
+    assert np.abs(f - other.decision_function(X.astype(np.float64))).max() < 0.02 * np.abs(f).max()
+
+
+def test_a_pool_too_small_for_nu_is_refused() -> None:
+    with pytest.raises(UsageError, match="nu of all rows"):
+        fit_in_memory(asked(nu=0.9, kernel="rbf", options={"pool": 32}), rows_of(("one",)))
+
+
 @pytest.mark.parametrize("solver", ["newton", "dcd", "blended", "mfw"])
 def test_with_C_it_is_a_problem_for_every_solver(solver: str) -> None:
     """The optimum has sum a_i = 2 P, as P is a parabola along w, and a share of the rows inside."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.compute.random import lots, smallest
 from streamsvm.solvers.kernel.decomposition.multilevel import NEGLIGIBLE_SHARE, WORST_ROWS
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
 from streamsvm.solvers.kernel.working_set import Pool, depth, select, unite, worst
@@ -20,6 +21,10 @@ def offer(state: DecompositionState, rows: Pool, seed: int) -> None:
     """Hand the block's violators to the pool: all, or a share of them drawn at random, and a few of the worst."""
     if state.problem.rows <= state.capacity:
         state.candidates.append(select(rows, np.arange(rows.size)))
+        return
+    if state.beginning:
+        state.candidates.append(select(rows, np.sort(smallest(lots(rows.index, 0), state.capacity))))
+        shorten_offer(state)
         return
     violating = depth(rows, state.intercept) > NEGLIGIBLE_SHARE * state.reach
     state.violators += int(violating.sum())
@@ -42,6 +47,8 @@ def trimmed(state: DecompositionState, rows: Pool, count: int) -> Pool:
     """Return ``count`` of the rows that were offered, or all: the worst, or a draw with a few of the worst."""
     if rows.size <= count:
         return rows
+    if state.beginning:
+        return select(rows, np.sort(smallest(lots(rows.index, 0), count)))
     if state.rate >= 1.0:
         return select(rows, worst(rows, count))
     drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST_ROWS]

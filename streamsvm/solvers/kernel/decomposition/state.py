@@ -117,6 +117,11 @@ class DecompositionState:
     """sum s_i over the rows met in the pass."""
 
     @property
+    def beginning(self) -> bool:
+        """Whether no row of one class with a free offset has a say yet, so that no row violates anything: any will do."""
+        return self.problem.nu is not None and self.pool is None and not self.gaps
+
+    @property
     def mass(self) -> float:
         """What x sums up to once all rows are met: nu sum s_i of one class with a free offset, 0 otherwise."""
         return 0.0 if self.problem.nu is None else self.problem.nu * self.total
