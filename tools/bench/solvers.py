@@ -38,6 +38,8 @@ SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "pegasos, last w": ("pegasos", {"averaging": "none"}),
     "pegasos, mean of all": ("pegasos", {"averaging": "all"}),
     "pegasos, batch 32": ("pegasos", {"batch": 32}),
+    "mpu": ("mpu", {}),
+    "sgd_qn": ("sgd_qn", {}),
     "cutting_plane": ("cutting_plane", {}),
     "assg": ("assg", {}),
     "assg, batch 32": ("assg", {"batch": 32}),
