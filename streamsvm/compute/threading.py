@@ -14,11 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
+from typing import TypeVar
 
 from streamsvm.compute.owned_threads import undisturbed
 
+T = TypeVar("T")
+
 TILES = 4
 """The least a strip must have to be worth a thread."""
+SIDE_BYTES = 64 << 20
+"""What threads beside the first may hold together for one piece of work in memory."""
 MOST_POOLED = 1024
 """Threads the pool of strips may come to have; no more are started than ever work at once."""
 
@@ -64,13 +69,13 @@ def using(count: int) -> Iterator[None]:
         CORES.count = before
 
 
-def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
-    """Call ``work(start, stop)`` so that all of [0, rows) is covered; boundaries are multiples of ``tile``.
+def in_strips(work: Callable[[int, int], None], rows: int, tile: int, least: int = TILES) -> None:
+    """Call ``work(start, stop)`` so that all of [0, rows) is covered; boundaries are multiples of ``tile``, ``least`` tiles are worth a thread.
 
     What ``work`` calls must give up the interpreter's lock for most of its time. An error in a strip is raised here.
     """
     tiles = -(-rows // tile)
-    borrowed = CORES.borrow(max(tiles // TILES, 1) - 1)
+    borrowed = CORES.borrow(max(tiles // least, 1) - 1)
     if not borrowed:
         work(0, rows)
         return
@@ -89,6 +94,28 @@ def in_strips(work: Callable[[int, int], None], rows: int, tile: int) -> None:
             raise error
     finally:
         CORES.give_back(borrowed)
+
+
+def lanes(each: int) -> int:
+    """Return how many pieces of work that hold ``each`` bytes may be under way at a time."""
+    return max(1, min(CORES.count, 1 + SIDE_BYTES // max(1, each)))
+
+
+def in_order(make: Callable[[int, int], T], count: int, lanes: int) -> Iterator[T]:
+    """Yield ``make(number, lane)`` for the numbers below ``count``, in their order, ``lanes`` of them made by idle threads side by side.
+
+    Those that are made at a time have different lanes. An error is raised here.
+    """
+    for first in range(0, count, lanes):
+        found: dict[int, T] = {}
+
+        def work(start: int, stop: int, first: int = first, found: dict[int, T] = found) -> None:
+            for lane in range(start, stop):
+                found[lane] = make(first + lane, lane)
+
+        in_strips(work, min(lanes, count - first), 1, least=1)
+        for lane in range(len(found)):
+            yield found.pop(lane)
 
 
 @cache

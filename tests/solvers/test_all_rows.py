@@ -490,10 +490,10 @@ def test_a_cluster_finds_the_same_optimum(loss: str, store: Path, tmp_path: Path
 def test_where_neither_all_rows_nor_a_sample_of_use_fits_auto_says_so_and_takes_less(
     store: Path, tmp_path: Path
 ) -> None:
-    ample = make_plan(FitJob(str(store), str(tmp_path / "m"), memory=4 << 30), open_store(store))
+    ample = make_plan(FitJob(str(store), str(tmp_path / "m"), memory=4 << 30, threads=1), open_store(store))
     solver = next(t.nbytes for t in ample.memory.terms if t.name == "solver")
     assert memory_settings(ample.solver) == {"sample": None}
-    tight = FitJob(str(store), str(tmp_path / "m"), memory=ample.memory.total - solver // 2)
+    tight = FitJob(str(store), str(tmp_path / "m"), memory=ample.memory.total - solver // 2, threads=1)
     plan = make_plan(tight, open_store(store))
     assert plan.solver_name == "dcd"
     assert "second order" in plan.why

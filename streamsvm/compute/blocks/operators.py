@@ -10,29 +10,31 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
 A Nystrom block is a factored pair, x_i = W' k_i: K W is formed in ``gram`` alone, and there only for the rows that count.
 Margins and adjoints are float64 sums of float32 entries. Gram matrices are float32 products over tiles of a fixed
-number of rows, added up in float64: the result depends on the block and on nothing else.
+number of rows, added up in float64 in the order of the tiles: the result depends on the block and on nothing else. Idle threads
+take strips of rows of margins, and tiles of a Gram matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.compute import freed_memory
+from streamsvm.compute import threading
 from streamsvm.compute.blocks.margins import decision_values
-from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_stack, row_where
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_slice, row_stack, row_where
 from streamsvm.tags import saved_as
 
 TILE = 2048
 """Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""
 
+STRIP = 2048
+"""Rows of margins that a thread takes at least four of."""
 PRECISE = 256
 """Up to as many components products are float64: raw columns may be nearly dependent, whitened ones are not."""
 
@@ -64,8 +66,14 @@ def margins(X: Operand, w: Float64) -> Float64:
     W = np.ascontiguousarray(np.atleast_2d(w.T))
     if isinstance(X, Factored):
         W, X = _lifted(X, W), Dense(X.kernel_values, 1.0)
-    values = np.empty((row_count(X), len(W)))
-    decision_values(X, W, values)
+    rows, count = X, row_count(X)
+    values = np.empty((count, len(W)))
+
+    def strip(start: int, stop: int) -> None:
+        mine = rows if stop - start == count else row_slice(rows, start, stop)
+        decision_values(mine, W, values[start:stop])
+
+    threading.in_strips(strip, count, STRIP)
     return values if w.ndim == 2 else values[:, 0]
 
 
@@ -100,12 +108,19 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
         sparse_gram(X.data, X.indices, X.indptr, X.bias, a, total)
         return total + np.tril(total, -1).T
     rows = np.flatnonzero(a)
-    buffer = np.empty((min(TILE, len(rows)), p), np.float64 if p <= PRECISE else np.float32)
-    for start in range(0, len(rows), TILE):
-        part = rows[start : start + TILE]
-        tile = buffer[: len(part)]
-        _scaled_rows(X, part, np.sqrt(a[part]).astype(tile.dtype, copy=False), tile)
-        total += tile.T @ tile
+    lanes, dtype = threading.lanes(tile_bytes(p, _kernel_values(X))), np.float64 if p <= PRECISE else np.float32
+    buffers = np.empty((lanes, min(TILE, len(rows)), p), dtype)
+
+    def product(number: int, lane: int) -> Array:
+        part = rows[TILE * number : TILE * (number + 1)]
+        tile = buffers[lane, : len(part)]
+        _scaled_rows(X, part, np.sqrt(a[part]).astype(dtype, copy=False), tile)
+        found: Array = tile.T @ tile
+        return found
+
+    for one in threading.in_order(product, -(-len(rows) // TILE), lanes):
+        total += one
+        del one  # not while the next ones are made
     return total
 
 
@@ -134,59 +149,21 @@ def stack(parts: Sequence[Operand]) -> Operand:
     return row_stack([part for part in parts if not isinstance(part, Factored)])
 
 
-def formed(parts: list[Operand], order: Int64) -> Rows:
-    """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies."""
-    first = parts[0]
-    if isinstance(first, CSR):
-        joined = _joined(parts)
-        return joined if np.array_equal(order, np.arange(len(order))) else take(joined, order)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    values, at, freed = np.empty((len(order), shape(first, 0)[1] - 1), np.float32), 0, 0
-    bias = first.bias
-    del first
-    while parts:
-        tile = _features(stack(_taken(parts)))
-        values[place[at : at + len(tile)]] = tile
-        at, freed = at + len(tile), freed + tile.nbytes
-        if freed > freed_memory.STEP:
-            freed_memory.give_back()
-            freed = 0
-    return Dense(values, bias)
-
-
-def _joined(parts: list[Any]) -> CSR:
-    """Sparse parts one after the other; each is given up as soon as it is copied."""
-    counts = [(row_count(part), len(part.data)) for part in parts]
-    rows, entries, bias = sum(n for n, _ in counts), sum(m for _, m in counts), parts[0].bias
-    data, indices, indptr = np.empty(entries, np.float32), np.empty(entries, np.int32), np.zeros(rows + 1, np.int64)
-    row = at = 0
-    for n, m in counts:
-        part = parts.pop(0)
-        data[at : at + m], indices[at : at + m] = part.data, part.indices
-        indptr[row + 1 : row + n + 1] = part.indptr[1:] + at
-        row, at = row + n, at + m
-    return CSR(data, indices, indptr, bias)
-
-
-def _taken(parts: list[Operand]) -> list[Operand]:
-    """The first parts, off the list, until there are TILE rows: products of a few rows are slow."""
-    taken, rows = [], 0
-    while parts and rows < TILE:
-        taken.append(parts.pop(0))
-        rows += shape(taken[-1], 0)[0]
-    return taken
-
-
-def _features(X: Any) -> Float32:
-    return X.kernel_values @ X.projection if isinstance(X, Factored) else X.values
-
-
 def gram_bytes(components: int, kernel_values: int = 0) -> int:
-    """Return the bytes ``gram`` holds at its height: two products, the tile and, for a factored block, its kernel
-    values.
+    """Return the bytes ``gram`` holds at its height: the sum and, of each thread, a product, the tile and, for a factored
+    block, its kernel values.
     """
-    return 12 * components * components + 4 * TILE * (components + kernel_values)
+    each = tile_bytes(components, kernel_values)
+    return 8 * components * components + threading.lanes(each) * each
+
+
+def tile_bytes(components: int, kernel_values: int) -> int:
+    """Return the bytes of a tile of ``gram`` and of its product."""
+    return 4 * components * components + 4 * TILE * (components + kernel_values)
+
+
+def _kernel_values(X: Dense | Factored) -> int:
+    return len(X.projection) if isinstance(X, Factored) else 0
 
 
 def _scaled_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) -> None:

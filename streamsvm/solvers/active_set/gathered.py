@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.formed_rows import formed
 from streamsvm.errors import DataError
 from streamsvm.rows import Float32, Int64, Rows, Targets
 from streamsvm.tags import saved_as
@@ -62,5 +63,5 @@ class Gatherer:
         order = np.argsort(row, kind="stable")
         blocks = [part.X for part in parts]
         del parts
-        X: Rows = operators.formed(blocks, order)
+        X: Rows = formed(blocks, order)
         return GatheredRows(X, y[order], s[order], row[order])

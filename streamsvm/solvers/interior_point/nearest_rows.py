@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.formed_rows import formed
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, Targets
 from streamsvm.tags import saved_as
@@ -94,7 +95,7 @@ class NearestRows:
         order = np.argsort(row, kind="stable")
         blocks = [part.X for part in parts]
         del parts
-        X = operators.formed(blocks, order)
+        X = formed(blocks, order)
         return NearRows(X, *(values[order] for values in (y, s, key, f, df, row)))
 
     def _throw_out(self) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.formed_rows import formed
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, Targets, row_where
 from streamsvm.solvers.newton.explicit import most_explicit
@@ -239,6 +240,6 @@ def _join(samplers: list[PrioritySampler]) -> None:
         order = np.argsort(values[-1], kind="stable")  # of the same rows the same
         joined.append([array[order] for array in values])
         sampler.parts = []  # nobody else holds the rows from here on: they are given up while they are joined
-    X = operators.formed(blocks, order)
+    X = formed(blocks, order)
     for sampler, values in zip(samplers, joined, strict=True):
         sampler.parts = [_Part(X, *values)]
