@@ -171,8 +171,10 @@ def test_simplex_solvers_ask_for_pool_and_support_together(solver: Any, fixed: i
 
 
 def test_matrices_and_tiles_are_counted_at_their_height() -> None:
-    assert gram_bytes(7, 5) == 12 * 49 + 4 * TILE * 12
-    assert gram_bytes(7) == 12 * 49 + 4 * TILE * 7
+    for threads in (1, 3):
+        with threading.using(threads):
+            assert gram_bytes(7, 5) == 8 * 49 + threads * (4 * 49 + 4 * TILE * 12)
+            assert gram_bytes(7) == 8 * 49 + threads * (4 * 49 + 4 * TILE * 7)
     assert matrix_bytes(7) == 16 * 49 + gram_bytes(7) > 32 * 49
     assert matrix_bytes(100_000) == 32 * 10**10
     assert block_bytes(7) == FACTORED
