@@ -45,6 +45,8 @@ FITS: dict[str, dict[str, Any]] = {
     "interior_point": {"solver": "interior_point", "loss": "hinge", "options": {"kept": 100}, "max_passes": 6},
     "cutting_plane": {"solver": "cutting_plane", "loss": "hinge", "options": {"planes": 9}, "max_passes": 6},
     "sgd": {"solver": "sgd"},
+    "sgd_qn": {"solver": "sgd_qn"},
+    "mpu": {"solver": "mpu"},
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
     "active_set": {"solver": "active_set", "loss": "hinge"},
     "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
