@@ -46,7 +46,7 @@ MAPS: dict[str, dict[str, Any]] = {
     "nystrom": {"kernel": "rbf", "gamma": GAMMA, "landmarks": 20, "embedding": "fly"},
 }
 BIASES = (1.0, 0.0, 3.0)
-EXACT = {"dcd", "mpu", "newton", "active_set", "interior_point", "cutting_plane"} | {
+EXACT = {"dcd", "newton", "active_set", "interior_point", "cutting_plane"} | {
     "kernel_active_set",
     "decomposition",
     "blended",
