@@ -147,6 +147,7 @@ def test_the_default_client_is_taken(arrays: tuple[Path, Any, Any], client: Clie
     with client.as_current(), dask.config.set(scheduler="sync"):
         rows = da.ones((6, 2), chunks=(3, 2)).map_blocks(_only_on_a_worker, dtype=np.float64, meta=np.empty((0, 0)))
         ingest_dask(rows, da.arange(6, chunks=3) % 2, tmp_path / "s.zarr")
+        client.wait_for_workers(2)
         with using() as executor:
             assert executor.threads == 2
 
