@@ -10,9 +10,10 @@ They keep scikit-learn's contract (1.6 and later) without an exception, also tha
 from __future__ import annotations
 
 from streamsvm.sklearn.estimators.nystroem import StreamNystroem
+from streamsvm.sklearn.estimators.one_class import StreamOneClassSVM
 from streamsvm.sklearn.estimators.svc import StreamSVC
 from streamsvm.sklearn.estimators.svc_cv import StreamSVCCV
 from streamsvm.sklearn.rows.folds import StreamKFold
 from streamsvm.sklearn.rows.stream_rows import StreamRows
 
-__all__ = ["StreamKFold", "StreamNystroem", "StreamRows", "StreamSVC", "StreamSVCCV"]
+__all__ = ["StreamKFold", "StreamNystroem", "StreamOneClassSVM", "StreamRows", "StreamSVC", "StreamSVCCV"]

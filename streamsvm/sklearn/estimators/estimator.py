@@ -68,7 +68,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
             self.__dict__.pop("feature_names_in_", None)
             self._fit_elsewhere(X, y, sample_weight, chosen)
         else:
-            X, y = checked(self, X, y)
+            X, y = self._checked(X, y)
             self._fit_arrays(X, y, sample_weight, chosen)
 
     @contextmanager
@@ -85,6 +85,11 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         with reported(progress=self.verbose, on_event=None) as report:
             yield told(report, passed)
         self.passes_ = passes
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows in memory and their labels as scikit-learn checks them. Raises ValueError."""
+        X, y = checked(self, X, y)
+        return X, y
 
     def _job(self, chosen: ByName) -> FitJob:
         """What is asked of a fit. Raises UsageError, ConfigError, ValueError."""

@@ -1,0 +1,125 @@
+"""One class with scikit-learn's manners of outlier detectors: linear, Nystrom and exact kernels, certified."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import OutlierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.aliases import Array, ByName
+from streamsvm.engine.checkpoint.signals import interruptible
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.rows import Float64, Int64
+from streamsvm.sklearn.estimators.estimator import StreamEstimator
+from streamsvm.sklearn.fitting.results import take
+from streamsvm.sklearn.parameters import estimator
+from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, store_of
+from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
+
+OUTCOMES = ("-1", "1")
+"""What a model calls rows outside and inside."""
+
+
+@estimator
+class StreamOneClassSVM(OutlierMixin, StreamEstimator):
+    """Learn where rows are, as ``OneClassSVM`` does, by a machine whose distance from the optimum is proved.
+
+    Minimizes 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.phi(x_i)), S = sum_i s_i; rows are inside where w.phi(x) > rho.
+
+    Parameters
+    ----------
+    nu : float, default 0.5
+        The share of the weight of rows that is outside at most, and on or beyond the border at least; in (0, 1].
+    kernel : str, default 'linear'
+        As of ``StreamSVC``; that of ``OneClassSVM`` is 'rbf'. A linear function tells rows from the origin: ``standardize`` scales columns then, and leaves the origin.
+    standardize, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, random_state, \
+    verbose, n_jobs, on_pass
+        As of ``StreamSVC``. Of the solvers, 'interior_point' is for linear functions and landmarks, 'decomposition' for exact kernels.
+    bias : float
+        Without effect: the offset is free.
+
+    Attributes
+    ----------
+    offset_ : float
+        rho; ``decision_function`` is ``score_samples`` less this.
+    coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, models_, rows_seen_, n_features_in_
+        As of ``StreamSVC``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.sklearn import StreamOneClassSVM
+    >>> X = np.array([[0.0], [0.1], [-0.1], [0.2], [8.0]])
+    >>> StreamOneClassSVM(nu=0.3, kernel="rbf", gamma=1.0).fit(X).predict([[0.05], [5.0]])
+    array([ 1, -1])
+    """
+
+    nu: float = 0.5
+    """The share of rows outside."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to rows X as ``StreamSVC`` takes them; ``y`` has no say. Rows of a store count with the weights they have there.
+
+        There is no ``sample_weight``: a fit to a gap of ``tolerance`` would tell a row of weight 2 from two copies of it, if only by that.
+        Raises ValueError, BudgetError. Warns (ConvergenceWarning) where the tolerance was not reached.
+        """
+        return super().fit(X, y)
+
+    def _job(self, chosen: ByName) -> FitJob:
+        return super()._job({"one_class": True} | chosen)
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """See ``StreamEstimator``; labels have no say."""
+        return checked(self, X), None
+
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+        """See ``StreamEstimator``."""
+        rows = X.shape[0]
+        weights = row_weights(sample_weight, rows)
+        with as_value_errors():
+            store = store_of(X, np.zeros(rows, np.int32), weights, 1, least=1)
+            job = self._job(chosen)
+            with self._watched() as report:
+                result = fit_in_memory(job, store, report)
+        columns = vars(self).get("feature_names_in_")
+        known = {} if columns is None else {"names": [str(name) for name in columns]}
+        model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
+        take(self, [result], [model], store.layout.rows)
+        self._named(OUTCOMES)
+
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        """See ``StreamEstimator``."""
+        check_own(X, y, sample_weight)
+        with as_value_errors():
+            job = self._job(chosen)
+            with self._watched() as report, interruptible():
+                store = X.store()
+                result = fit_in_memory(job, store, report)
+        self.n_features_in_ = store.layout.columns
+        take(self, [result], [result.model], store.layout.rows)
+
+    def _named(self, classes: tuple[str, ...]) -> None:
+        """Two outcomes, whatever a store calls them."""
+
+    @property
+    def offset_(self) -> float:
+        """Rho of the last fit."""
+        check_is_fitted(self)
+        return -float(self.model_.weights[0, -1])
+
+    def decision_function(self, X: Any) -> Float64:
+        """Return float64 (n_samples,): above 0 inside, below 0 outside."""
+        check_is_fitted(self)
+        return self._decisions(self.model_, X)
+
+    def score_samples(self, X: Any) -> Float64:
+        """Return w.phi(x), float64 (n_samples,): the larger, the more a row is like those learned."""
+        return self.decision_function(X) + self.offset_
+
+    def predict(self, X: Any) -> Int64:
+        """Return 1 for rows inside and -1 for rows outside, (n_samples,)."""
+        return np.where(self.decision_function(X) >= 0.0, 1, -1).astype(np.int64)
