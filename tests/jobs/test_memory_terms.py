@@ -195,7 +195,7 @@ def test_a_cell_of_a_search_holds_weights_and_decision_values_of_all_that_is_tra
     plan: Any = SimpleNamespace(problems=problems(2), memory=planned(), solver=ASKING, request=None)
     memory = cell._memory(job, stored(), fit_job, plan, 5)
     found = sizes(memory.terms)
-    assert found["candidates"] == 8 * 10 * (7 + 10)
+    assert found["functions found"] == 8 * 10 * (7 + 10)
     assert found["solver"] == 10 * 1000
     assert found["all rows"] == 2 * 40 * 28
     assert [term.name for term in memory.terms].count("all rows") == 1
