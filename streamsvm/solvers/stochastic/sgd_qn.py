@@ -3,8 +3,8 @@
 Bordes, Bottou and Gallinari, JMLR 10, 2009, and their erratum, JMLR 11, 2010: ``compute.passes.stochastic.sgd_qn``.
 
 **Start.** t_0 decides how long the first steps are. Powers of ten from ``skip`` on are tried on the first rows of the first block,
-one pass each, as the authors do, and the one that leaves the least objective there is taken. Of losses whose slope is not bounded
-none is tried that the curvature of a row makes diverge (``solvers.stochastic.pegasos``). A warm start counts as one epoch at least.
+one pass each, as the authors do, and the one that leaves the least objective there is taken. A warm start
+counts as one epoch at least.
 
 **Skip.** A step of all columns costs as much as 16 columns a row, the same for dense rows and sparse.
 
@@ -25,7 +25,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks.loss_sums import loss_sum
-from streamsvm.compute.passes.stochastic.pegasos import gradient_moments
 from streamsvm.compute.passes.stochastic.sgd_qn import Counted, Moving, sgd_qn_pass
 from streamsvm.compute.passes.stochastic.steps import Objective
 from streamsvm.config.fields import Bounds, Option
@@ -98,8 +97,8 @@ class SGDQN(AveragedSolver):
         Option("Rows by which the clock is ahead at the start. 0: by trials on a sample.", bounds=Bounds(least=0)),
     ] = 0.0
     sample: Annotated[int, Option("Rows of the sample that t0 is found with.", bounds=Bounds(least=1))] = 1000
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
-    """Any: a dual value follows from sums over the rows."""
+    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False, box=True)
+    """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too soon."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of sixteen vectors of weights, six of them scratch."""
@@ -134,9 +133,6 @@ class SGDQN(AveragedSolver):
         """The t_0 that does best on a sample of the first block."""
         p, order = state.problem, block.order[: self.sample]
         least = float(self._skip(state) if p.warm is None else max(self._skip(state), p.rows))
-        if not p.loss.box():
-            _, largest = gradient_moments(block.labeled, block.order, p.loss, np.zeros_like(state.w))
-            least = max(least, float(largest / (p.loss.curvature(1.0) * state.lam)))
         tried = [least * 10.0**k for k in range(TRIALS)]
         return min(tried, key=lambda t: self._objective_after(state, block.labeled, order, t))
 
