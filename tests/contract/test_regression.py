@@ -1,24 +1,36 @@
-"""Losses of numbers: what is refused on a store of them, and figures of predictions."""
+"""Losses of numbers: a fit against closed forms and LIBLINEAR, what a store of numbers is, and what is refused on it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.svm import LinearSVR
 
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.metrics import ErrorCounts
-from streamsvm.jobs.apply.number_metrics import NumberAccumulator
+from streamsvm.jobs.apply.number_metrics import NumberAccumulator, RegressionEvaluation
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
+from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import Stop
 
-ROWS, COLUMNS = 200, 4
+ROWS, COLUMNS, C = 200, 4, 0.3
 NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
+CASES = [(solver, loss) for solver in SOLVERS for loss in losses_of(solver) if loss in NUMERIC]
 
 
 def data(weighted: bool) -> tuple[Any, Any, Any]:
@@ -33,6 +45,41 @@ def store_of(weighted: bool) -> MemoryStore:
     store = MemoryStore(chunk_bytes=800)
     store.append(Dense(X), t, weight)
     return store.commit((), COLUMNS)
+
+
+def objective(loss: Any, w: Any, weighted: bool) -> float:
+    X, t, weight = data(weighted)
+    s = np.ones(ROWS) if weight is None else weight.astype(np.float64)
+    residual = X.astype(np.float64) @ w[:-1] + w[-1] - t
+    return float(0.5 * w @ w + C * sum(c * loss.value(m) for c, m in zip(s, residual.tolist(), strict=True)))
+
+
+def optimum(name: str, weighted: bool) -> Any:
+    """The best weights: of least squares by the normal equations, else by LIBLINEAR (-s 11, -s 13)."""
+    X, t, weight = data(weighted)
+    Z, s = np.column_stack([X.astype(np.float64), np.ones(ROWS)]), np.ones(ROWS) if weight is None else weight
+    if name == "squared":
+        return np.linalg.solve(np.eye(COLUMNS + 1) + 2.0 * C * (Z.T * s) @ Z, 2.0 * C * Z.T @ (s * t))
+    found = LinearSVR(loss=name, epsilon=0.1, C=C, tol=1e-9, max_iter=200_000, dual=True, random_state=0)
+    found.fit(X.astype(np.float64), t, sample_weight=s)
+    return np.append(found.coef_, found.intercept_)
+
+
+@pytest.mark.parametrize(("solver", "name"), CASES)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(solver: str, name: str, weighted: bool) -> None:
+    store, loss = store_of(weighted), LOSSES[name]()
+    plan = make_plan(FitJob("memory", "model", solver=solver, loss=name, C=C, tolerance=1e-6), store)
+    training = local_trainer(
+        store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None
+    ).train(Stop(30))
+    found, best = training.runs[0].certificate, objective(loss, optimum(name, weighted), weighted)
+    assert found is not None
+    assert found.gap <= 1e-6
+    assert found.dual <= best * (1 + 1e-9)
+    assert found.primal == pytest.approx(best, rel=2e-6)
+    w = plan.solver.solution(training.runs[0].state).w
+    assert found.primal == pytest.approx(objective(loss, w, weighted), rel=1e-9)
 
 
 @pytest.mark.parametrize("option", [{"positive": "1"}, {"class_weight": "balanced"}, {"calibrate": "sigmoid"}])
@@ -51,6 +98,25 @@ def test_losses_of_classes_are_refused_for_numbers_and_the_other_way_round() -> 
     for loss in NUMERIC:
         with pytest.raises(UsageError, match="the store holds classes"):
             make_plan(FitJob("memory", "model", loss=loss), classes)
+
+
+def test_from_a_file_to_figures(tmp_path: Path) -> None:
+    X, t, _ = data(False)
+    lines = [",".join(map(repr, [*row, target])) for row, target in zip(X.tolist(), t.tolist(), strict=True)]
+    source = tmp_path / "rows.csv"
+    source.write_text("a,b,c,d,t\n" + "\n".join(lines) + "\n")
+    stored = ingest(IngestJob(sources=(source,), store=tmp_path / "s.zarr", label="t", task="regression"))
+    assert stored.target is not None
+    assert stored.target["mean"] == pytest.approx(t.mean(), rel=1e-12)
+    assert stored.target["spread"] == pytest.approx(t.std(), rel=1e-12)
+    model = fit(FitJob(str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm"), loss="squared")).model
+    predicted = model.predict(X)
+    for rows in ("s.zarr", "rows.csv"):
+        found = evaluate(EvaluateJob(str(tmp_path / "m.ssvm"), (str(tmp_path / rows),))).evaluation
+        assert isinstance(found, RegressionEvaluation)
+        assert found.RMSE == pytest.approx(float(np.sqrt(np.mean((predicted - t) ** 2))), rel=1e-9)
+        assert found.MAE == pytest.approx(float(np.mean(np.abs(predicted - t))), rel=1e-9)
+        assert found.R2 == pytest.approx(1 - np.mean((predicted - t) ** 2) / t.var(), rel=1e-9)
 
 
 def test_figures_of_parts_are_those_of_the_whole_whatever_the_mean() -> None:
