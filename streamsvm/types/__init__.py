@@ -34,7 +34,9 @@ from streamsvm.types.data import (
     Store,
     StoredFiles,
 )
-from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Kernel, Loss, LossRequirement, Problem
+from streamsvm.types.kernel import Kernel
+from streamsvm.types.loss import Loss, LossRequirement
+from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Problem
 from streamsvm.types.run import Report, Status, Stop, Term, Visit, silent
 from streamsvm.types.solver import (
     DUAL,

@@ -11,7 +11,8 @@ import numpy as np
 from streamsvm.aliases import RowRecord
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
-from streamsvm.types.problem import Block, Certificate, LossRequirement, Problem
+from streamsvm.types.loss import LossRequirement
+from streamsvm.types.problem import Block, Certificate, Problem
 
 DUAL = "alpha"
 """The name of the per-row state that holds dual variables, for solvers that have them."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator, Ranking, sort_keys
+from streamsvm.jobs.apply.metrics import MetricAccumulator
 from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.ranking import Ranking, sort_keys
 from streamsvm.jobs.apply.thresholds import average_precision, best_threshold, lower_edges
 
 

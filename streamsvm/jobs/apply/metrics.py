@@ -12,91 +12,11 @@ from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.number_metrics import NumberAccumulator, RegressionEvaluation
+from streamsvm.jobs.apply.ranking import Ranking
 from streamsvm.jobs.apply.row_batches import RowBatch, RowBatches
 from streamsvm.jobs.apply.thresholds import ThresholdFigures, at_threshold, average_precision, best_threshold
-from streamsvm.model import Model, outcomes_of
-from streamsvm.rows import Float64, Int32, Int64
-
-KEY_BITS = 18
-"""Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
-
-
-class ErrorCounts:
-    """How often each of several models is wrong: counts, which may be added up in any order. Of numbers how far they are off.
-
-    The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says more
-    of one model and costs more.
-    """
-
-    def __init__(self, models: int) -> None:
-        self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
-        self.squares = np.zeros(models)
-
-    def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``outcomes_of``), or float64 numbers."""
-        if truth.dtype.kind == "f":
-            error = decision[:, 0] - truth
-            self.squares[model] += float(error @ error)
-        else:
-            self.wrong[model] += np.count_nonzero(outcomes_of(decision) != truth)
-        self.rows[model] += len(truth)
-
-    def __add__(self, other: ErrorCounts) -> ErrorCounts:
-        """The counts of both, in a new object."""
-        both = ErrorCounts(len(self.wrong))
-        both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
-        both.squares = self.squares + other.squares
-        return both
-
-    @property
-    def shares(self) -> list[float]:
-        """The share of its rows each model is wrong about, of numbers the root of the mean squared error; 0 where there are none."""
-        rows = np.maximum(self.rows, 1)
-        shares: list[float] = (self.wrong / rows + np.sqrt(self.squares / rows)).tolist()
-        return shares
-
-
-class AUC(NamedTuple):
-    """The area under the ROC curve; the exact one is within ``error`` of ``value``."""
-
-    value: float
-    """The area, from 0 to 1."""
-    error: float
-    """How far at most the exact area is from it."""
-
-
-class Ranking:
-    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the number of
-    rows.
-    """
-
-    def __init__(self) -> None:
-        self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
-
-    def add(self, decision: Float64, positive: NDArray[np.bool_]) -> None:
-        """Count rows with decision values (n,) and ``positive`` (n,) bool."""
-        keys = sort_keys(decision)
-        for side, mask in enumerate((~positive, positive)):
-            self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
-
-    def auc(self) -> AUC | None:
-        """Return the area under the ROC curve, in which pairs of one bin count as half a pair; None when there is one
-        class only.
-        """
-        negatives, positives = self.counts.astype(np.float64)
-        pairs = float(negatives.sum() * positives.sum())
-        if not pairs:
-            return None
-        below = np.cumsum(negatives) - negatives
-        tied = float(positives @ negatives)
-        return AUC((float(positives @ below) + 0.5 * tied) / pairs, 0.5 * tied / pairs)
-
-
-def sort_keys(values: Float64) -> Int64:
-    """Return the leading bits of float32 values as integers (n,) in the order of the values."""
-    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0: -0.0 is 0.0
-    ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
-    return (ordered >> np.uint32(32 - KEY_BITS)).astype(np.int64)
+from streamsvm.model import Model
+from streamsvm.rows import Float64, Int32
 
 
 class MetricAccumulator:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
+from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.store.sources.source_options import SourceOptions, options_from
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
 

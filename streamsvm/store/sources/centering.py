@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array, JsonMapping, JsonObject
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, with_entries
-from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import Source
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
 
 FAR_FROM_ZERO = 1e4

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
 from streamsvm.store.sources.table.layout.columns import (
     AMOUNT,

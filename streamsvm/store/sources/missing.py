@@ -17,8 +17,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.sources.centering import zeros_of
-from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import Source
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
 
 FILLED = "missing values filled"

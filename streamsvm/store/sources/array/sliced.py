@@ -21,9 +21,9 @@ from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.stream import SLICE_BYTES
 from streamsvm.store.sources.centering import at_same_offsets, centered
 from streamsvm.store.sources.missing import filled
-from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.parts.writing import LABELS, WEIGHTS, labels_of, of_rows, weights_of
 from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
 
 NAME = "X"

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.reading.lines import NO_NEWLINE, check_encoding, check_line_length
+from streamsvm.store.sources.source_options import SourceOptions
 
 DELIMITERS = (",", "\t", ";", "|")
 QUOTE = '"'

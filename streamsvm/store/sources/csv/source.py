@@ -21,11 +21,12 @@ from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
 from streamsvm.store.sources.csv.faults import LINE_HINT, Columns, find_fault
 from streamsvm.store.sources.csv.head import BLOCK, Head, block_bytes, head_of
 from streamsvm.store.sources.csv.sieve import Sieve
-from streamsvm.store.sources.options import SourceOptions, bad_share, check_width
+from streamsvm.store.sources.options import bad_share, check_width
 from streamsvm.store.sources.reading.ahead import ahead
 from streamsvm.store.sources.reading.decompression import Input
 from streamsvm.store.sources.reading.lines import line_blocks, note_form, whole_rows
 from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell
 from streamsvm.store.sources.table.census import census_of
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source_options import SourceOptions
 
 LABEL = re.compile(rb"^[ \t]*([^\s:#]+)(?=[ \t\r\n])", re.MULTILINE)
 ENTRY = re.compile(rb"(\d+):(\S+)")

@@ -15,12 +15,13 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Float64
-from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.reading.ahead import ahead
 from streamsvm.store.sources.reading.decompression import Input
 from streamsvm.store.sources.reading.in_order import in_order
 from streamsvm.store.sources.reading.lines import BLOCK, line_blocks, note_form
 from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.svmlight.faults import LARGEST_INDEX, Expected, explain
 from streamsvm.store.sources.svmlight.repair import Words, repaired, repairs
 from streamsvm.types import Batch

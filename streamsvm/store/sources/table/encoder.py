@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.format.row_layout import take
-from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, as_text, booleans, by_value, dates, years
 from streamsvm.store.sources.table.layout.columns import (
     AMOUNT,

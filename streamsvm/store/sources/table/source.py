@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.options import SourceOptions, check_width
+from streamsvm.store.sources.options import check_width
 from streamsvm.store.sources.reading.decompression import digest_of
 from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.census import census_of
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
 from streamsvm.store.sources.table.layout.crosses import with_crosses

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamsvm.aliases import Array
 from streamsvm.errors import UsageError, quote
-from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import ISO, Arrow, BadCell, by_value, dates, is_text, numbers
 from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.text import distinct_texts, text_hash

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.layout.columns import (
     AMOUNT,
     BOOLEAN,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.layout.columns import CATEGORY, HASHED, SINGLE, TEXT, Column
 
 if TYPE_CHECKING:
