@@ -18,6 +18,8 @@ from streamsvm.jobs.embed.placement import DISK, FLY
 from streamsvm.jobs.fit.results import certified, dual_file
 from streamsvm.jobs.fit.results.certified import certify, final_passes, status_of
 from streamsvm.jobs.fit.results.dual_file import save_dual
+from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation
+from streamsvm.jobs.fit.results.row_weights import row_weights
 from streamsvm.kernels import RBF, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
@@ -133,9 +135,9 @@ def test_updates_are_counted_by_sweeps_or_by_sums() -> None:
 def test_of_several_problems_the_heaviest_rows_are_taken() -> None:
     problems = [problem(weights=(2.0, 1.0)), problem(weights=(0.5, 3.0)), problem()]
     store = stored()
-    assert certified._row_weights(plan_of(problems=problems), store) == RowWeights(9.5, 27.25, 3.0)
+    assert row_weights(plan_of(problems=problems), store) == RowWeights(9.5, 27.25, 3.0)
     weighted = stored(np.ones(4, np.float32))
-    assert certified._row_weights(plan_of(store=weighted), weighted) is None
+    assert row_weights(plan_of(store=weighted), weighted) is None
 
 
 @pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (0.1, False)])
@@ -232,7 +234,7 @@ def replaced(slopes: Any, own: Any = None, before: Any = None, row_state: Any = 
     evaluation: Any = Evaluation(problem(), W)
     evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
     v = VectorSum(4, running=False, spread=4.0)
-    certified._replace(plan_of(solver), run, evaluation, certified.Inexact(off, v, KNOWN, 0.0))
+    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0))
     assert run.certificate is not None
     return run.certificate
 
@@ -271,13 +273,13 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float]
     """What margins are said to be off by, and the terms of sums and the spread, where an evaluation takes the place of a certificate."""
     said: list[tuple[float, int, float]] = []
 
-    def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: certified.Inexact) -> None:
+    def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: Inexact) -> None:
         said.append((inexact.off, inexact.v.updates, inexact.v.spread))
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []
     monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
-    monkeypatch.setattr(certified, "_replace", replace)
+    monkeypatch.setattr(certified, "take_evaluation", replace)
     return said
 
 

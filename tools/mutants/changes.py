@@ -72,8 +72,8 @@ EQUIVALENT = {
     ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
     ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
     (
-        "streamsvm/jobs/fit/results/certified.py",
-        "apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(primal, 5e-301))",
+        "streamsvm/jobs/fit/results/evaluations.py",
+        "apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 5e-301))",
     ): "any number hardly above 0 will do",
     ("streamsvm/compute/passes/certificate.py", "if (a >= 0.0):"): "of 0 nothing is added",
     ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",

@@ -25,13 +25,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.engine.final_evaluation import (
     Evaluation,
-    MultinomialEvaluation,
     RowsInOrder,
     evaluated,
     weight_that_costs,
@@ -42,16 +40,15 @@ from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation, weights_of
+from streamsvm.jobs.fit.results.row_weights import certificate_of, row_weights, weights_of_rows
 from streamsvm.rows import Float64, row_where
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
 from streamsvm.solvers.dcd.solver import DualAscent
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
     OWN,
     UNIT,
-    RowWeights,
     VectorSum,
     reach_of_weights,
     rounding_of_dual,
@@ -63,7 +60,6 @@ from streamsvm.solvers.linear_rounding import (
 from streamsvm.types import (
     DUAL,
     Block,
-    Certificate,
     DualWitness,
     KernelSolver,
     LinearSolution,
@@ -74,10 +70,6 @@ from streamsvm.types import (
 
 SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
-LIKELY = 10.0
-"""Times what P has changed by: what a dual value can have changed by that is not computed anew, at v = w; the more the further v
-can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P).
-"""
 PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
 
@@ -150,12 +142,12 @@ def _check(run: Run) -> None:
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them anew."""
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
-    known, coarse, bounds = _row_weights(plan, seen), [], []
+    known, coarse, bounds = row_weights(plan, seen), [], []
     for run in training.runs:
-        found, w, weights = _certificate(run), reach_of_weights(_weights(plan, run)), _weights_of_rows(run, known)
+        found, w, weights = certificate_of(run), reach_of_weights(weights_of(plan, run)), weights_of_rows(run, known)
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
-        value = rounding_of_primal(run.problem, _summed(run, w, weights), off + scaling, weights)
+        value = rounding_of_primal(run.problem, sum_of_terms(run, w, weights), off + scaling, weights)
         apart = (4.0 if run.problem.classes else 2.0) * math.sqrt(max(found.primal - found.dual, 0.0))
         far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
         change = steepness(run.problem, abs(found.primal), weights) * far
@@ -167,7 +159,7 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         return
     few = _of_few_rows(plan, training, seen, [value for value, _ in bounds])
     for run, (_, dual), value in zip(training.runs, bounds, few, strict=True):
-        found = _certificate(run)
+        found = certificate_of(run)
         run.certificate = replace(found, rounding=found.rounding + max(value, dual))
 
 
@@ -175,16 +167,16 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
     """What rounding can do to P, less than ``values`` where few rows cost something: counted in a reading, where that can matter."""
     problems, features = [run.problem for run in training.runs], plan.features
     large = [
-        value > SHARE * plan.tolerance * abs(_certificate(run).primal)
+        value > SHARE * plan.tolerance * abs(certificate_of(run).primal)
         for run, value in zip(training.runs, values, strict=True)
     ]
     margins = problems[0].loss.box() and not problems[0].loss.numeric()
     if not (isinstance(features, Raw) and margins and any(large)):
         return values
-    weights, sizes = [_weights(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
+    weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
     costing = weight_that_costs(seen, features, problems, weights, off)
-    primal = [abs(_certificate(run).primal) for run in training.runs]
+    primal = [abs(certificate_of(run).primal) for run in training.runs]
     few = [rounding_of_few(*one) for one in zip(problems, primal, off, costing, strict=True)]
     return [min(*one) for one in zip(values, few, strict=True)]
 
@@ -197,52 +189,11 @@ def _updates(plan: Plan, training: Training) -> int:
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
 
-def _summed(run: Run, w: Float64, weights: RowWeights | None) -> float:
-    """The sum of the absolute values of what P is a sum of, at most: P itself where all of that is positive."""
-    found = abs(_certificate(run).primal)
-    if run.problem.nu is None or weights is None:
-        return found
-    return found + 2.0 * run.problem.nu * weights.total * abs(float(w[-1]))
-
-
-def _weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
-    """What is known of the weights of the rows of a problem: of one class with a free offset, what was summed up."""
-    if run.problem.nu is None:
-        return known
-    facts = _certificate(run).facts
-    return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
-
-
-def _row_weights(plan: Plan, store: Store) -> RowWeights | None:
-    """What is known of the weights of rows; of the problem whose classes weigh most, if there are several.
-
-    Where the target is a number they are counted in a reading, if rows have weights of their own.
-    """
-    if plan.layout.weighted:
-        return _counted_weights(store) if plan.layout.numeric else None
-    counts = np.array(plan.layout.counts, np.float64)
-    factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
-    found = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
-    return RowWeights(*(max(values) for values in zip(*found, strict=True)))
-
-
-def _counted_weights(store: Store) -> RowWeights:
-    """The weights of all rows, which are read."""
-    total, squares, largest = 0.0, 0.0, 0.0
-    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
-        for loaded in stream:
-            weight = loaded.chunk.weight
-            assert weight is not None  # the layout says so
-            s = weight.astype(np.float64)
-            total, squares, largest = total + float(s.sum()), squares + float(s @ s), max(largest, float(s.max()))
-    return RowWeights(total, squares, largest)
-
-
 def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Standardized) -> None:
     """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
-    solutions = [LinearSolution(_weights(plan, run), features.bias) for run in training.runs]
+    solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
-    weights, known = [_folded(features, solution) for solution in solutions], _row_weights(plan, raw)
+    weights, known = [_folded(features, solution) for solution in solutions], row_weights(plan, raw)
 
     def dual_values(k: int, block: Block) -> Float64 | None:
         if not isinstance(plan.solver, DualWitness):
@@ -260,7 +211,7 @@ def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Stand
         if isinstance(evaluation, Evaluation):  # sums in twice the precision, and their way to the scaled columns
             terms = two_sum_terms(terms) + OWN
         v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        _replace(plan, run, evaluation, Inexact(off, v, known, size))
+        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size))
 
 
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
@@ -279,10 +230,10 @@ def _dual_rows(training: Training) -> RowsInOrder | None:
 def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
     """Put certificates in place that are computed in float64, of models on kernel features."""
     projection = map_.projection
-    weights = [_weights(plan, run) for run in training.runs]
+    weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
-    known = _row_weights(plan, raw)
+    known = row_weights(plan, raw)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
         reach = reach_of_weights(w)
@@ -292,57 +243,10 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
-        _replace(plan, run, evaluation, Inexact(off, v, known, size))
+        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size))
 
 
 def _folded(features: Standardized, solution: LinearSolution) -> Float64:
     """The weights of raw columns, in the shape they have."""
     rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
     return np.array(rows).reshape(solution.w.shape)
-
-
-class Inexact(NamedTuple):
-    """How far what an evaluation is made of can be off."""
-
-    off: float
-    """Of a margin."""
-    v: VectorSum
-    """How its dual points were summed."""
-    weights: RowWeights | None
-    """What is known of the weights of rows."""
-    size: float
-    """F: how large decision values are, at most."""
-
-
-def _replace(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
-    """Give a run the certificate of an evaluation whose margins are off by so much.
-
-    The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
-    are no variables of rows, it is the one the solver found, whose error is known to first order.
-    """
-    off, v, known, size = inexact
-    (primal, duals), before, weights = evaluation.values(), _certificate(run), _weights_of_rows(run, known)
-    new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
-    change = steepness(run.problem, abs(primal), weights) * off
-    dual = rounding_of_dual(run.problem, new, v, weights, size) + change
-    summed = abs(primal) if run.problem.nu is None else _summed(run, evaluation.weights, weights)
-    new = replace(new, rounding=max(rounding_of_primal(run.problem, summed, off, weights), dual))
-    if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
-        apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        likely = LIKELY * (1.0 + apart * np.sqrt(len(evaluation.weights)))
-        rounding = float(likely * abs(primal - before.primal)) + new.rounding
-        new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
-    run.certificate = new
-
-
-def _certificate(run: Run) -> Certificate:
-    """The one it has: there is one after a pass."""
-    assert run.certificate is not None
-    return run.certificate
-
-
-def _weights(plan: Plan, run: Run) -> Float64:
-    """The weights of a problem, as the solver sees them."""
-    solution = plan.solver.solution(run.state)
-    assert isinstance(solution, LinearSolution)
-    return solution.w

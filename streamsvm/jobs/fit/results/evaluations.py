@@ -1,0 +1,70 @@
+"""A certificate from an evaluation in float64, which takes the place of the one a solver ended with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.engine.final_evaluation import Evaluation, MultinomialEvaluation
+from streamsvm.engine.training import Run
+from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.results.row_weights import certificate_of, weights_of_rows
+from streamsvm.rows import Float64
+from streamsvm.solvers.linear_rounding import RowWeights, VectorSum, rounding_of_dual, rounding_of_primal, steepness
+from streamsvm.types import DUAL, Certificate, LinearSolution
+
+LIKELY = 10.0
+"""Times what P has changed by: what a dual value can have changed by that is not computed anew, at v = w; the more the further v
+can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P).
+"""
+
+
+class Inexact(NamedTuple):
+    """How far what an evaluation is made of can be off."""
+
+    off: float
+    """Of a margin."""
+    v: VectorSum
+    """How its dual points were summed."""
+    weights: RowWeights | None
+    """What is known of the weights of rows."""
+    size: float
+    """F: how large decision values are, at most."""
+
+
+def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
+    """Give a run the certificate of an evaluation whose margins are off by so much.
+
+    The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
+    are no variables of rows, it is the one the solver found, whose error is known to first order.
+    """
+    off, v, known, size = inexact
+    (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
+    new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
+    change = steepness(run.problem, abs(primal), weights) * off
+    dual = rounding_of_dual(run.problem, new, v, weights, size) + change
+    terms = abs(primal) if run.problem.nu is None else sum_of_terms(run, evaluation.weights, weights)
+    new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
+    if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
+        apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
+        likely = LIKELY * (1.0 + apart * np.sqrt(len(evaluation.weights)))
+        rounding = float(likely * abs(primal - before.primal)) + new.rounding
+        new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
+    run.certificate = new
+
+
+def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
+    """The sum of the absolute values of what P is a sum of, at most: P itself where all of that is positive."""
+    found = abs(certificate_of(run).primal)
+    if run.problem.nu is None or weights is None:
+        return found
+    return found + 2.0 * run.problem.nu * weights.total * abs(float(w[-1]))
+
+
+def weights_of(plan: Plan, run: Run) -> Float64:
+    """The weights of a problem, as the solver sees them."""
+    solution = plan.solver.solution(run.state)
+    assert isinstance(solution, LinearSolution)
+    return solution.w
