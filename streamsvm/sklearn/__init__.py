@@ -13,7 +13,8 @@ from streamsvm.sklearn.estimators.nystroem import StreamNystroem
 from streamsvm.sklearn.estimators.one_class import StreamOneClassSVM
 from streamsvm.sklearn.estimators.svc import StreamSVC
 from streamsvm.sklearn.estimators.svc_cv import StreamSVCCV
+from streamsvm.sklearn.estimators.svr import StreamSVR
 from streamsvm.sklearn.rows.folds import StreamKFold
 from streamsvm.sklearn.rows.stream_rows import StreamRows
 
-__all__ = ["StreamKFold", "StreamNystroem", "StreamOneClassSVM", "StreamRows", "StreamSVC", "StreamSVCCV"]
+__all__ = ["StreamKFold", "StreamNystroem", "StreamOneClassSVM", "StreamRows", "StreamSVC", "StreamSVCCV", "StreamSVR"]

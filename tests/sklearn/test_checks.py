@@ -9,11 +9,18 @@ import pytest
 pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, StreamSVCCV
+from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, StreamSVCCV, StreamSVR
 
 
 @parametrize_with_checks(
-    [StreamNystroem(), StreamOneClassSVM(), StreamSVC(), StreamSVC(loss="hinge"), StreamSVCCV(Cs=(0.1, 10.0), cv=2)],
+    [
+        StreamNystroem(),
+        StreamOneClassSVM(),
+        StreamSVC(),
+        StreamSVC(loss="hinge"),
+        StreamSVCCV(Cs=(0.1, 10.0), cv=2),
+        StreamSVR(),
+    ],
     legacy=True,
 )
 def test_the_contract(estimator: Any, check: Any) -> None:

@@ -108,9 +108,13 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
     def _named(self, classes: tuple[str, ...]) -> None:
         """Take the classes of a model, which are text, as attributes of the task."""
 
+    def _ingested(self) -> ByName:
+        """Return the options rows are ingested with that are not in a store yet."""
+        return {}
+
     def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
-        asked = located(self._job(chosen), X, y, sample_weight)
+        asked = located(self._job(chosen), X, y, sample_weight, self._ingested())
         with as_value_errors(), asked as job, self._watched() as report, interruptible():
             result = fit(job, report)
         model = result.model

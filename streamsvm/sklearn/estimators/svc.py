@@ -153,7 +153,7 @@ class StreamSVC(StreamClassifier):
         if self.multi_class != "ovo":
             super()._fit_elsewhere(X, y, sample_weight, chosen)
             return
-        with as_value_errors(), located(self._job(chosen), X, y, sample_weight) as job:
+        with as_value_errors(), located(self._job(chosen), X, y, sample_weight, self._ingested()) as job:
             self._fit_rows(StreamRows(job.store), None, None, chosen)
 
     def _start(self, classes: Array) -> Model | None:

@@ -85,9 +85,9 @@ def row_weights(sample_weight: Any, rows: int) -> Float64 | None:
 
 
 def store_of(
-    X: Any, codes: Int32, weights: Float64 | None, classes: int, *, ends: Sequence[int] = (), least: int = 2
+    X: Any, codes: Array, weights: Float64 | None, classes: int, *, ends: Sequence[int] = (), least: int = 2
 ) -> MemoryStore:
-    """Return rows with their class codes (n,) and weights (n,) as a store; rows of weight 0 are left out, as if not there.
+    """Return rows with their class codes (n,) int32, or numbers (n,) float64, and weights (n,) as a store; rows of weight 0 are left out, as if not there.
 
     ``ends``: rows after which a chunk ends in any case; no weight is 0 then. ``least``: of so many classes there must be rows.
     Raises ValueError where rows of too few classes are left, DataError for numbers that float32 cannot hold.

@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, ByName
 from streamsvm.api.commands import ingest
 from streamsvm.api.given import stored
 from streamsvm.jobs.fit.options import FitJob
@@ -27,14 +28,14 @@ def is_elsewhere(X: Any) -> bool:
 
 
 @contextmanager
-def located(job: FitJob, X: Any, y: Any, sample_weight: Any) -> Iterator[FitJob]:
+def located(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByName) -> Iterator[FitJob]:
     """Give the job of a fit of X: of a store as it is, of other rows by way of one that is removed at the end.
 
-    The model is written beside it, in a folder of its own. Raises UsageError for labels beside a store, and what
+    ``options`` are those of the ingest. The model is written beside it, in a folder of its own. Raises UsageError for labels beside a store, and what
     ``ingest`` raises.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        place = stored(ingest, X, y, sample_weight, Path(folder))
+        place = stored(partial(ingest, **options), X, y, sample_weight, Path(folder))
         yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
 
 

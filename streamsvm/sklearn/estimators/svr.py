@@ -1,0 +1,99 @@
+"""Regression with scikit-learn's manners: linear functions of the columns, certified."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.aliases import Array, ByName
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.losses import LOSSES
+from streamsvm.rows import Float64
+from streamsvm.sklearn.estimators.estimator import StreamEstimator
+from streamsvm.sklearn.fitting.classes import named
+from streamsvm.sklearn.fitting.results import take
+from streamsvm.sklearn.parameters import estimator, own
+from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, store_of
+from streamsvm.sklearn.rows.stream_rows import StreamRows
+from streamsvm.tasks import REGRESSION
+
+
+@estimator
+class StreamSVR(RegressorMixin, StreamEstimator):
+    """Fit numbers by a linear function, as ``LinearSVR`` does, whose distance from the optimum is proved.
+
+    Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias``, regularized like any other:
+    of targets far from 0 take their mean first, or give a large ``bias``.
+
+    Parameters
+    ----------
+    C : float, default 1.0
+        Weight of the losses.
+    epsilon : float, default 0.1
+        Residuals up to this size cost nothing; without effect for the loss 'squared'.
+    loss : str, default 'squared_epsilon_insensitive'
+        Or 'epsilon_insensitive', or 'squared', which is ridge regression of 1/2 ||w||^2 + C ||Xw - y||^2.
+    bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, random_state, \
+    verbose, n_jobs, on_pass
+        As of ``StreamSVC``; of the solvers 'newton' fits numbers.
+
+    Attributes
+    ----------
+    coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, models_, rows_seen_, n_features_in_
+        As of ``StreamSVC``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.sklearn import StreamSVR
+    >>> X = np.linspace(-1.0, 1.0, 21)[:, np.newaxis]
+    >>> StreamSVR(C=100.0, epsilon=0.0).fit(X, 3.0 * X[:, 0] + 1.0).predict([[0.5]]).round(2)
+    array([2.5])
+    """
+
+    C: float = field(default=1.0, kw_only=False)
+    """Weight of the losses."""
+    epsilon: float = own(default=0.1)
+    """Half the width of the tube."""
+    loss: str = "squared_epsilon_insensitive"
+    """The name of the loss."""
+
+    def _job(self, chosen: ByName) -> FitJob:
+        known = "epsilon" in LOSSES[self.loss]._fields
+        return super()._job({"loss_options": {"epsilon": self.epsilon} if known else {}} | chosen)
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """See ``StreamEstimator``; targets are numbers."""
+        X, y = checked(self, X, y, y_numeric=True)
+        return X, y
+
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+        """See ``StreamEstimator``."""
+        weights = row_weights(sample_weight, len(y))
+        with as_value_errors():
+            store = store_of(X, y.astype(np.float64), weights, 0, least=1)
+            job = self._job(chosen)
+            with self._watched() as report:
+                result = fit_in_memory(job, store, report)
+        columns = vars(self).get("feature_names_in_")
+        take(self, [result], [named(result.model, np.empty(0), columns)], store.layout.rows)
+
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        """See ``StreamEstimator``."""
+        raise ValueError("StreamRows have classes for labels: fit the path of a store of numbers, or arrays")
+
+    def _named(self, classes: tuple[str, ...]) -> None:
+        """There are no classes."""
+
+    def _ingested(self) -> ByName:
+        return {"task": REGRESSION}
+
+    def predict(self, X: Any) -> Float64:
+        """Return float64 (n_samples,)."""
+        check_is_fitted(self)
+        return self._decisions(self.model_, X)
