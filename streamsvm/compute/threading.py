@@ -44,6 +44,10 @@ class Cores:
             self._busy += found
             return found
 
+    def forked(self) -> None:
+        """Begin anew in a child of this process, which has one thread, and perhaps a lock that nobody will release."""
+        self._busy, self._lock = 1, threading.Lock()
+
     def give_back(self, taken: int) -> None:
         """Say that so many threads that were borrowed are idle again."""
         with self._lock:
@@ -121,3 +125,12 @@ def in_order(make: Callable[[int, int], T], count: int, lanes: int) -> Iterator[
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_POOLED, thread_name_prefix="strip")
+
+
+def _forked() -> None:
+    """The child of a process has none of its threads: a pool of them would be waited for without end."""
+    CORES.forked()
+    _pool.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forked)

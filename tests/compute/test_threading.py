@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from threading import Lock
 
@@ -71,3 +74,29 @@ def test_an_error_is_raised() -> None:
 
     with threading.using(2), pytest.raises(ValueError, match="second strip"):
         threading.in_strips(fail, 100, 1)
+
+
+FORKED = """
+import os
+from streamsvm.compute import threading
+def sums():
+    seen = []
+    with threading.using(2):
+        threading.in_strips(lambda start, stop: seen.append(stop - start), 8, 1)
+    return sorted(seen)
+assert sums() == [4, 4]
+child = os.fork()
+if child == 0:
+    os._exit(sums() != [4, 4])
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert (
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", FORKED], env=environment, timeout=60, check=False
+        ).returncode
+        == 0
+    )
