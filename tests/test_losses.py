@@ -224,7 +224,9 @@ def test_properties_are_those_of_the_functions(loss: Any) -> None:
 def test_the_threshold_is_where_the_loss_ends(loss: Any) -> None:
     end = threshold(loss)
     if loss.numeric():
-        assert end == max(LEAST_RESIDUAL, getattr(loss, "epsilon", getattr(loss, "inner", 0.0)))
+        assert end == pytest.approx(
+            max(LEAST_RESIDUAL, getattr(loss, "epsilon", getattr(loss, "inner", 0.0))), rel=1e-12
+        )
         assert loss.value(end) <= LEAST_RESIDUAL
         return
     assert loss.value(end + 1e-9) == 0.0

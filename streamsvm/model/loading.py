@@ -13,6 +13,7 @@ from streamsvm.calibration.stored import Calibration
 from streamsvm.container import opened
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
+from streamsvm.losses import LOSSES
 from streamsvm.model.model import FORMAT, KERNEL, LINEAR, Model, seal
 from streamsvm.registry import load as load_name
 from streamsvm.regular import is_file, open_regular
@@ -68,7 +69,8 @@ def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
             hint="use the version that made it, or fit again",
         )
     weights, classes = _weights(path, tensors), header.get("classes")
-    if not isinstance(classes, list) or not _fits(classes, weights):
+    numeric = _of_numbers(header.get("provenance"))
+    if not isinstance(classes, list) or len(classes) != (0 if numeric else max(2, len(weights))):
         raise _unusable(path)
     expansion = None if kind == LINEAR else _expansion(path, header, tensors, weights.shape[1] - 1)
     calibration = _calibration(path, header, tensors, len(weights))
@@ -80,9 +82,11 @@ def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
     return model
 
 
-def _fits(classes: list[object], weights: Float64) -> bool:
-    """Whether there are as many classes as weights tell apart; a model of numbers has none, and one row of weights."""
-    return len(classes) == max(2, len(weights)) or (not classes and len(weights) == 1)
+def _of_numbers(provenance: object) -> bool:
+    """Whether the loss a model was fitted with is one of numbers: then there are no classes, else as many as weights tell apart."""
+    settings = provenance.get("settings") if isinstance(provenance, dict) else None
+    loss = settings.get("loss") if isinstance(settings, dict) else None
+    return isinstance(loss, str) and loss in LOSSES and LOSSES[loss]().numeric()
 
 
 def _weights(path: Path, tensors: dict[str, Array]) -> Float64:

@@ -46,6 +46,8 @@ OTHER: dict[str, Any] = {
     "bias": 0.2,
     "positive": "a",
     "multi_class": "crammer_singer",
+    "one_class": True,
+    "nu": 0.3,
     "class_weight": {"a": 2.0},
     "standardize": True,
     "standardize_all": True,

@@ -327,7 +327,7 @@ def test_a_fit_of_features_asks_for_the_map_too(fixed_base: None) -> None:
 @pytest.mark.parametrize("kept", [False, True])
 def test_applying_a_model_holds_rows_and_results_of_each_thread(threads: int, kept: bool, fixed_base: None) -> None:
     """Two results wait for each thread; other threads have rows of their own."""
-    model: Any = SimpleNamespace(weights=np.zeros((3, 7)), expansion=None)
+    model: Any = SimpleNamespace(weights=np.zeros((3, 7)), expansion=None, numeric=False)
     store, terms = (stored(), [Term("blocks", 1000, "")]) if kept else (None, [])
     rows, each = (10, 1000) if kept else (65_536, BATCH_BYTES)
     batches = RowBatches(model, ["a", "b"], 40, terms, store=store)

@@ -123,7 +123,7 @@ ENDLESS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", ENDLESS.values(), ids=ENDLESS)
 def test_a_tolerance_of_0_is_never_reached_and_no_error(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     """It asks for all passes, or for as much as rounding allows."""
-    loss = "hinge" if settings["solver"] == "sgd" else "squared_hinge"
+    loss = "hinge" if settings["solver"] in {"sgd", "sgd_qn"} else "squared_hinge"
     job = FitJob(str(store), str(tmp_path / "m"), loss=loss, tolerance=0.0, max_passes=4, **settings)
     result = fit(job)
     for run in result.training.runs:

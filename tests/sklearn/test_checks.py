@@ -23,5 +23,6 @@ from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, Stre
     ],
     legacy=True,
 )
+@pytest.mark.filterwarnings("ignore:not certified.*no hyperplane holds:sklearn.exceptions.ConvergenceWarning")
 def test_the_contract(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -73,7 +73,7 @@ def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple
             first, second = dual_terms(loss, a, y[i], C_i)
             linear += first
             quadratic += second
-            X.axpy(i, entry(loss, a, y[i]), v)
+            X.axpy(i, np.float64(entry(loss, a, y[i])), v)
     return losses, linear, quadratic
 
 
