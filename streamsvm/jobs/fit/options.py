@@ -7,7 +7,7 @@ from typing import Annotated
 
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.config.checks import Checked, option_group
-from streamsvm.config.fields import Bounds, Option, Quantity
+from streamsvm.config.fields import Bounds, Option, Quantity, field_values
 from streamsvm.errors import UsageError
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
@@ -255,8 +255,9 @@ class FitJob(
             return
         if self.nu is not None and (self.C is not None or self.lambda_ is not None):
             raise UsageError("both nu and C are given", hint="of one class, nu stands in the place of C")
+        given = field_values(self, ONE_CLASS_REFUSES)
         for name, why in ONE_CLASS_REFUSES.items():
-            if getattr(self, name) is not None:
+            if given[name] is not None:
                 raise UsageError(
                     f"--{name.replace('_', '-')} goes with no --one-class: {why}", hint="leave one of them out"
                 )
