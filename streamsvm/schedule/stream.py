@@ -1,4 +1,4 @@
-"""A reader thread, a second one while the consumer starves, a ring of preallocated blocks, no wait without a deadline.
+"""A reader thread, a second one while the consumer starves, a ring of preallocated blocks, no wait for one that hangs.
 
 A reader takes a free slot and the next visit, fetches the chunk, verifies it and hands the slot over; the consumer
 gives it back by asking for the next. Slots are handed over in the order of the visits, whoever filled them. A consumer
@@ -23,6 +23,7 @@ from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.compute.random import permutation
 from streamsvm.errors import StorageError
 from streamsvm.rows import Int32
+from streamsvm.schedule.thread_activity import ThreadActivity
 from streamsvm.types import Buffers, Chunk, Store, Visit
 
 POLL_SECONDS = 0.5
@@ -58,7 +59,8 @@ class Stream:
     """Iterates over visits with ``depth`` blocks read ahead (0: in the caller's thread). A context manager.
 
     ``retain`` False tells the kernel to drop the pages of what was read: for stores larger than the page cache.
-    Raises what the store raises; StorageError when nothing arrives for ``deadline`` seconds.
+    Raises what the store raises; StorageError when nothing arrives and no reader does anything for ``deadline`` seconds:
+    one that works, or waits for a processor, is waited for.
     """
 
     def __init__(
@@ -146,13 +148,15 @@ class Stream:
             self.waited += time.perf_counter() - began
 
     def _arrival(self, arrivals: queue.SimpleQueue[_Arrival], began: float) -> _Arrival:
-        while time.perf_counter() - began < self._deadline:
+        activity, idle = ThreadActivity(self._threads), 0.0
+        while idle < self._deadline:
             alive = any(reader.is_alive() for reader in self._threads)
             try:  # once more after their end: what they left is still to be delivered
                 return arrivals.get(timeout=POLL_SECONDS if alive else 0.0)
             except queue.Empty:
                 if not alive:
                     break
+                idle = 0.0 if activity.seen() else idle + POLL_SECONDS  # a process that was halted waits no longer
         raise StorageError(
             f"the reader of '{self._store.name}' delivered nothing for {time.perf_counter() - began:.0f} s",
             hint="check the disk and the network it is on, then run the same command again",

@@ -334,6 +334,37 @@ def test_a_read_that_never_returns_is_an_error_after_the_deadline(impatient: Non
     settled(lambda: not threads())
 
 
+def test_a_reader_that_works_is_waited_for_however_long_it_takes(impatient: None) -> None:
+    """On a busy machine, or a slow disk: twenty times the seconds that one may do nothing for."""
+
+    def slow(kind: str, chunk: int) -> None:
+        until = time.perf_counter() + (2.0 if (kind, chunk) == ("fetch", first) else 0.0)
+        while time.perf_counter() < until:
+            pass
+
+    first = next(visits(Ring().layout, 7, True)).chunk
+    with open_stream(Ring(slow), depth=1, epochs=1, deadline=0.1) as stream:
+        assert len(list(stream)) == len(ROWS)
+
+
+def test_a_process_that_was_halted_has_not_waited(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what was looked at counts, not what the clock has run meanwhile."""
+    monkeypatch.setattr(streams, "time", Leaping())
+    with open_stream(Ring(lambda *_: time.sleep(0.05)), depth=1, epochs=1, deadline=60.0) as stream:
+        assert len(list(stream)) == len(ROWS)
+
+
+class Leaping:
+    """A clock on which an hour goes by between two looks."""
+
+    def __init__(self) -> None:
+        self.hours = 0
+
+    def perf_counter(self) -> float:
+        self.hours += 1
+        return 3600.0 * self.hours
+
+
 def test_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -> None:
     """A reader that puts its last block down and ends, between a look at the queue and a look at the thread."""
     with open_stream(Ring(), depth=1, epochs=1) as stream:
@@ -344,6 +375,8 @@ def test_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -> None:
 
         class Reader:
             """Seen alive until the queue has been looked into twice, in vain."""
+
+            native_id = None
 
             def is_alive(self) -> bool:
                 return looks < 2
