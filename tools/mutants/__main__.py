@@ -26,20 +26,33 @@ from pathlib import Path
 import pytest
 
 from tools.mutants.changes import REPOSITORY, Mutant, mutants, planted
-from tools.mutants.reach import Imports, Kept, Reach, Tracer, chosen, hash_of, keep, known, unpacked
+from tools.mutants.reach import (
+    COMPILING,
+    LONGEST,
+    Imports,
+    Kept,
+    Reach,
+    Tracer,
+    chosen,
+    hash_of,
+    keep,
+    known,
+    packed,
+    unpacked,
+)
 from tools.mutants.trial import OPTIONS, Trials
 
 FOLDERS = ("compute", "solvers", "schedule", "engine", "features", "jobs", "contract", "store")
 """Folders of tests whose reach is looked up."""
 
 
-def mapped(trials: Trials, kept: Path, until: float) -> Reach:
+def mapped(trials: Trials, kept: Path, until: float, *, compiled: bool) -> Reach:
     """What the tests reach, of those files that were looked at in time."""
     found = known(kept)
     reach: Reach = {}
     for name, tests in trials.by_file().items():
         if found.get(name, {}).get("hash") != hash_of(name) and time.monotonic() < until:
-            found[name] = {"hash": hash_of(name), **_looked_at(trials, tests, kept.with_suffix(".seen"))}
+            found[name] = {"hash": hash_of(name), **_looked_at(trials, tests, kept.with_suffix(".seen"), compiled)}
             keep(kept, found)
             print(f"{name}: {len(found[name]['tests'])} of {len(tests)} tests", flush=True)
         if name in found:
@@ -47,11 +60,18 @@ def mapped(trials: Trials, kept: Path, until: float) -> Reach:
     return reach
 
 
-def _looked_at(trials: Trials, tests: list[str], seen: Path) -> Kept:
-    """What the tests of one file reach."""
+def _looked_at(trials: Trials, tests: list[str], seen: Path, compiled: bool) -> Kept:
+    """What the tests of one file reach. One that took long may have waited for the compiler: it is looked at again."""
     seen.unlink(missing_ok=True)
-    trials.run(tests, Tracer(seen))
-    return known(seen) or {"functions": [], "tests": {}}
+    trials.run(tests, Tracer(seen, COMPILING if compiled else LONGEST))
+    found = known(seen) or {"functions": [], "tests": {}}
+    slow = [test for test, (seconds, _) in found["tests"].items() if compiled and seconds > LONGEST / 5]
+    if not slow:
+        return found
+    seen.unlink()
+    trials.run(slow, Tracer(seen))
+    reach = {test: seen for test, seen in unpacked(found).items() if test not in slow}
+    return packed(reach | unpacked(known(seen) or {"functions": [], "tests": {}}))
 
 
 def _asked() -> argparse.Namespace:
@@ -86,7 +106,7 @@ def _drawn(asked: argparse.Namespace) -> list[Mutant]:
 def _try(asked: argparse.Namespace, trials: Trials) -> None:
     """Look up what is reached, try the mutants and print what became of them."""
     until = time.monotonic() + 60.0 * asked.minutes
-    reach, imports = mapped(trials, asked.map, until), Imports()
+    reach, imports = mapped(trials, asked.map, until, compiled=asked.compiled), Imports()
     drawn = [] if asked.map_only else _drawn(asked)
     trials.load({mutant.path for mutant in drawn})
     survived = tried = 0
@@ -94,7 +114,8 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
         if time.monotonic() > until:
             break
         tests = chosen(reach, mutant.path, mutant.function, imports.users(mutant.path))
-        alive = trials.survives(mutant, tests) if tests and trials.knows(mutant) else True
+        usual = sum(reach[test][0] for test in tests)
+        alive = trials.survives(mutant, tests, usual) if tests and trials.knows(mutant) else True
         tried += 1
         survived += alive
         if alive or asked.planted:

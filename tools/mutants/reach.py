@@ -28,6 +28,8 @@ MOST_TESTS, MOST_SECONDS = 60, 10.0
 """The tests a mutant is given at most, and their CPU seconds."""
 LONGEST = 5.0
 """CPU seconds of a test; one that takes longer is not run for mutants."""
+COMPILING = 90.0
+"""The same the first time passes are machine code: it may be made then."""
 Reach = dict[str, tuple[float, list[str]]]
 """Of every test its CPU seconds, compilations apart, and the functions it reaches as 'path::qualified.name'."""
 Kept = dict[str, Any]
@@ -40,9 +42,9 @@ class Tracer:
     What is known is kept in ``seen`` after every test, so that a file that takes too long is known as far as it got.
     """
 
-    def __init__(self, seen: Path) -> None:
+    def __init__(self, seen: Path, longest: float = LONGEST) -> None:
         self.reach: Reach = {}
-        self._kept = seen
+        self._kept, self._longest = seen, longest
         self._seen: set[types.CodeType] = set()
 
     @pytest.hookimpl(wrapper=True)
@@ -51,7 +53,7 @@ class Tracer:
         self._seen = set()
         begun = _cpu_seconds()
         signal.signal(signal.SIGPROF, _too_long)
-        signal.setitimer(signal.ITIMER_PROF, LONGEST)
+        signal.setitimer(signal.ITIMER_PROF, self._longest)
         threading.settrace(self._called)
         sys.settrace(self._called)
         try:
@@ -85,7 +87,7 @@ class Tracer:
 
 def _too_long(*_: Any) -> None:
     sys.settrace(None)
-    raise TimeoutError(f"more than {LONGEST} s")
+    raise TimeoutError("more than a test may take that is run for mutants")
 
 
 def _cpu_seconds() -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
 import signal
 import time
@@ -23,10 +24,10 @@ from tools.mutants.changes import REPOSITORY, Mutant
 IGNORED = "ignore::RuntimeWarning"
 """Python tells of whole numbers that wrap around and of divisions by 0 where compiled passes do not."""
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", IGNORED)
-SECONDS = 120.0
-"""CPU seconds after which a mutant is noticed: its tests take a tenth of that."""
+SECONDS, TIMES = 20.0, 5.0
+"""CPU seconds, and times what its tests usually take, after which a mutant is noticed: it hangs."""
 PATIENCE = 600.0
-"""Seconds by the clock, for what waits."""
+"""Seconds by the clock, for what waits; six times the CPU seconds if that is less."""
 NOTICED = 1
 
 
@@ -92,13 +93,13 @@ class Trials:
             return NOTICED
         return 0
 
-    def survives(self, mutant: Mutant, names: list[str]) -> bool:
-        """Whether all these tests pass with the mutant in place."""
+    def survives(self, mutant: Mutant, names: list[str], usual: float) -> bool:
+        """Whether all these tests, which usually take so many CPU seconds, pass with the mutant in place."""
         child = os.fork()
         if child == 0:
             self._exchange(mutant)
             os._exit(self._child(names, object()))
-        return _ended(child) == 0
+        return _ended(child, SECONDS + TIMES * usual) == 0
 
     def knows(self, mutant: Mutant) -> bool:
         """Whether the function a mutant changes was found."""
@@ -135,10 +136,10 @@ def _cpu_seconds(process: int) -> float:
         return sum(map(int, file.read().rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _ended(child: int) -> int:
-    """How a fork ended; with it end all that it began, and it itself where it hangs."""
-    until, ended = time.monotonic() + PATIENCE, (0, 0)
-    while not ended[0] and time.monotonic() < until and _cpu_seconds(child) < SECONDS:
+def _ended(child: int, seconds: float = math.inf) -> int:
+    """How a fork ended; with it end all that it began, and it itself where it hangs: after so many CPU seconds."""
+    until, ended = time.monotonic() + min(PATIENCE, 6.0 * seconds), (0, 0)
+    while not ended[0] and time.monotonic() < until and _cpu_seconds(child) < seconds:
         time.sleep(0.02)
         ended = os.waitpid(child, os.WNOHANG)
     with suppress(ProcessLookupError):
