@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm import __version__
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
 from streamsvm.compute import threading
+from streamsvm.engine.checkpoint.interruption import check_time
 from streamsvm.engine.executors.executor import (
     Joins,
     OnProgress,
@@ -226,6 +227,7 @@ class DaskExecutor:
     def _wait(self, future: Future, task: Task, done: Callable[[], int], on_progress: OnProgress) -> None:
         """Until a future is done or lost; reports how many parts are done meanwhile."""
         watch = WorkerWatch(self._client, self._patience)
+        check_time()
         while not future.done():
             try:
                 with self._client.as_current():
@@ -234,6 +236,7 @@ class DaskExecutor:
                 watch.check()
             except Exception as error:
                 raise explained(error, task, None, {}, self._client) from error
+            check_time()
             on_progress(done())
 
     def _result(self, future: Future, task: Task) -> Result:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,9 @@ from distributed import Client, Nanny
 from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.connection import FAREWELL_SECONDS, connected
 from streamsvm.cluster.executor import run_task
-from streamsvm.engine.executors.executor import SerialExecutor
-from streamsvm.errors import ClusterError, DataError, UsageError
+from streamsvm.engine.checkpoint import signals
+from streamsvm.engine.executors.executor import SerialExecutor, Task
+from streamsvm.errors import ClusterError, DataError, InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -312,6 +314,17 @@ def test_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
 def test_another_version_is_refused() -> None:
     with pytest.raises(ClusterError, match="a worker runs"):
         run_task(len, "0.0.0", [])
+
+
+def test_a_job_that_no_alarm_reaches_does_not_wait_beyond_its_time(client: Client) -> None:
+    """In a thread, as in a task: who waits for the cluster looks at the time."""
+
+    def waits() -> list[Any]:
+        with using(client) as executor, signals.within(0.0):
+            return list(executor.map(Task("wait", abs), [-1, -2]))
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match="time limit"):
+        thread.submit(waits).result()
 
 
 def test_nothing_listens_but_on_this_machine(cluster: Processes, client: Client) -> None:

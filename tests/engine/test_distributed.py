@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine import progress, trainer
+from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
 from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state.state_transfer import Zeros, bytes_of, clone, serialize
-from streamsvm.errors import ClusterError, DataError, UsageError
+from streamsvm.errors import ClusterError, DataError, InterruptedRun, UsageError
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
@@ -32,7 +34,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.store import open_store
 from streamsvm.store.read import retry
-from streamsvm.types import Layout, RowState
+from streamsvm.types import Layout, RowState, silent
 from tests.engine.conftest import rows_of
 
 
@@ -391,6 +393,19 @@ def test_a_time_limit_leaves_room_for_the_round_that_certifies(
     result = fit(job_of(store, tmp_path / "m", solver, tolerance=0.0, time_limit=2000.0), executor=executor)
     assert result.training.status.value == "time limit"
     assert 2 <= executor.rounds <= 3
+
+
+@pytest.mark.parametrize("executor", [SerialExecutor(), None], ids=["groups", "chunks"])
+def test_a_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
+    store: Path, tmp_path: Path, executor: SerialExecutor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job in a thread of a program, or in a task: nobody sends it a signal, and between passes is too late."""
+    monkeypatch.setattr(signals, "finishing", lambda limit: -limit - 1.0)
+    job = job_of(store, tmp_path / "m", "dcd", tolerance=1e-9, max_passes=2, time_limit=1000.0)
+    with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match=r"time limit: checkpoint .* epoch 1,"):
+        thread.submit(fit, job, silent, executor).result()
+    monkeypatch.undo()
+    assert fit(replace(job, resume=True), executor=executor).training.passes == 2
 
 
 def test_groups_are_stated_for_the_solver_that_is_run(

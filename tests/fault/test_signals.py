@@ -187,7 +187,7 @@ def hold():
 sys.unraisablehook = lambda lost: raised.append(lost.exc_type.__name__)
 with signals.listening() if sys.argv[1] == "command" else nullcontext():
     try:
-        with signals.ending(0.2):
+        with signals.within(0.2):
             try:
                 ctypes.CFUNCTYPE(None)(hold)()
                 print(*raised, flush=True)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.errors import BudgetError, DataError, ExistsError, StorageError, UsageError
+from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, StorageError, UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.jobs.embed import builder as module
@@ -27,7 +29,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
-from streamsvm.types import Status
+from streamsvm.types import Status, silent
 from tests.arrays import csr_of
 
 ROWS, COLUMNS = 7000, 5
@@ -236,6 +238,19 @@ def test_a_build_killed_before_it_has_a_journal_is_begun_again(dense, tmp_path, 
     embed(EmbedJob(dense, str(tmp_path / "b"), **settings))
     embed(EmbedJob(dense, str(tmp_path / "a"), **settings))
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize("executor", [None, SerialExecutor()], ids=["here", "tasks"])
+def test_a_time_limit_ends_what_no_alarm_reaches(dense, tmp_path, executor):
+    """In a thread, as in a task of Dask; the same command goes on."""
+    late = job(dense, tmp_path / "e", time_limit=1e-9)
+    with (
+        ThreadPoolExecutor(1) as thread,
+        pytest.raises(InterruptedRun, match=r"time limit: .* Resume: streamsvm embed"),
+    ):
+        thread.submit(embed, late, silent, executor).result()
+    assert not (tmp_path / "e" / "manifest.json").exists()
+    assert embed(job(dense, tmp_path / "e"), executor=executor).rows == open_store(dense).layout.rows
 
 
 def test_a_damaged_map_is_noticed(dense, tmp_path):

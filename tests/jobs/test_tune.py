@@ -6,6 +6,8 @@ import csv
 import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.executors.executor import SerialExecutor
-from streamsvm.errors import BudgetError, ExistsError, UsageError
+from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune import folds as folding
@@ -21,9 +23,10 @@ from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.cell import planned
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines, picture_of
-from streamsvm.jobs.tune.run import tune
+from streamsvm.jobs.tune.run import score_cell, tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
+from streamsvm.types import silent
 from tests.arrays import csr_of
 
 ROWS, COLUMNS, FOLDS = 3000, 4, 3
@@ -149,12 +152,30 @@ def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypat
     assert a["scores"] == b["scores"]
 
 
+@pytest.mark.parametrize("executor", [None, SerialExecutor()], ids=["here", "tasks"])
+def test_a_time_limit_ends_a_search_that_no_alarm_reaches(store, tmp_path, executor):
+    """In a thread, as in a task of Dask: what runs looks at the time itself, and what is done of the search stays."""
+    ended = job(store, tmp_path / "out", time_limit=1e-9)
+    with (
+        ThreadPoolExecutor(1) as thread,
+        pytest.raises(InterruptedRun, match=r"time limit: .* Resume: streamsvm tune "),
+    ):
+        thread.submit(tune, ended, silent, executor).result()
+
+
+def test_a_cell_of_a_search_that_is_over_is_not_made_to_its_end(store, tmp_path):
+    """On a worker that nobody takes anything from any more."""
+    cell = job(store, tmp_path)
+    with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match="time limit"):
+        thread.submit(score_cell, (10, 0.1), cell, time.time() - 1.0).result()
+
+
 def test_a_time_limit_ends_the_search_of_a_program_too(store, tmp_path):
     script = """
 import sys
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.tune.options import TuneJob
-from streamsvm.jobs.tune.run import tune
+from streamsvm.jobs.tune.run import score_cell, tune
 store, out = sys.argv[1:]
 try:
     tune(TuneJob(store, out, kernel="rbf", landmarks=(10, 40), folds=2, time_limit=1e-3))

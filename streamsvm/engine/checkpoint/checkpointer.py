@@ -13,7 +13,7 @@ from typing import Protocol
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
-from streamsvm.engine.checkpoint.interruption import Interruption
+from streamsvm.engine.checkpoint.interruption import Interruption, check_time
 from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, InterruptedRun, quote
@@ -46,13 +46,14 @@ class Checkpointer(Protocol):
 
 
 class NoCheckpoint:
-    """The checkpointer of a run that is not resumed: it does nothing."""
+    """The checkpointer of a run that is not resumed: it saves nothing."""
 
     def resume(self, training: Training) -> None:
         """Leave the training at its beginning."""
 
     def between(self, training: Training) -> None:
-        """Go on."""
+        """Go on while there is time. Raises InterruptedRun."""
+        check_time()
 
     def check_store(self) -> None:
         """Check nothing."""

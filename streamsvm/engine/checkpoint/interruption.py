@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Collection
 
@@ -61,6 +62,34 @@ class Interruption:
 
 current = Interruption()
 """Of this process: there is one main thread that signals go to."""
+
+
+class ThreadLimit(threading.local):
+    """The end of the time of a job that no alarm can reach: it runs in another thread, or the program has an alarm of its own."""
+
+    def __init__(self) -> None:
+        self.moment = float("inf")
+        """By the clock of ``time.monotonic``."""
+        self.resume = ""
+        """The command that goes on with what is on disk; empty: there is none."""
+        self.deferred = False
+        """Whether the job looks at its time itself."""
+
+
+of_thread = ThreadLimit()
+
+
+def check_time() -> None:
+    """Raise InterruptedRun where the time of this thread's job is over; called by what waits for others or reads a while."""
+    if not of_thread.deferred and time.monotonic() >= of_thread.moment:
+        raise InterruptedRun(f"{TIME_LIMIT}: {what_stays(of_thread.resume)}")
+
+
+def what_stays(resume: str) -> str:
+    """What is said of a job that is left where it is: ``resume`` is the command that goes on with it, if there is one."""
+    if resume:
+        return f"what was finished stays. Resume: {resume}"
+    return "what was being written is removed, what was finished stays"
 
 
 def note(number: int) -> None:

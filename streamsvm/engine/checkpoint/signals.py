@@ -10,8 +10,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,9 +22,13 @@ from streamsvm.engine.checkpoint.interruption import (
     PATIENCE,
     SIGNALS,
     TIME_LIMIT,
+    Interruption,
+    ThreadLimit,
     current,
     note,
+    of_thread,
     watch,
+    what_stays,
 )
 
 SHORTEST = 1e-6
@@ -86,11 +91,8 @@ def _in_main_thread() -> bool:
 
 
 @contextmanager
-def expiring(seconds: float, patience: float = PATIENCE) -> Iterator[None]:
-    """Ask a job to stop after so many seconds, as a signal would; it has ``patience`` seconds to save its state."""
-    if current.wakeup_socket is None or not math.isfinite(seconds) or not _in_main_thread():
-        yield
-        return
+def expiring(seconds: float, patience: float) -> Iterator[None]:
+    """Ask a command to stop after so many seconds, as a signal would; it has ``patience`` seconds to save its state."""
     before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
     left = threading.Event()
     timer = threading.Thread(target=_expire, args=(max(0.0, seconds), left), name="streamsvm-limit", daemon=True)
@@ -107,24 +109,32 @@ def expiring(seconds: float, patience: float = PATIENCE) -> Iterator[None]:
             current.expiry_patience, current.raised = expiry_patience, None
 
 
+def finishing(limit: float) -> float:
+    """Seconds beyond a time limit of so many that a job is left to come to a result."""
+    return max(FINISHING, FINISHING_SHARE * limit)
+
+
 def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
     """Ask a job to stop once a time limit of so many seconds, of which some are spent, is over.
 
-    ``finish``: one that goes on for a little to come to a result at its limit is left some time for that.
+    ``finish``: one that goes on for a little to come to a result at its limit is left some time for that. A command is
+    sent a signal by a thread of its own; a job of a program's has the program's alarm, and where that is not to be had -
+    the program uses it, or the job runs in another thread - looks at the time itself: ``interruption.check_time``.
     """
-    finishing = max(FINISHING, FINISHING_SHARE * limit) if finish else 0.0
-    least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
-    return expiring(limit + finishing - spent, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
+    seconds = limit + (finishing(limit) if finish else 0.0) - spent
+    if not math.isfinite(seconds):
+        return nullcontext()
+    if not _in_main_thread():
+        return _looking(seconds)
+    if current.wakeup_socket is not None:
+        least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
+        return expiring(seconds, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
+    return _alarmed(seconds) if signal.getsignal(EXPIRED) in (signal.SIG_DFL, None) else _looking(seconds)
 
 
 @contextmanager
-def ending(seconds: float) -> Iterator[None]:
-    """Unwind a job, of a program too, after so many seconds; where the program has an alarm of its own nothing changes."""
-    mine = _in_main_thread() and current.wakeup_socket is None and math.isfinite(seconds)
-    if not mine or signal.getsignal(EXPIRED) not in (signal.SIG_DFL, None):
-        with within(seconds):
-            yield
-        return
+def _alarmed(seconds: float) -> Iterator[None]:
+    """Unwind a job of a program's after so many seconds."""
     signal.signal(EXPIRED, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
     try:
@@ -138,29 +148,44 @@ def ending(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def resumed_by(command: str) -> Iterator[None]:
-    """While a job writes what the same job, asked for by ``command``, goes on with: an embedding."""
-    if not _in_main_thread():
-        yield
-        return
-    current.resume = command
+def _looking(seconds: float) -> Iterator[None]:
+    """Have the job of this thread look at the time."""
+    before, of_thread.moment = of_thread.moment, min(of_thread.moment, time.monotonic() + seconds)
     try:
         yield
     finally:
-        current.resume = ""
+        of_thread.moment = before
+
+
+@contextmanager
+def resumed_by(command: str) -> Iterator[None]:
+    """While a job writes what the same job, asked for by ``command``, goes on with: an embedding."""
+    told = _told()
+    for one in told:
+        one.resume = command
+    try:
+        yield
+    finally:
+        for one in told:
+            one.resume = ""
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """While a job looks for signals itself."""
-    if not _in_main_thread():
-        yield
-        return
-    current.deferred = True
+    """While a job looks for signals, and at its time, itself."""
+    told = _told()
+    for one in told:
+        one.deferred = True
     try:
         yield
     finally:
-        current.deferred = False
+        for one in told:
+            one.deferred = False
+
+
+def _told() -> list[ThreadLimit | Interruption]:
+    """What knows how the job of this thread is asked to stop."""
+    return [of_thread, current] if _in_main_thread() else [of_thread]
 
 
 def _handle(number: int, _: Any) -> None:
@@ -169,9 +194,7 @@ def _handle(number: int, _: Any) -> None:
         return
     if not current.name:
         note(number)
-    going_on = f"what was finished stays. Resume: {current.resume}"
-    what = going_on if current.resume else "what was being written is removed, what was finished stays"
-    current.raised = current.error(what)
+    current.raised = current.error(what_stays(current.resume))
     raise current.raised
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from streamsvm.config.units import mib
+from streamsvm.engine.checkpoint.interruption import check_time
 from streamsvm.engine.groups.join_tree import JoinTree
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import Registry
@@ -161,6 +162,7 @@ class SerialExecutor(InThisProcess):
         with closing(task.results(iter(parts), shared)) as found:
             for done, result in enumerate(found, 1):
                 yield result
+                check_time()
                 on_progress(done)
 
     def reduce(
@@ -172,6 +174,7 @@ class SerialExecutor(InThisProcess):
         with closing(task.results((parts[number] for number in missing), shared)) as found:
             for done, number in enumerate(missing, len(parts) - len(missing) + 1):
                 tree.add(number, next(found))
+                check_time()
                 on_progress(done)
         return joins.closed(tree.result, shared)
 

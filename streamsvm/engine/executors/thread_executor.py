@@ -18,6 +18,7 @@ from typing import Self
 
 from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.compute.threading import CORES
+from streamsvm.engine.checkpoint.interruption import check_time
 from streamsvm.engine.executors.executor import (
     InThisProcess,
     Joins,
@@ -61,6 +62,7 @@ class ThreadExecutor(InThisProcess):
                     if lanes.over:
                         return
                     lanes.wait()
+                    check_time()
                     on_progress(lanes.done)
                 yield found.pop(number)
                 lanes.delivered()
@@ -80,6 +82,7 @@ class ThreadExecutor(InThisProcess):
         with _Lanes(results, missing, tree.add, min(self.threads, len(missing))) as lanes:
             while not lanes.over:
                 lanes.wait()
+                check_time()
                 on_progress(len(parts) - len(missing) + lanes.done)
         on_progress(len(parts))
         return joins.closed(tree.result, shared)

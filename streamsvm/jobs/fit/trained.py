@@ -141,7 +141,7 @@ def _checkpointer(this: DecidedFit, plan: Plan, report: Report) -> RunCheckpoint
         job.checkpoint_every,
         command_of("fit", job, resume=True),
         report,
-        this.began + job.time_limit if job.at_limit == STOP else float("inf"),
+        this.began + job.time_limit + (0.0 if job.at_limit == STOP else signals.finishing(job.time_limit)),
         this.saved,
     )
 

@@ -84,7 +84,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
     again = signals.resumed_by(command_of("tune", job))
-    with again, signals.ending(job.time_limit), executor_for(job, executor) as found:
+    with again, signals.within(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         return _tuned(mine, report, found)
 
@@ -136,13 +136,17 @@ def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[lis
     """The scores of cells in order, a task each."""
     there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
     task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=0))
-    yield from executor.map(task, [cell.point for cell in cells], (executor.share(there),))
+    shared = (executor.share(there), executor.share(time.time() + job.time_limit))
+    yield from executor.map(task, [cell.point for cell in cells], shared)
 
 
-def score_cell(point: tuple[int | None, float | str], job: TuneJob) -> list[Score]:
-    """Return the scores of a cell; this is the task of a worker, with files of its own. Raises what ``tune`` raises."""
-    store = open_store(job.store)
-    with tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
+def score_cell(point: tuple[int | None, float | str], job: TuneJob, moment: float) -> list[Score]:
+    """Return the scores of a cell; this is the task of a worker, with files of its own. Raises what ``tune`` raises.
+
+    A search that is over at ``moment``, by ``time.time``, takes nothing from it later: it ends then, too.
+    """
+    store, limit = open_store(job.store), signals.within(moment - time.time())
+    with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
         mine = replace(job, out=scratch)
         seen = folding.cut_finer(store, job.folds, job.prefetch)
         return scored(mine, (store, seen), planned(mine, store, *point), silent)
