@@ -67,7 +67,7 @@ class Blended(OnSimplex):
     def begin(self, state: SimplexState, pool: Pool) -> None:
         """Equal weight on a working set drawn at random."""
         drawn = np.random.default_rng(pool.size).permutation(pool.size)[: max(self.working // 2, 1)]
-        self._spread(state, pool, drawn)
+        self.spread(state, pool, drawn)
 
     def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
         """Optimize a working set by pairs of coordinates, unless the gap in the pool is allowed, or time is up."""

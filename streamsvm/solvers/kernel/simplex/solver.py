@@ -19,72 +19,32 @@ Every pass computes g of every row anew from the support, so that what is certif
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import scratch_bytes
-from streamsvm.compute.random import lots, smallest
-from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError
-from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
 from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to
-from streamsvm.solvers.kernel.rounding import (
-    form_of,
-    in_full,
-    needed,
-    same_arithmetic,
-)
+from streamsvm.solvers.kernel.rounding import form_of, in_full, needed, same_arithmetic
 from streamsvm.solvers.kernel.simplex.block_update import measure, rows_of
 from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
-from streamsvm.solvers.kernel.simplex.state import Candidates, PoolWork, Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import (
-    LEAST_POOL,
-    ROW_BYTES,
-    Pool,
-    in_order,
-    refresh,
-    select,
-    unite,
-)
+from streamsvm.solvers.kernel.simplex.pool_method import PoolMethod
+from streamsvm.solvers.kernel.simplex.state import Candidates, SimplexState
+from streamsvm.solvers.kernel.working_set import ROW_BYTES
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
-
-POOL_SHARE = 0.1
-"""Where the pool does not hold all rows, it is optimized to this part of the gap found over all of them."""
-STALLED_SHARE = 0.99
-"""A pass in which rows of the support had to go, and f did not fall to this part of what it was, is the last."""
 
 
 @dataclass(frozen=True)
-class OnSimplex(ABC):
-    """Settings and the pass; ``improve`` is the method's own."""
+class OnSimplex(PoolMethod):
+    """The passes of every method on the simplex."""
 
-    epsilon: Annotated[
-        float,
-        Option(
-            "Also end at this absolute gap on the simplex. 0: only the relative gap counts.", bounds=Bounds(least=0)
-        ),
-    ] = 0.0
-    pool: Annotated[
-        int, Option("Rows offered to the method in memory, beside the support.", bounds=Bounds(least=1))
-    ] = 65536
-    keep: Annotated[
-        int,
-        Option("Rows of the support at most: those with the least weight go. 0: no bound.", bounds=Bounds(least=0)),
-    ] = 0
     max_support: MaxSupport = 0
-    share: ClassVar[float] = 1.0
-    """Of all rows: a pool of so many is worth its memory."""
-    first: ClassVar[float] = np.inf
-    """Rows of the first pool; each next may have twice as many, up to ``pool``."""
-    fair: ClassVar[float] = np.inf
-    """The part of f to which a pool is optimized that does not hold all rows, if that is less than POOL_SHARE says."""
     free_bias: ClassVar[bool] = False
     """False: the bias is a constant feature, regularized like any other, and its square is part of K."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
@@ -97,21 +57,6 @@ class OnSimplex(ABC):
         """False: a pass only evaluates, in whatever order."""
         return False
 
-    @abstractmethod
-    def rounds(self, pool: Pool) -> int:
-        """Iterations, or working sets, between two passes at most."""
-
-    @abstractmethod
-    def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
-        """Lower f over the rows of the pool by some steps; where it stopped once the gap there is what is allowed.
-
-        Changes ``work``: x and v of the pool are right when it has stopped.
-        """
-
-    @abstractmethod
-    def scratch(self, rows: int) -> int:
-        """Bytes ``improve`` needs for a pool of so many rows."""
-
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the pool and the support while they are joined, of the method's scratch and of a reduced set."""
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
@@ -121,20 +66,6 @@ class OnSimplex(ABC):
             fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + reduced,
             per_block_row=ROW_BYTES + 8,
         )
-
-    def sized(self, rows: int, asked: Collection[str]) -> Self:
-        """With a pool of the ``share`` of all rows that is worth its memory, unless its size was ``asked`` for."""
-        return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
-
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """With half the pool, and a support of at most twice the rows that then come in at a time; None at the least."""
-        if self.pool < 2 * LEAST_POOL:
-            return None
-        return replace(self, pool=self.pool // 2, keep=min(self.keep or self.pool, 2 * (self.pool // 2)))
-
-    def memory_settings(self) -> dict[str, int | None]:
-        """Rows of the pool, and of the support; 0: any number."""
-        return {"pool": self.pool, "keep": self.keep}
 
     def start(self, problem: Problem) -> SimplexState:
         """Begin with an empty support: the first pass finds the rows of the first pool."""
@@ -157,14 +88,6 @@ class OnSimplex(ABC):
             fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
             state.candidates.add(rows, fresh, partial(self.choose, state))
 
-    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
-        """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
-        return smallest(lots(index, 0) if state.support is None else -v, count)
-
-    def set_deadline(self, state: SimplexState, moment: float) -> None:
-        """See ``types.Deadline``: the method in memory ends with the first step after that moment."""
-        state.deadline = moment
-
     def finish(self, state: SimplexState) -> Certificate:
         """Close the pass: both gaps are exact for the present weights; the next pool is made, to be worked on in steps."""
         state.passes += 1
@@ -174,12 +97,12 @@ class OnSimplex(ABC):
         last = certificate.final or reached(certificate, state.problem) or state.certifying
         full = in_full(state.form, state.reach)
         if not last:
-            self._begin_work(state)
+            self.begin_work(state)
         elif full != state.form and needed(state.problem, certificate.primal, certificate.rounding):
             state.form, state.trajectory = full, certificate.facts["trajectory"]
             certificate = replace(certificate, exact=False, final=False)
         elif certificate.gap > state.problem.tolerance and not (certificate.final or state.certifying):
-            self._begin_work(state)
+            self.begin_work(state)
         elif state.reduced is None and self._reduce(state):
             certificate = replace(certificate, exact=False)
         state.close()
@@ -193,60 +116,6 @@ class OnSimplex(ABC):
         values = -state.dual_scale() * support.sign * (support.v + support.ridge * support.x)
         state.reduced = reduced_to(support, values, state.form, self.max_support, state.problem.C)
         return True
-
-    def _begin_work(self, state: SimplexState) -> None:
-        """Make the pool of the support and of what was offered."""
-        fresh = state.candidates.taken(partial(self.choose, state))
-        pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
-        if state.support is None:
-            self.begin(state, pool)
-        state.work = PoolWork(pool, self._target(state, pool), state.f, self.rounds(pool))
-
-    def pending(self, state: SimplexState) -> bool:
-        """See ``types.StepsBetweenPasses``: whether the method works on a pool."""
-        return state.work is not None
-
-    def proceed(self, state: SimplexState) -> None:
-        """Let the method take some steps; when it has stopped, keep what has weight."""
-        work = state.work
-        assert work is not None  # a step is pending
-        reached = self.improve(state, work)
-        if reached is None:
-            return
-        (state.seen, state.f), pool = reached, work.pool
-        if not work.lightened and 0 < self.keep < np.count_nonzero(pool.x):
-            pool = self._lightened(state, pool)
-            state.work = PoolWork(pool, work.target, work.before, self.rounds(pool), lightened=True)
-            return
-        if work.lightened:
-            state.stopped = 0.0 < STALLED_SHARE * work.before <= state.f
-        state.support, state.work = select(pool, np.flatnonzero(pool.x > 0.0)), None
-        state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
-        state.note_gap(pool)
-        state.note(state.seen, state.f, state.support.size)
-
-    def _target(self, state: SimplexState, pool: Pool) -> Target:
-        relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
-        if pool.size >= state.problem.rows:
-            return Target(self.epsilon, relative)
-        return Target(self.epsilon, relative, POOL_SHARE * min(state.gap, 1.0), self.fair)
-
-    def _lightened(self, state: SimplexState, pool: Pool) -> Pool:
-        """The ``keep`` rows with the most weight, which sums to 1 again."""
-        pool = select(pool, np.sort(smallest(-pool.x, self.keep)))
-        pool.x /= pool.x.sum()
-        refresh(pool, state.form)
-        return pool
-
-    def begin(self, state: SimplexState, pool: Pool) -> None:
-        """The first a: one row drawn at random has all the weight."""
-        self._spread(state, pool, np.random.default_rng(pool.size).integers(0, pool.size, 1))
-
-    def _spread(self, state: SimplexState, pool: Pool, chosen: Int64) -> None:
-        """Equal weight on the chosen rows; v from scratch."""
-        pool.x[:] = 0.0
-        pool.x[chosen] = 1.0 / len(chosen)
-        refresh(pool, state.form)
 
     def certify(self, state: SimplexState) -> None:
         """Let the next pass evaluate only, the reduced set where one is asked for."""
