@@ -1,7 +1,6 @@
 """Iterations of the Frank-Wolfe family from samples: g is computed for the rows drawn, from the support alone.
 
-f and, for PARTAN, W follow their recursions; nothing is kept for rows outside the support. The formulas are in
-``compute/passes/simplex.py``.
+The steps are those of ``sampled_steps``; here is what K is made of: kernel values between the rows with weight and those drawn.
 """
 
 from __future__ import annotations
@@ -15,17 +14,9 @@ from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import matrix_of, take
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
-from streamsvm.compute.passes.simplex import (
-    Tangent,
-    away_step,
-    swap_step,
-    tangent_room,
-    tangent_step,
-    tangent_value,
-    toward_step,
-    toward_value,
-)
+from streamsvm.compute.passes.simplex import Tangent
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack
+from streamsvm.solvers.kernel.simplex.sampled_steps import StepsFromSamples
 from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
@@ -35,7 +26,7 @@ ROWS_PER_LOT = 128
 
 @saved_as("simplex.sampled_iterations")
 @dataclass(slots=True)
-class SampledIterations:
+class SampledIterations(StepsFromSamples):
     """``members``: the pool's rows that have or had weight, with a and PARTAN's iterate before it, in the same order."""
 
     pool: Pool
@@ -86,32 +77,6 @@ class SampledIterations:
         self._lots = [take(pool.X, np.array(self.members))]
         self.f = -0.5 * float(pool.x @ pool.v)
 
-    @property
-    def support(self) -> int:
-        """Rows with weight."""
-        return int(np.count_nonzero(self.a))
-
-    def find_vertices(self, drawn: Int64, draw: np.random.Generator) -> float:
-        """The gap over the rows drawn; finds the vertices of the next step."""
-        away = self.variant in {"mfw", "swap"}
-        chosen = np.array(self.members, np.int64)[draw.integers(0, self.size, len(drawn))] if away else drawn[:0]
-        asked = np.concatenate([drawn, chosen])
-        K = self._kernel(asked)
-        g = self._gradient(K, asked, self.a)
-        k = int(np.argmin(g[: len(drawn)]))
-        self._i = int(asked[k])
-        h = self._gradient(K[:, k : k + 1], asked[k : k + 1], self.before)[0] if self.variant == "partan" else 0.0
-        weighty = self.a[self._place[chosen]] > 0.0
-        top = len(drawn) + int(np.argmax(np.where(weighty, g[len(drawn) :], -np.inf))) if away else k
-        self._v = int(asked[top])
-        if away:
-            sign = self.pool.sign[self._i] * self.pool.sign[self._v]
-            same = self._i == self._v
-            value = float(K[self._place[self._v], k]) + self.form.constant
-            self._across = self._diagonal[self._i] if same else sign * value
-        self._g = (float(g[k]), float(g[top]), float(h))
-        return 2.0 * self.f - self._g[0]
-
     def _kernel(self, asked: Int64) -> Array:
         """K between the members and the rows asked for, (members, asked)."""
         dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
@@ -131,79 +96,17 @@ class SampledIterations:
         own = np.where(place >= 0, a[place], 0.0)
         return pool.sign[asked] * f + pool.ridge[asked] * own
 
-    def advance(self) -> None:
-        """One iteration from the vertices that ``find_vertices`` has found."""
-        g_i, g_v, _ = self._g
-        f, K_ii, K_vv = self.f, self._diagonal[self._i], self._diagonal[self._v]
-        a_v = float(self.a[self._place[self._v]]) if self._place[self._v] >= 0 else 0.0
-        self.count += 1
-        if self.variant == "mfw" and a_v > 0.0 and g_v - 2.0 * f > 2.0 * f - g_i:
-            self._away(a_v, g_v, K_vv)
-        elif self.variant == "swap" and a_v > 0.0 and self._i != self._v:
-            step = swap_step(g_i, g_v, K_ii + K_vv - 2.0 * self._across, a_v)
-            if step.fall > toward_step(f, g_i, K_ii).fall:
-                self._exchange(step.length, a_v)
-                self.f -= step.fall
-            else:
-                self._toward()
-        elif self.variant == "partan":
-            self._partan()
-        else:
-            self._toward()
+    def _value(self, K: Array, k: int) -> float:
+        sign = self.pool.sign[self._i] * self.pool.sign[self._v]
+        value: float = sign * (float(K[self._place[self._v], k]) + self.form.constant)
+        return value
 
-    def _toward(self) -> float:
-        g_i, K_ii = self._g[0], self._diagonal[self._i]
-        length = 2.0 / (self.count + 1.0) if self.open_step else toward_step(self.f, g_i, K_ii).length
-        self.f = toward_value(self.f, g_i, K_ii, length)
-        place = self._admit(self._i)
-        self.a[: self.size] *= 1.0 - length
-        self.a[place] += length
-        return length
-
-    def _away(self, a_v: float, g_v: float, K_vv: float) -> None:
-        step = away_step(self.f, g_v, K_vv, a_v)
-        dropped = step.length * (1.0 - a_v) >= a_v
-        self.a[: self.size] *= 1.0 + step.length
-        place = self._place[self._v]
-        self.a[place] = 0.0 if dropped else self.a[place] - step.length
-        self.f -= step.fall
-
-    def _exchange(self, length: float, a_v: float) -> None:
-        place = self._admit(self._i)  # before self.a is looked up: it may grow
-        self.a[place] += length
-        self.a[self._place[self._v]] = 0.0 if length >= a_v else a_v - length
-
-    def _partan(self) -> None:
-        g_i, _, h_i = self._g
-        old_f, old = self.f, self.a.copy()
-        length = self._toward()
-        old.resize(len(self.a))
-        along = (1.0 - length) * 2.0 * old_f + length * g_i
-        W = along
-        if self.tangent is not None:
-            A = (1.0 - length) * self.tangent.W + length * h_i
-            m = tangent_step(self.tangent, self.f, A, tangent_room(self.a, self.before))
-            self.f = tangent_value(self.tangent, self.f, A, m)
-            self.a = np.maximum((1.0 + m) * self.a - m * self.before, 0.0)
-            W = (1.0 + m) * along - m * self.tangent.W
-        self.before = old
-        self.tangent = Tangent(old_f, W)
-
-    def _admit(self, row: int) -> int:
-        """The place of a row among the members, a new one if need be."""
-        if self._place[row] >= 0:
-            return int(self._place[row])
-        if self.size == len(self.a):
-            self.a, self.before = (np.concatenate([b, np.zeros(len(b))]) for b in (self.a, self.before))
-        self._place[row] = self.size
-        self.members.append(row)
-        self.size += 1
-        fresh = take(self.pool.X, np.array([row]))
+    def _bring(self, vertex: int) -> None:
+        fresh = take(self.pool.X, np.array([vertex]))
         if len(self._lots) == 1 or row_count(self._lots[-1]) >= ROWS_PER_LOT:
             self._lots = [row_stack(self._lots), fresh]
         else:
             self._lots[-1] = row_stack([self._lots[-1], fresh])
-        return self.size - 1
 
     def write(self, pool: Pool) -> None:
         """Give the weights back to the pool."""
