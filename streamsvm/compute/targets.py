@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
@@ -37,6 +38,14 @@ def entry(loss: Any, a: float, y: float) -> float:
     if loss.numeric():
         return a
     return a * y
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def lower(loss: Any, C: float) -> float:
+    """Return the least feasible dual variable: -C times the slope that l ends with, which is 0 of a margin; -inf where it has no end."""
+    if loss.numeric():
+        return -C * loss.slope(np.inf)
+    return 0.0
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

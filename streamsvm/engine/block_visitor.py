@@ -15,7 +15,6 @@ from streamsvm.aliases import Array, RowRecord
 from streamsvm.rows import Float32, Int32, Targets
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
-    EVERY_ROW,
     AnySolver,
     Block,
     Certificate,
@@ -90,29 +89,16 @@ class BlockVisitor:
 
 
 def labeled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Targets, Float32]:
-    """The signs, or numbers, and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
+    """The targets and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
-    return signs_and_weights(problem, loaded.chunk.codes[span], None if weight is None else weight[span])
+    return targets_and_weights(problem, loaded.chunk.codes[span], None if weight is None else weight[span])
 
 
-def signs_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32]:
-    """The signs (n,) and weights (n,) float32 a problem gives to rows of these class codes (n,) and row weights (n,).
-
-    Where all classes are one problem the codes stand for themselves; numbers (n,) float64 are what they are.
-    """
-    if problem.loss.numeric():
-        return codes, np.ones(len(codes), np.float32) if weight is None else weight.copy()
-    if problem.classes:
-        y = codes.astype(np.float32)
-    elif problem.positive == EVERY_ROW:
-        y = np.ones(len(codes), np.float32)
-    else:
-        y = (codes == problem.positive).astype(np.float32)
-        y *= 2  # a quarter of the time of np.where
-        y -= 1
-    factors = np.asarray(problem.weights, np.float32)
-    s = factors[codes] if len(factors) else np.ones(len(codes), np.float32)
-    return y, s if weight is None else s * weight
+def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32]:
+    """The targets (n,) and weights (n,) float32 a problem gives to rows of these codes (n,) and row weights (n,)."""
+    task = problem.task
+    s = task.factors(codes)
+    return task.targets(codes), s if weight is None else s * weight
 
 
 def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:

@@ -2,7 +2,7 @@
 
 For P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i), C_i = C s_i, the dual is
 
-    D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i o_i) - 1/2 ||sum_i a_i z_i x_i||^2,     lower(C_i) <= a_i <= upper(C_i),
+    D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i o_i) - 1/2 ||sum_i a_i z_i x_i||^2,     lower_i <= a_i <= upper(C_i),
 
 with conjugate(a, C) = a + max_m [-a m - C l(m)], so that C l(m) >= a - conjugate(a, C) - a m, and equality at
 a = -C l'(m). What m, z and o are is decided by the target (``numeric``):
@@ -31,8 +31,9 @@ import math
 from typing import TYPE_CHECKING
 
 from streamsvm.losses.hinges import Hinge, Huber, SquaredHinge
+from streamsvm.losses.least_squares import Squared
 from streamsvm.losses.logistic import Logistic
-from streamsvm.losses.regression import EpsilonInsensitive, RoundedEpsilon, Squared, SquaredEpsilonInsensitive
+from streamsvm.losses.tubes import EpsilonInsensitive, RoundedEpsilon, SquaredEpsilonInsensitive
 from streamsvm.registry import Registry
 
 if TYPE_CHECKING:

@@ -38,10 +38,6 @@ class Hinge(NamedTuple):
         """See ``types.Loss``: the target is one of two classes."""
         return False
 
-    def lower(self, C: float) -> float:
-        """See ``types.Loss``."""
-        return 0.0
-
     def upper(self, C: float) -> float:
         """See ``types.Loss``."""
         return C
@@ -61,10 +57,6 @@ class Hinge(NamedTuple):
     def smooth(self) -> bool:
         """See ``types.Loss``: there is a corner at the margin."""
         return False
-
-    def box(self) -> bool:
-        """See ``types.Loss``."""
-        return True
 
     def quadratic(self) -> bool:
         """See ``types.Loss``."""
@@ -98,10 +90,6 @@ class SquaredHinge(NamedTuple):
         """See ``types.Loss``: the target is one of two classes."""
         return False
 
-    def lower(self, C: float) -> float:
-        """See ``types.Loss``."""
-        return 0.0
-
     def upper(self, C: float) -> float:
         """See ``types.Loss``: there is no bound."""
         return float("inf")
@@ -121,10 +109,6 @@ class SquaredHinge(NamedTuple):
     def smooth(self) -> bool:
         """See ``types.Loss``."""
         return True
-
-    def box(self) -> bool:
-        """See ``types.Loss``."""
-        return False
 
     def quadratic(self) -> bool:
         """See ``types.Loss``."""
@@ -173,10 +157,6 @@ class Huber(NamedTuple):
         """See ``types.Loss``: the target is one of two classes."""
         return False
 
-    def lower(self, C: float) -> float:
-        """See ``types.Loss``."""
-        return 0.0
-
     def upper(self, C: float) -> float:
         """See ``types.Loss``."""
         return C
@@ -194,10 +174,6 @@ class Huber(NamedTuple):
         return 2.0 * self.mu / C
 
     def smooth(self) -> bool:
-        """See ``types.Loss``."""
-        return True
-
-    def box(self) -> bool:
         """See ``types.Loss``."""
         return True
 

@@ -52,10 +52,6 @@ class Logistic(NamedTuple):
         """See ``types.Loss``: the target is one of two classes."""
         return False
 
-    def lower(self, C: float) -> float:
-        """See ``types.Loss``."""
-        return 0.0
-
     def upper(self, C: float) -> float:
         """See ``types.Loss``."""
         return C
@@ -80,10 +76,6 @@ class Logistic(NamedTuple):
         return 4.0 / (self.sharpness * C)
 
     def smooth(self) -> bool:
-        """See ``types.Loss``."""
-        return True
-
-    def box(self) -> bool:
         """See ``types.Loss``."""
         return True
 

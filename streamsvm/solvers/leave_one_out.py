@@ -39,6 +39,7 @@ from streamsvm.losses import rounded
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
 from streamsvm.solvers.triangular import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
+from streamsvm.types.loss import has_box
 
 WIDTH = 0.3
 """Half the width a corner is rounded over, in margins."""
@@ -73,7 +74,7 @@ class SeenRows(NamedTuple):
 
 def applies(problem: Problem) -> bool:
     """Whether these scores are good ones: always where the loss is curved, else where rows are many."""
-    straight = problem.loss.box() and problem.loss.quadratic()
+    straight = has_box(problem.loss) and problem.loss.quadratic()
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)
 
 

@@ -60,6 +60,7 @@ import numpy as np
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.types import Certificate, Problem
+from streamsvm.types.loss import has_box
 
 UNIT = 2.0**-53
 COARSE = 2.0**-23
@@ -154,7 +155,7 @@ def rounding_of_dual(
 def _products(problem: Problem, primal: float, most: float, weights: RowWeights) -> float:
     """A bound of sum |a_i| |m_i| of residuals; ``most`` is Q."""
     width, total = threshold(problem.loss), problem.C * weights.total
-    if problem.loss.box():
+    if has_box(problem.loss):
         return primal + width * total
     b = _bend(problem)
     return math.sqrt(2.0 * b * most * (4.0 * primal / b + 2.0 * width * width * total))
@@ -167,7 +168,7 @@ def _first_primal(problem: Problem, primal: float, weights: RowWeights | None, s
     if not problem.loss.numeric():
         return problem.loss.value(0.0) * problem.C * weights.total
     width, total = threshold(problem.loss), problem.C * weights.total
-    if problem.loss.box():
+    if has_box(problem.loss):
         return primal + width * total + steepness(problem, primal, weights) * size
     b = _bend(problem)
     return 4.0 * primal + 2.0 * b * width * width * total + b * problem.C * problem.rows * weights.largest * size * size
@@ -183,7 +184,7 @@ def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | No
     k, steep = _width(problem), steepness(problem, most, weights)
     if weights is None:
         return steepness(problem, primal, None), steepness(problem, primal, None)
-    if problem.loss.box():
+    if has_box(problem.loss):
         ends = problem.loss.quadratic() and not problem.loss.numeric()
         if problem.nu is not None:
             total = problem.nu * weights.total

@@ -149,7 +149,7 @@ class DualSums:
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Count a block's rows with their variables (n,)."""
-        entering = alpha * problem.signs(block.y)
+        entering = alpha * problem.task.signs(block.y)
         if isinstance(block.X, operators.Factored):
             self.v += operators.adjoint(block.X, entering, problem.columns)
         else:
@@ -187,4 +187,4 @@ def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
     slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
     cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, dual_point.mu))
     slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
-    return dual_point.t * slopes * problem.signs(block.y)
+    return dual_point.t * slopes * problem.task.signs(block.y)

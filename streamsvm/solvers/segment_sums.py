@@ -47,6 +47,10 @@ class Regularizer(Protocol):
         """Return P at w (p,) less the losses there."""
         ...
 
+    def degenerate(self, dual: float) -> bool:
+        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding, so that there is nothing to be found."""
+        ...
+
     def dual(self, gain: float, v: Float64) -> float:
         """Return D of slopes whose sum a_i - conjugate(a_i) is ``gain`` and whose sum a_i y_i x_i is v (p,)."""
         ...
@@ -61,6 +65,10 @@ class SquaredNorm:
     def value(self, w: Float64) -> float:
         """1/2 ||w||^2."""
         return 0.5 * float(w @ w)
+
+    def degenerate(self, dual: float) -> bool:
+        """See ``Regularizer``: never of losses that w = 0 has."""
+        return False
 
     def dual(self, gain: float, v: Float64) -> float:
         """See ``Regularizer``: gain - 1/2 ||v||^2."""

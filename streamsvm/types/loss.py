@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 
@@ -14,7 +15,7 @@ class Loss(Protocol):
 
     Implementations are ``NamedTuple`` records of floats (``losses.py``), whose functions of numbers are also compiled into
     passes (``compute.numba_bridge``); C is that of the row, C s_i > 0. What a solver needs of a loss it asks for by the
-    properties ``smooth``, ``box`` and ``quadratic`` (``LossRequirement``), never by its name.
+    properties ``smooth`` and ``quadratic`` and ``has_box`` (``LossRequirement``), never by its name.
     """
 
     def value(self, m: float) -> float:
@@ -33,16 +34,12 @@ class Loss(Protocol):
         """Whether the target is a number, so that m is a residual; else it is one of two classes."""
         ...
 
-    def lower(self, C: float) -> float:
-        """Return the least feasible dual variable a: 0 of a margin, below 0 of a residual; -inf where there is none."""
-        ...
-
     def upper(self, C: float) -> float:
         """Return the largest feasible dual variable a; inf where there is none."""
         ...
 
     def conjugate(self, a: float, C: float) -> float:
-        """Return c, where a row adds a - c to the dual: c = a + max_m [-a m - C l(m)], for lower(C) <= a <= upper(C)."""
+        """Return c, where a row adds a - c to the dual: c = a + max_m [-a m - C l(m)], for a between ``compute.targets.lower`` and ``upper``."""
         ...
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -57,10 +54,6 @@ class Loss(Protocol):
         """Whether l has no corner; then, and only then, ``curvature`` is above 0."""
         ...
 
-    def box(self) -> bool:
-        """Whether l' is bounded; then, and only then, ``upper`` is finite."""
-        ...
-
     def quadratic(self) -> bool:
         """Whether the conjugate is a parabola or a line in a, on each side of 0, so that a coordinate's optimum has a closed form."""
         ...
@@ -71,6 +64,11 @@ class Loss(Protocol):
         Its slopes are convex combinations of slopes of this one: dual points read off it are feasible for this one.
         """
         ...
+
+
+def has_box(loss: Loss) -> bool:
+    """Whether l' is bounded, so that dual variables are."""
+    return isfinite(loss.upper(1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class LossRequirement:
         """Return why the loss will not do, as the end of a sentence that begins with the solver; None where it will."""
         asked = (
             (self.smooth, loss.smooth(), "without corners", "with a corner"),
-            (self.box, loss.box(), "whose slope is bounded", "whose slope is not bounded"),
+            (self.box, has_box(loss), "whose slope is bounded", "whose slope is not bounded"),
             (self.quadratic, loss.quadratic(), "whose conjugate is a parabola", "whose conjugate is no parabola"),
             (self.numeric, loss.numeric(), "of a number", "of classes"),
         )

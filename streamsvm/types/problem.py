@@ -12,6 +12,7 @@ from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types.kernel import Kernel
 from streamsvm.types.loss import Loss
+from streamsvm.types.task import AllClasses, LearningTask, OneAgainstRest, OneClass, Regression
 
 EVERY_ROW = -1
 """As ``Problem.positive``: the problem is of one class, and takes all rows for it."""
@@ -62,6 +63,15 @@ class Problem:
     value of a row's class is above all others. 0: ``positive`` against the rest."""
 
     @property
+    def task(self) -> LearningTask:
+        """How the codes of rows are read."""
+        if self.loss.numeric():
+            return Regression()
+        if self.classes:
+            return AllClasses(self.weights)
+        return OneClass(self.weights) if self.positive == EVERY_ROW else OneAgainstRest(self.positive, self.weights)
+
+    @property
     def components(self) -> int:
         """How many weights there are: ``columns + 1``, of each class where classes are told apart together."""
         return (self.classes or 1) * (self.columns + 1)
@@ -82,10 +92,6 @@ class Problem:
         """
         rows = w.reshape(-1, self.columns + 1)
         return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == TWO else rows
-
-    def signs(self, y: Targets) -> Float64:
-        """With what sign rows with targets y (n,) enter w: y of classes, 1 of numbers."""
-        return np.ones(len(y)) if self.loss.numeric() else y.astype(np.float64)
 
     def first_weights(self) -> Float64:
         """A copy of ``warm``, or zeros."""

@@ -19,6 +19,7 @@ from streamsvm.compute.passes.dcd import row_costs
 from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense, Labeled
+from streamsvm.types.loss import has_box
 from tests.arrays import csr_of, sparse_values
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
@@ -212,7 +213,7 @@ def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> No
     def dual(t: float) -> float:
         return sum(t * one - loss.conjugate(t * one, c) for one, c in zip(a, C, strict=True)) - 0.5 * t * t * square
 
-    grid = np.geomspace(1e-3, 1.0 if loss.box() else 20.0, 4001)
+    grid = np.geomspace(1e-3, 1.0 if has_box(loss) else 20.0, 4001)
     values = [dual_at(t, linear, quadratic, square) for t in grid]
     exact = [dual(t) for t in grid]
     assert dual_at(1.0, linear, quadratic, square) == pytest.approx(dual(1.0), rel=1e-12)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.block_visitor import signs_and_weights
+from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Training
@@ -277,7 +277,7 @@ def blocks(problem: Any, features: Any, epoch: int) -> list[Block]:
     found = []
     for k, start in enumerate(range(0, ROWS, 100)):
         rows = slice(start, start + 100)
-        y, s = signs_and_weights(problem, codes[rows], None)
+        y, s = targets_and_weights(problem, codes[rows], None)
         order = np.random.default_rng((epoch, k)).permutation(100).astype(np.int32)
         found.append(Block(features.apply(Dense(X[rows])), y, s, k, start, order, 1000 * epoch + k))
     return found

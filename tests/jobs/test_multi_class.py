@@ -20,7 +20,7 @@ from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
-from streamsvm.solvers.dcd.solver import DualAscent
+from streamsvm.solvers.dcd.dual_ascent import DualAscent
 from streamsvm.store import create, open_store
 from streamsvm.types import Certificate
 from tests.arrays import csr_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.block_visitor import signs_and_weights
+from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.state.row_state import RowStates
 from streamsvm.engine.trainer import RunSettings
@@ -106,7 +106,7 @@ def read(result: Training, k: int = 0) -> tuple[Any, Any, Certificate]:
 def signed(given: Case) -> tuple[Any, Any]:
     """y_i (x_i, bias) in float64, and C_i = C s_i."""
     problem = given.problem
-    y, s = signs_and_weights(problem, given.codes, given.weight)
+    y, s = targets_and_weights(problem, given.codes, given.weight)
     X = np.hstack([given.values.astype(np.float64), np.full((len(y), 1), problem.bias)])
     return y.astype(np.float64)[:, None] * X, problem.C * s.astype(np.float64)
 

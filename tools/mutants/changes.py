@@ -120,7 +120,7 @@ EQUIVALENT = {
     ): "but for a number that is a tenth of the tolerance to the last bit",
     ("streamsvm/solvers/point_evaluation.py", "return (dual_point.t * slopes / block.y)"): "y is 1 or -1",
     (
-        "streamsvm/solvers/dcd/solver.py",
+        "streamsvm/solvers/dcd/dual_ascent.py",
         "joint = cocoa.begun(self.parts, first.w, copies[1].sigma)",
     ): "copies of one state have one sigma",
     (

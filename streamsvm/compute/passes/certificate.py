@@ -20,6 +20,7 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
+from streamsvm.types.loss import has_box
 
 
 class RowLoss(NamedTuple):
@@ -93,4 +94,4 @@ def best_scale(loss: Any, linear: float, quadratic: float, square: float) -> flo
     if linear <= 0.0 or curvature <= 0.0:
         return 0.0
     t = linear / curvature
-    return min(t, 1.0) if loss.box() else t
+    return min(t, 1.0) if has_box(loss) else t

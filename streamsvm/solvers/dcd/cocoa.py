@@ -34,6 +34,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
+from streamsvm.types.loss import has_box
 
 SHIFT_SHARE = 0.05
 AS_PROPOSED = (1.0, 0.0)
@@ -146,7 +147,7 @@ def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
 def _box(problem: Problem, block: Block) -> tuple[Float64, Float64 | float]:
     """C_i (n,) of the rows of a block, and the upper end of their boxes."""
     C = problem.C * block.s.astype(np.float64)
-    return C, problem.loss.upper(1.0) * C if problem.loss.box() else np.inf
+    return C, problem.loss.upper(1.0) * C if has_box(problem.loss) else np.inf
 
 
 def _shared(problem: Problem, block: Block) -> NDArray[np.float64]:

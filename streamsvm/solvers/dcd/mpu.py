@@ -21,7 +21,8 @@ from streamsvm.compute.passes.mpu import Steps, mpu_pass
 from streamsvm.compute.passes.stochastic.pegasos import gradient_moments
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Int32
-from streamsvm.solvers.dcd.solver import DCDState, DualAscent
+from streamsvm.solvers.dcd.dual_ascent import DualAscent
+from streamsvm.solvers.dcd.state import DCDState
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, LossRequirement
 

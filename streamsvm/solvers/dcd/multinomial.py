@@ -1,4 +1,4 @@
-"""Dual coordinate descent for all classes in one problem, streamed: what differs from ``solvers.dcd.solver`` and ``cocoa``.
+"""Dual coordinate descent for all classes in one problem, streamed: what differs from ``solvers.dcd.dual_ascent`` and ``cocoa``.
 
 Problem and step: ``compute.passes.multinomial``. W (K, p) is one long vector w to what averages, certifies and joins; the numbers a_ik
 (K of each row) travel with their rows. The gap is the sum over rows of the gaps of their simplices,
@@ -25,7 +25,8 @@ from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomi
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.dcd.cocoa import AS_PROPOSED, Joint
-from streamsvm.solvers.dcd.solver import DCDState, DualAscent
+from streamsvm.solvers.dcd.dual_ascent import DualAscent
+from streamsvm.solvers.dcd.state import DCDState
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.types import Block, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState

@@ -11,7 +11,7 @@ Units are such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean |
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import NearRows
-from streamsvm.solvers.interior_point.reduced_problem import ROUNDS, START_TOLERANCE, Known, Reduced, sample_of
+from streamsvm.solvers.interior_point.problem_in_memory import ROUNDS, START_TOLERANCE, Known, Reduced, sample_of
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
 from streamsvm.solvers.one_class import OFFSET, OffsetObjective
@@ -33,32 +33,40 @@ SMALLER, TOLERANCE_SHARE, LEAST_SHARE = 0.01, 0.05, 1e-13
 """By how much it falls at a time, and to which share of the tolerance, but for rounding."""
 
 
-def solve(problem: Problem, objective: OffsetObjective, near: NearRows, known: Known, deadline: float) -> Reduced:
-    """Return the minimum where only the rows ``near`` are free."""
-    s = near.s.astype(np.float64)
-    a = np.where(near.f + known.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
-    u = known.v - operators.adjoint(near.X, a, problem.columns)
-    bend = squares(near.X, s, problem.columns) * (known.damping * known.total / float(s.sum()))
-    c = _unit(objective)
-    outer = _outer(objective, c * u, c * bend, c * known.w)
-    scaled = replace(problem, C=c)
-    rows = _iterated(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
-    if rows.interior is None:
-        return Reduced(rows.best / c, known.dual, rows.steps, None)
-    a = _feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
-    v = u + operators.adjoint(near.X, a, problem.columns)
-    return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps, None)
+@dataclass(frozen=True, slots=True)
+class OffsetProblem:
+    """The problem of the rows near the corner, with the weight of the offset among the variables."""
 
+    problem: Problem
+    """Of all rows."""
+    objective: OffsetObjective
+    """See ``ProblemInMemory``."""
 
-def first_point(
-    problem: Problem, objective: OffsetObjective, near: NearRows, factor: float, deadline: float
-) -> Float64:
-    """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
-    c, nothing = _unit(objective), np.zeros(problem.columns + 1)
-    outer = _outer(objective, nothing, nothing, nothing)
-    coarse = replace(problem, C=factor * c, tolerance=max(START_TOLERANCE, problem.tolerance))
-    rows = AllRows(coarse, sample_of(near), nothing, nothing, outer=outer)
-    return _iterated(rows, objective, deadline).best / c
+    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+        """See ``ProblemInMemory``."""
+        problem, objective = self.problem, self.objective
+        s = near.s.astype(np.float64)
+        a = np.where(near.f + known.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
+        u = known.v - operators.adjoint(near.X, a, problem.columns)
+        bend = squares(near.X, s, problem.columns) * (known.damping * known.total / float(s.sum()))
+        c = _unit(objective)
+        outer = _outer(objective, c * u, c * bend, c * known.w)
+        scaled = replace(problem, C=c)
+        rows = _iterated(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
+        if rows.interior is None:
+            return Reduced(rows.best / c, known.dual, rows.steps, None)
+        a = _feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
+        v = u + operators.adjoint(near.X, a, problem.columns)
+        return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps, None)
+
+    def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
+        """See ``ProblemInMemory``."""
+        problem, objective = self.problem, self.objective
+        c, nothing = _unit(objective), np.zeros(problem.columns + 1)
+        outer = _outer(objective, nothing, nothing, nothing)
+        coarse = replace(problem, C=factor * c, tolerance=max(START_TOLERANCE, problem.tolerance))
+        rows = AllRows(coarse, sample_of(near), nothing, nothing, outer=outer)
+        return _iterated(rows, objective, deadline).best / c
 
 
 def _unit(objective: OffsetObjective) -> float:

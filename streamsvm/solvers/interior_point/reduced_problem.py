@@ -14,8 +14,8 @@ back by damping / 2 (w - w_0)' M (w - w_0), M = diag(C sum_i s_i x_ij^2), which 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,82 +24,55 @@ from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import NearRows
+from streamsvm.solvers.interior_point.problem_in_memory import ROUNDS, START_TOLERANCE, Known, Reduced, sample_of
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
-from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.solvers.segment_sums import NORM, Regularizer
 from streamsvm.types import Problem
 
-ROUNDS = 20
-"""Calls of the iteration at most, each of which ends after so much work."""
 TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
 """The gap in memory: of the one that is asked for, and of P, what float64 can tell; ..."""
 DECREASE_SHARE = 0.05
 """... or of what was gained, where that is more."""
-START_TOLERANCE = 1e-3
-"""The gap at which a first sample is solved: it knows the optimum no better."""
 
 
-class Known(NamedTuple):
-    """Where the reading ended."""
+@dataclass(frozen=True, slots=True)
+class ReducedProblem:
+    """The problem of the rows near the corner."""
 
-    w: Float64
-    """(p,) the best point."""
-    v: Float64
-    """(p,) sum a_i y_i x_i of the slopes there, all rows."""
-    gain: float
-    """sum a_i - conjugate(a_i) of them."""
-    step: float
-    """The share of the segment at which the point is: margins of rows are f + step df."""
-    primal: float
-    """P there."""
-    dual: float
-    """The largest D known."""
-    damping: float
-    """How much the step is held back."""
-    total: float
-    """sum s_i of all rows."""
+    problem: Problem
+    """Of all rows."""
+    objective: ClassVar[Regularizer] = NORM
+    """See ``ProblemInMemory``."""
 
+    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+        """See ``ProblemInMemory``."""
+        problem = self.problem
+        y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
+        m = y * (near.f + known.step * near.df)
+        a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
+        own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+        u = known.v - operators.adjoint(near.X, a * y, problem.columns)
+        wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
+        bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
+        outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
+        rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+        _iterate(rows, deadline)
+        if rows.interior is not None:
+            a = rows.interior.a
+            own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+            u = u + operators.adjoint(near.X, a * y, problem.columns)
+            return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
+        return Reduced(rows.best, known.dual, rows.steps, None)
 
-class Reduced(NamedTuple):
-    """What comes of it."""
-
-    w: Float64
-    """(p,) where the next reading is to look."""
-    dual: float
-    """D of the dual point, over all rows."""
-    iterations: int
-    """Of the interior point."""
-    alpha: Float64 | None
-    """(n,) the dual variables of the rows ``near`` at that point; None: there is no new one."""
-
-
-def solve(problem: Problem, near: NearRows, known: Known, deadline: float) -> Reduced:
-    """Return the minimum where only the rows ``near`` are free."""
-    y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
-    m = y * (near.f + known.step * near.df)
-    a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
-    own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
-    u = known.v - operators.adjoint(near.X, a * y, problem.columns)
-    wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
-    bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
-    outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
-    rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
-    _iterate(rows, deadline)
-    if rows.interior is not None:
-        a = rows.interior.a
-        own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
-        u = u + operators.adjoint(near.X, a * y, problem.columns)
-        return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
-    return Reduced(rows.best, known.dual, rows.steps, None)
-
-
-def first_point(problem: Problem, near: NearRows, factor: float, deadline: float) -> Float64:
-    """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
-    coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
-    start = problem.first_weights()
-    rows = AllRows(coarse, sample_of(near), start, start)
-    _iterate(rows, deadline)
-    return rows.best
+    def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
+        """See ``ProblemInMemory``."""
+        problem = self.problem
+        coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
+        start = problem.first_weights()
+        rows = AllRows(coarse, sample_of(near), start, start)
+        _iterate(rows, deadline)
+        return rows.best
 
 
 def _iterate(rows: AllRows, deadline: float) -> None:
@@ -107,8 +80,3 @@ def _iterate(rows: AllRows, deadline: float) -> None:
         rows.advance(deadline)
         if rows.solved:
             break
-
-
-def sample_of(near: NearRows) -> Sample:
-    """Return the rows as the iteration in memory wants them."""
-    return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)

@@ -16,8 +16,8 @@ rounding. The first candidate is the optimum of a sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -27,17 +27,16 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import leverages, slopes_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
-from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.interior_point import offset_problem
+from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
-from streamsvm.solvers.interior_point.reduced_problem import Known, first_point, solve
+from streamsvm.solvers.interior_point.problem_in_memory import Known
+from streamsvm.solvers.interior_point.state import InteriorPointState, ProvenPoint
 from streamsvm.solvers.newton.explicit import factorized, matrix_bytes
 from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
-from streamsvm.solvers.one_class import OffsetObjective, RowSums
+from streamsvm.solvers.one_class import RowSums
 from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
-from streamsvm.solvers.segment_solver import SegmentSolver, SegmentState
-from streamsvm.solvers.segment_sums import NORM, STEPS, Found, Regularizer, SegmentSums
-from streamsvm.tags import saved_as
+from streamsvm.solvers.segment_solver import SegmentSolver
+from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem
 
 ROWS, PER_COMPONENT = 50_000, 50
@@ -53,66 +52,6 @@ SHORT, LONG = 0.1, 0.6
 """A share of the way after which the next step is held back more, or less, ..."""
 START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
 """... at first by so much, then by this at least, and by so many times as much, or as little."""
-
-
-@saved_as("interior_point.proven")
-class ProvenPoint(NamedTuple):
-    """A dual point of all rows: slopes at some weights, and of some rows the variables that were found in memory."""
-
-    w: Float64
-    """(p,) the weights."""
-    rows: Int64
-    """(k,) numbers of those rows, rising."""
-    alpha: Float64
-    """(k,) their variables."""
-
-
-@saved_as("interior_point.state")
-@dataclass(slots=True)
-class InteriorPointState(SegmentState):
-    """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
-
-    problem: Problem
-    """What is solved."""
-    point: Float64
-    """(p,) the best point of the readings so far, which is the solution."""
-    direction: Float64
-    """(p,) from there to the candidate; 0: there is none, and the point is evaluated."""
-    sums: SegmentSums
-    """Of the pass along the segment."""
-    near: NearestRows
-    """The rows nearest to the corner, in a pass for the hinge and in the first one."""
-    squares: Float64
-    """(p,) sum s_i x_ij^2, of the first pass."""
-    weight: float = 0.0
-    """sum s_i over the rows met in this pass."""
-    gram: Float64 | None = None
-    """(p, p) X' diag(C_i l'') X at the candidate, for smooth losses; None before the first block and for the hinge."""
-    primal: float = np.inf
-    """P of ``point``; inf before the first pass."""
-    dual: float = -np.inf
-    """The largest D so far; -inf before the first pass."""
-    passes: int = 0
-    """Passes that were closed."""
-    iterations: int = 0
-    """Of the interior point, in memory."""
-    damping: float = 0.0
-    """How much the next step is held back."""
-    deadline: float = np.inf
-    """When work in memory is to end, on the clock of ``time.perf_counter``."""
-    facts: dict[str, float] = field(default_factory=dict)
-    """What there is to say of the last pass."""
-    rows: RowSums | None = None
-    """Of one class with a free offset: sums over all rows, which the first pass makes."""
-    proven: ProvenPoint | None = None
-    """Where ``dual`` comes from; None: it is a = 0, or that of one class."""
-
-    @property
-    def objective(self) -> Regularizer:
-        """What of P and D is no sum over rows; of one class once the first pass is over."""
-        if self.problem.nu is None or self.rows is None:
-            return NORM
-        return OffsetObjective(self.problem.nu, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +121,7 @@ class InteriorPoint(SegmentSolver):
 
     def finish(self, state: InteriorPointState) -> Certificate:
         """Close the pass at the best point of the segment, and find the next candidate; both bounds are exact."""
-        objective = state.objective
+        objective = state.in_memory.objective
         found = state.sums.close(state.point, state.direction, objective)
         state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
         if found.dual > state.dual:
@@ -196,8 +135,7 @@ class InteriorPoint(SegmentSolver):
         state.sums.clear()
         state.near.clear()
         state.gram, state.weight = None, 0.0
-        final = isinstance(objective, OffsetObjective) and objective.degenerate(state.dual)
-        return Certificate(state.primal, state.dual, final=final, facts=dict(state.facts))
+        return Certificate(state.primal, state.dual, final=objective.degenerate(state.dual), facts=dict(state.facts))
 
     def _done(self, state: InteriorPointState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
@@ -209,20 +147,15 @@ class InteriorPoint(SegmentSolver):
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = found.w - found.v
             return found.w - factorized(state.gram)(gradient)
-        near, objective = state.near.taken(), state.objective
+        near, in_memory = state.near.taken(), state.in_memory
         if near is None:
             return found.w
         if state.passes == 0 and _sampled(problem) and len(near.y) < problem.rows:
             factor = state.weight / float(near.s.sum(dtype=np.float64))
-            if isinstance(objective, OffsetObjective):
-                return offset_problem.first_point(problem, objective, near, factor, state.deadline)
-            return first_point(problem, near, factor, state.deadline)
+            return in_memory.first_point(near, factor, state.deadline)
         state.damping = _damping(state, found.step)
         known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
-        if isinstance(objective, OffsetObjective):
-            solved = offset_problem.solve(problem, objective, near, known, state.deadline)
-        else:
-            solved = solve(problem, near, known, state.deadline)
+        solved = in_memory.solve(near, known, state.deadline)
         state.iterations += solved.iterations
         if solved.dual > state.dual:
             state.dual = solved.dual

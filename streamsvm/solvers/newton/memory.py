@@ -7,6 +7,7 @@ from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block
 from streamsvm.solvers.newton.in_memory.proximal_metric import most_full
 from streamsvm.solvers.newton.row_sample import is_wide, row_bytes, sample_rows, sampled_bytes
 from streamsvm.types import Cost, Layout, Problem
+from streamsvm.types.loss import has_box
 
 PART_VECTORS = 3
 """Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""
@@ -47,6 +48,6 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
 
 def _arrays(problem: Problem) -> int:
     """Bytes of the arrays that go with a row."""
-    if not problem.nonzeros or not problem.loss.box():
+    if not problem.nonzeros or not has_box(problem.loss):
         return ROW_ARRAYS
     return max(ROW_ARRAYS, DESCENT_ARRAYS + FULL_BYTES * most_full(problem.nonzeros, problem.rows))

@@ -59,6 +59,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
 )
+from streamsvm.types.loss import has_box
 
 SAMPLE_SWEEPS = 5
 """Over the rows of the sample."""
@@ -189,7 +190,7 @@ class ASSG(AveragedSolver):
         drift, scatter = float(mean @ mean), squares / len(order)
         G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
         step = state.first_radius * sqrt(self.batch / state.length) / G
-        if not loss.box() and largest > 0.0:
+        if not has_box(loss) and largest > 0.0:
             step = min(step, loss.curvature(1.0) / largest)
         return min(step, 0.5 / state.lam)
 

@@ -52,6 +52,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
 )
+from streamsvm.types.loss import has_box
 
 FAR = 10.0
 """Where -l'(m) m is over its top, for a loss without an end: so many times the margin over which it bends."""
@@ -159,7 +160,7 @@ class Pegasos(AveragedSolver):
     def _offset(self, state: PegasosState, block: Block) -> float:
         """The t from which 1 / (lambda t) is a stable step for the rows of this block."""
         loss = state.problem.loss
-        if loss.box():
+        if has_box(loss):
             return 0.0
         _, largest = gradient_moments(block.labeled, block.order, loss, np.zeros_like(state.a))
         return float(largest / (loss.curvature(1.0) * state.lam))

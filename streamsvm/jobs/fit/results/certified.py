@@ -43,7 +43,7 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation, weights_of
 from streamsvm.jobs.fit.results.row_weights import certificate_of, row_weights, weights_of_rows
 from streamsvm.rows import Float64, row_where
-from streamsvm.solvers.dcd.solver import DualAscent
+from streamsvm.solvers.dcd.dual_ascent import DualAscent
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
@@ -67,6 +67,7 @@ from streamsvm.types import (
     Status,
     Store,
 )
+from streamsvm.types.loss import has_box
 
 SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
@@ -170,7 +171,7 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
         value > SHARE * plan.tolerance * abs(certificate_of(run).primal)
         for run, value in zip(training.runs, values, strict=True)
     ]
-    margins = problems[0].loss.box() and not problems[0].loss.numeric()
+    margins = has_box(problems[0].loss) and not problems[0].loss.numeric()
     if not (isinstance(features, Raw) and margins and any(large)):
         return values
     weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)

@@ -32,6 +32,7 @@ from streamsvm.solvers.newton.in_memory.proximal_metric import lengths_differ
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
+from streamsvm.types.loss import has_box
 
 MARGIN = 0.9
 """Of the tolerance: the gap in memory at which the next reading is to confirm it."""
@@ -131,7 +132,7 @@ class AllRows:
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
         loss = self.problem.loss
-        rounded, open_ended = loss.smooth() or self.mu > 0.0, not (loss.box() and has_interior_point(loss))
+        rounded, open_ended = loss.smooth() or self.mu > 0.0, not (has_box(loss) and has_interior_point(loss))
         if self.interior is None and rounded and (preconditioner.whole or open_ended):
             if not self.steps:
                 self._begin(rows, deadline)
@@ -173,7 +174,9 @@ class AllRows:
             return None
         low, high = np.searchsorted(self.sample.row, (start, start + count))
         found = np.zeros(count)
-        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.problem.signs(self.sample.y[low:high])
+        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.problem.task.signs(
+            self.sample.y[low:high]
+        )
         return found
 
     def slopes_alone(self) -> AllRows:
