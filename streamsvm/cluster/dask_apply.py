@@ -21,7 +21,7 @@ from streamsvm.aliases import Array
 from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks, is_frame
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
+from streamsvm.jobs.apply.metrics.accumulate import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
 from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_options
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.model import Model, load

@@ -12,9 +12,9 @@ from sklearn.svm import LinearSVR
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.apply.error_counts import ErrorCounts
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.number_metrics import NumberAccumulator, RegressionEvaluation
+from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
+from streamsvm.jobs.apply.metrics.number_metrics import NumberAccumulator, RegressionEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan

@@ -20,7 +20,7 @@ from streamsvm.calibration.sigmoid import PlattSigmoid
 from streamsvm.calibration.stored import Calibration
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.metrics import ModelEvaluation
+from streamsvm.jobs.apply.metrics.class_metrics import ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob

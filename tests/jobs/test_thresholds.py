@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import MetricAccumulator
+from streamsvm.jobs.apply.metrics.class_metrics import MetricAccumulator
+from streamsvm.jobs.apply.metrics.ranking import Ranking, sort_keys
+from streamsvm.jobs.apply.metrics.thresholds import average_precision, best_threshold, lower_edges
 from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.apply.ranking import Ranking, sort_keys
-from streamsvm.jobs.apply.thresholds import average_precision, best_threshold, lower_edges
 
 
 def ranked(rows: int = 4000, seed: int = 0) -> tuple[Ranking, np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from streamsvm import model as models
 from streamsvm.engine.executors.executor import Executor, Joins, Task, ignore_progress
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, joined
+from streamsvm.jobs.apply.metrics.accumulate import Accumulator, accumulate, accumulator_for, joined
 from streamsvm.jobs.apply.opening import FileRequest, is_store, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.output import PredictionTable, Table

@@ -15,11 +15,11 @@ from streamsvm.engine.executors.executor import Executor, executor_for, task_lim
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics import Evaluation
+from streamsvm.jobs.apply.metrics.accumulate import Evaluation
+from streamsvm.jobs.apply.metrics.thresholds import ThresholdFigures
 from streamsvm.jobs.apply.on_threads import accumulated
 from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.apply.thresholds import ThresholdFigures
 from streamsvm.jobs.report.evaluation import record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.schedule.cores import wanted_threads

@@ -17,7 +17,7 @@ from streamsvm.engine.executors.executor import Joins, Task
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, count_rows
+from streamsvm.jobs.apply.metrics.accumulate import Accumulator, accumulate, accumulator_for, count_rows
 from streamsvm.jobs.apply.row_batches import RowBatches, RowPart
 from streamsvm.model import Model
 from streamsvm.rows import Float64

@@ -21,7 +21,7 @@ from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.error_counts import ErrorCounts
+from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
 from streamsvm.jobs.apply.opening import FileRequest, row_batches
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.embed import kernel_request

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.config.units import mib
-from streamsvm.jobs.ingest.shuffle import SHUFFLE_BYTES
+from streamsvm.jobs.ingest.stores.shuffle import SHUFFLE_BYTES
 from streamsvm.rows import CSR, row_count
 from streamsvm.schedule import budget
 from streamsvm.store.sources import Source

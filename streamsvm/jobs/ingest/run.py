@@ -1,51 +1,35 @@
-"""Files to a store: labels to codes, rows to the layout of the store, some rows to a test store."""
+"""ingest: files, or what a program has, to a store and perhaps a test store beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.engine.checkpoint.signals import deferred
 from streamsvm.engine.executors.executor import Executor, executor_for
-from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.ingest.counts import IngestCounts
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
-from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
+from streamsvm.jobs.ingest.fill import fill_stores, rejects_path
 from streamsvm.jobs.ingest.identity import default_settings, settings_of
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.outputs import Stores, manifest_facts
-from streamsvm.jobs.ingest.precision import looks_like_ids, precision_warnings
-from streamsvm.jobs.ingest.preflight import check_disk, memory_for_source
-from streamsvm.jobs.ingest.warnings import check_rows, drift_warning, notice_lines
-from streamsvm.jobs.without_effect import other_formats, without_effect
+from streamsvm.jobs.ingest.preflight import memory_for_source
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import PARTS, REJECTS
-from streamsvm.rows import Rows
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.scratch import sweep_beside
-from streamsvm.store import create, open_store
+from streamsvm.store import create
 from streamsvm.store.format import manifest
-from streamsvm.store.format.labels import check_codings, label_coder
 from streamsvm.store.format.numbers import Numbers
-from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.array.keyed import size_of
 from streamsvm.store.sources.centering import offsets_from
-from streamsvm.store.sources.reading.ahead import ahead
 from streamsvm.store.sources.reading.expand import expand
 from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.sources.table.layout.columns import CATEGORY, HASHED, TEXT
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.store.write.writer import StoreWriter
-from streamsvm.types import Batch, Report, silent
+from streamsvm.types import Report, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +102,14 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
         for target in job.targets():
             sweep_beside(target)
         options = replace(job.options(), memory_limit=memory.limit)
-        return _ingest(job, report, opener, opened(options), options.rejects)
+        return _filled(job, report, opener, opened(options), options.rejects)
 
 
 def _outputs(job: IngestJob) -> list[Output]:
     """All an ingest writes. Whether a store that is there is gone on with is decided by its journal (``journaled``)."""
     found = store_outputs(job.targets(), continues=True)
     found.append(Output(parts_path(job.store), PARTS, continues=True))
-    return found if job.on_bad_line == "error" else [*found, Output(_rejects_path(job), REJECTS, continues=True)]
+    return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job.store), REJECTS, continues=True)]
 
 
 def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor | None) -> IngestResult:
@@ -137,113 +121,13 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
             options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
-            return _ingest(job, report, repairing(job.sources), source, options.rejects)
+            return _filled(job, report, repairing(job.sources), source, options.rejects)
         opener = journaled(job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form)
-        return _ingest(job, report, opener, source, options.rejects)
+        return _filled(job, report, opener, source, options.rejects)
 
 
-def _ingest(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
-    coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
-    counts = IngestCounts(coder)
-    if source.proposals:
-        report({"event": "columns", "decided": source.proposals})
-    columns = source.columns  # asked before the thread begins, which may learn more at any time
-    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
-        first = next(batches, None)
-        if first is None or not len(first[1].labels):
-            raise _nothing(job, first)
-        sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
-        check_disk(job.store, total, source, first[1], None if sparse else columns)
-        split = HoldOut(job.seed, job.test_fraction, job.stratify)
-        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, split, shuffle=job.shuffle)
-        on_failure.push(stores.on_exit)
-        for file, batch in chain((first,), batches):
-            if current.name:
-                raise current.error("ingest is stopped")
-            counts.store(batch, file, stores, columns)
-            counts.report_progress(report, source.sources, total)
-        remarks = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
-        remarks += [*_precision(job, source, first[1].X), *without_effect(job, _idle(job, source))]
-        on_failure.pop_all()
-    counts.report_progress(report, source.sources, total, last=True)
-    return _result(job, source, counts, sparse, remarks)
-
-
-def _with_file(source: Source) -> Generator[tuple[int, Batch]]:
-    """The batches, each with the position of its file."""
-    for batch in source.batches():
-        yield len(source.sources) - 1, batch
-
-
-def _nothing(job: IngestJob, first: object) -> DataError:
-    if first is None:
-        return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
-    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="say where they are: --label")
-
-
-def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
-    if layout == "dense" and sparse and columns is None:
-        raise UsageError("a dense store needs the number of columns before the first row", hint="pass --features N")
-    if layout != "auto":
-        return layout == "csr"
-    return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
-
-
-def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
-    """Returns what there is to say of the rows."""
-    check_rows(counts.rows, job.expect_rows)
-    if job.split_by or job.split_after:
-        check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
-    if not isinstance(counts.coder, Numbers):
-        check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
-    columns = source.columns
-    assert columns is not None
-    facts = manifest_facts(job, source, rejected)
-    if isinstance(counts.coder, Numbers):
-        facts["target"] = counts.coder.facts()
-    committed = stores.commit(counts.coder.table(), columns, facts)
-    return [*notice_lines(source.notices), *drift_warning(committed)]
-
-
-def _precision(job: IngestJob, source: Source, first: Rows) -> list[str]:
-    """What float32 has done to the columns that were stored; ``first``: the first rows."""
-    store, offsets = open_store(job.store), offsets_from(source.encoding())
-    ids = looks_like_ids(first, source.columns or 0, offsets)
-    return precision_warnings(store.statistics(), store.layout.rows, source.names, offsets, ids)
-
-
-def _idle(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
-    """Which fields nothing looks at, by the reason."""
-    beside = () if job.sources else ("label", "weight")  # which are given with arrays of a program
-    encoding = source.encoding()
-    schema = encoding.get("schema")
-    kinds = None if schema is None else {column["kind"] for column in schema["columns"]}
-    idle = {
-        "no rows are held out": not job.holds_out and ("test_store",),
-        "nothing is drawn": not (job.shuffle or job.test_fraction) and ("seed",),
-        "no cluster is named": job.cluster is None and ("insecure_network",),
-        "every line that cannot be read is an error": job.on_bad_line == "error" and ("max_bad",),
-        "no column is a category": kinds is not None and CATEGORY not in kinds and ("min_count",),
-        "no column is hashed": kinds is not None and HASHED not in kinds and ("hash_bits",),
-        "no column is text": kinds is not None and TEXT not in kinds and ("text_bits",),
-    }
-    of_others = other_formats(job, encoding["format"]).items()
-    told = {why: [name for name in names if name not in beside] for why, names in of_others}
-    return told | {why: names for why, names in idle.items() if names}
-
-
-def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
-    """Write the list of the lines that were left out, if there are any."""
-    if not rejects.count:
-        return []
-    return [rejects.write(_rejects_path(job))]
-
-
-def _rejects_path(job: IngestJob) -> Path:
-    return job.store.with_name(f"{job.store.name}.rejects")
-
-
-def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, remarks: list[str]) -> IngestResult:
+def _filled(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
+    counts, sparse, notices = fill_stores(job, report, opener, source, rejects)
     assert source.columns is not None
     return IngestResult(
         store=job.store,
@@ -257,5 +141,5 @@ def _result(job: IngestJob, source: Source, counts: IngestCounts, sparse: bool, 
         bytes_read=sum(f.read for f in source.sources),
         seconds=counts.stopwatch.seconds,
         target=counts.coder.facts() if isinstance(counts.coder, Numbers) else None,
-        notices=tuple(remarks),
+        notices=tuple(notices),
     )

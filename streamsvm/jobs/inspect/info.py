@@ -11,7 +11,7 @@ from streamsvm import model as models
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
-from streamsvm.jobs.ingest.warnings import label_drift
+from streamsvm.jobs.ingest.notices.drift import label_drift
 from streamsvm.regular import is_folder, is_there
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream

@@ -1,6 +1,6 @@
 """What an evaluation records for the page of the run whose model it is of: the figures, and curves of bounded size.
 
-Decision values are counted in bins of rising value (``apply.metrics.Ranking``): all curves are made of these counts.
+Decision values are counted in bins of rising value (``ranking.Ranking``): all curves are made of these counts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration.reliability import facts_of
-from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator
-from streamsvm.jobs.apply.thresholds import lower_edges
+from streamsvm.jobs.apply.metrics.accumulate import Accumulator
+from streamsvm.jobs.apply.metrics.class_metrics import MetricAccumulator
+from streamsvm.jobs.apply.metrics.thresholds import lower_edges
 from streamsvm.jobs.fit.results.places import CERTIFICATE, EVALUATION, run_folder
 from streamsvm.jobs.report.record import histogram
 from streamsvm.jobs.report.run_log import now

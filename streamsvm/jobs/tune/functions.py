@@ -13,7 +13,7 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.engine.training import Run
 from streamsvm.features.expansion import Expansion, working_bytes
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.apply.error_counts import ErrorCounts
+from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
 from streamsvm.jobs.fit.planning.kernel_machine import machine_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.tune.folds import Trial

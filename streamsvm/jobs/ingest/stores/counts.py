@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError
-from streamsvm.jobs.ingest.outputs import Stores
+from streamsvm.jobs.ingest.stores.train_and_test import Stores
 from streamsvm.rows import row_count
 from streamsvm.store.format.labels import Labels, added, few_labels
 from streamsvm.store.format.row_layout import in_layout

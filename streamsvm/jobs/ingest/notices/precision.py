@@ -8,11 +8,14 @@ and are whole are names, not quantities: a model can only learn them by heart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from streamsvm.rows import Rows, row_count
-from streamsvm.store.sources.centering import EXACT, FAR_FROM_ZERO, Offsets, name_of
+from streamsvm.store import open_store
+from streamsvm.store.sources import Source
+from streamsvm.store.sources.centering import EXACT, FAR_FROM_ZERO, Offsets, name_of, offsets_from
 from streamsvm.types import Statistics
 
 SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
@@ -20,6 +23,13 @@ SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
 UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
 """The share of different values from which on whole numbers are taken for names; of those rounded to even ones."""
 SHOWN = 5
+
+
+def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
+    """Return what float32 has done to the columns of a store just committed; ``first``: the first rows of its source."""
+    store, offsets = open_store(stored), offsets_from(source.encoding())
+    ids = looks_like_ids(first, source.columns or 0, offsets)
+    return precision_warnings(store.statistics(), store.layout.rows, source.names, offsets, ids)
 
 
 def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:

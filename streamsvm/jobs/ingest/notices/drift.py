@@ -1,12 +1,11 @@
-"""What an ingest tells the user about the rows it stored, beside how many there are."""
+"""Label drift: classes that are not spread evenly over the chunks of a store, which makes solvers need more passes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.errors import DataError
 from streamsvm.store.format.manifest import Manifest
 
 DRIFT = 0.1
@@ -41,17 +40,3 @@ def drift_warning(manifest: Manifest) -> list[str]:
         return []
     shown = f"the share of a class in a chunk is up to {100 * drift:.0f} % away from its share in all rows"
     return [f"{shown}: most solvers then need more passes; ingest with --shuffle"]
-
-
-def notice_lines(notices: Mapping[str, int]) -> list[str]:
-    """Return notices with their counts, as lines of text."""
-    return [f"{count} {what}" for what, count in notices.items() if count]
-
-
-def check_rows(found: int, expected: int | None) -> None:
-    """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
-    if expected is not None and found != expected:
-        text = f"the sources hold {found} rows, {expected} are expected"
-        raise DataError(
-            text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
-        )

@@ -1,21 +1,17 @@
-"""How good predictions are, counted while they stream by: memory does not depend on the number of rows."""
+"""How good predicted classes are, counted while they stream by: memory does not depend on the number of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
-from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.apply.number_metrics import NumberAccumulator, RegressionEvaluation
-from streamsvm.jobs.apply.ranking import Ranking
-from streamsvm.jobs.apply.row_batches import RowBatch, RowBatches
-from streamsvm.jobs.apply.thresholds import ThresholdFigures, at_threshold, average_precision, best_threshold
-from streamsvm.model import Model
+from streamsvm.errors import UsageError
+from streamsvm.jobs.apply.metrics.ranking import Ranking
+from streamsvm.jobs.apply.metrics.thresholds import ThresholdFigures, at_threshold, average_precision, best_threshold
 from streamsvm.rows import Float64, Int32
 
 
@@ -182,52 +178,3 @@ class ModelEvaluation(NamedTuple):
     """The mean squared error of the probability of ``classes[1]``; of more than two classes the mean of the sum over all."""
     ECE: float | None = None
     """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
-
-
-Accumulator: TypeAlias = MetricAccumulator | NumberAccumulator
-"""What counts the predictions of a model: of classes, or of numbers."""
-Evaluation: TypeAlias = ModelEvaluation | RegressionEvaluation
-"""What it comes to."""
-
-
-def joined(one: Accumulator, other: Accumulator) -> Accumulator:
-    """Return an accumulator of the rows of both, which are of one model; neither changes."""
-    return one.joined(cast(Any, other))
-
-
-def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> Accumulator:
-    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does. Raises UsageError."""
-    found = empty_accumulator(model, threshold)
-    if isinstance(found, MetricAccumulator):
-        found.truths = rows.truths
-    return found
-
-
-def empty_accumulator(model: Model, threshold: float | None = None) -> Accumulator:
-    """Return an accumulator of no rows. Raises UsageError for a threshold of numbers."""
-    if not model.numeric:
-        return MetricAccumulator(model.classes, threshold)
-    if threshold is not None:
-        raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
-    return NumberAccumulator()
-
-
-def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
-    """Count rows with decision values (n, k) and outcomes, or numbers, (n,). Raises DataError E-LABEL for rows without."""
-    if truth is None:
-        what = "numbers" if model.numeric else "classes"
-        hint = f"the model predicts {what}: ingest the rows like those of its training, or say where labels are: --label COLUMN"
-        raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
-    if isinstance(accumulator, NumberAccumulator):
-        accumulator.add(truth, decision)
-        return
-    accumulator.add(truth, model.codes(decision), decision)
-    if model.calibration is not None:
-        accumulator.add_probabilities(truth, decision, model.probabilities(decision))
-
-
-def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
-    """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
-    for batch in rows:
-        count_rows(model, accumulator, model.decision(batch.X), batch.truth)
-    return accumulator

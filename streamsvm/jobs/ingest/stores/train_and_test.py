@@ -1,26 +1,21 @@
-"""Where ingested rows go: to the store or, some of them, to a test store beside it; and what both record of their ingest."""
+"""Where ingested rows go: to the store or, some of them, to a test store beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import InterruptedRun, StorageError
-from streamsvm.jobs.ingest.hold_out import HoldOut
-from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.shuffle import Shuffling
+from streamsvm.jobs.ingest.stores.hold_out import HoldOut
+from streamsvm.jobs.ingest.stores.shuffle import Shuffling
 from streamsvm.rows import Float32, Rows
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
-from streamsvm.store.sources import Source, SourceFile
-from streamsvm.store.sources.reading.standard_input import source_name
-from streamsvm.store.sources.table.layout.schema import schema_from
 from streamsvm.store.write.building import Opener
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch
@@ -94,36 +89,3 @@ class Stores:
         elif error is not None:
             for writer in self.writers:
                 writer.abort()
-
-
-def manifest_facts(job: IngestJob, source: Source, rejected: int) -> JsonObject:
-    """Return the facts of a source that was read to its end, ``rejected`` lines of which were left out, as plain JSON."""
-    encoding = source.encoding()
-    facts = {
-        "names": None if source.names is None else list(source.names),
-        "index_base": encoding.get("index_base"),
-        "sources": [_recorded(file) for file in source.sources],
-        "encoding": encoding,
-        "labels": {"positive": job.positive, "threshold": job.label_threshold},
-        "test": _test_facts(job),
-        "notices": dict(source.notices),
-        "shuffled": job.shuffle,
-        "rejected": rejected,
-    }
-    if "schema" in encoding:
-        facts["indicators"] = schema_from(encoding["schema"]).indicators
-    if source.id_column is not None:
-        facts["ids"] = {"column": source.id_column}
-    return facts
-
-
-def _test_facts(job: IngestJob) -> JsonObject:
-    """How rows were held out."""
-    asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
-    return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
-
-
-def _recorded(file: SourceFile) -> JsonObject:
-    """A source as the manifest has it."""
-    facts = {name: value for name, value in asdict(file).items() if name != "read"}
-    return facts | {"name": source_name(file.name)}

@@ -1,4 +1,4 @@
-"""How far predicted numbers are off, summed while they stream by; see ``apply.metrics`` for classes.
+"""How far predicted numbers are off, summed while they stream by; see ``class_metrics`` for classes.
 
     MAE = mean |e|,   RMSE = sqrt(mean e^2),   R2 = 1 - sum e^2 / sum (t - mean t)^2,   e = f - t
 

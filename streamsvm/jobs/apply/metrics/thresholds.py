@@ -1,6 +1,6 @@
 """Two classes told apart at any threshold of the decision value: what precision, recall and cost each would have.
 
-Decision values are counted in bins (``metrics.Ranking``), so that all thresholds are looked at whatever the number of
+Decision values are counted in bins (``ranking.Ranking``), so that all thresholds are looked at whatever the number of
 rows: those at the lower edge of a bin, for which the counts are exact.
 """
 
@@ -91,7 +91,7 @@ def average_precision(counts: Int64) -> float | None:
 
 
 def lower_edges(bins: Int64, count: int) -> Float64:
-    """Return the smallest float32 that ``metrics.sort_keys`` puts into each bin, of ``count`` bins, as float64."""
+    """Return the smallest float32 that ``ranking.sort_keys`` puts into each bin, of ``count`` bins, as float64."""
     ordered = bins.astype(np.uint32) << np.uint32(33 - count.bit_length())
     bits = np.where(ordered >> 31 == 1, ordered & np.uint32((1 << 31) - 1), ~ordered)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
