@@ -17,7 +17,7 @@ ALLOWED = {
     "__signature__": "read by inspect",
     "CACHE_DIR": "set for numba to read",
     "ClusterError": "part of the table of errors, raised from cluster.py on",
-    "Loss": "what losses.py promises to passes: the protocol is for people",
+    "Loss": "what losses promise to passes: the protocol is for people",
     "InterruptedRun": "part of the table of errors, raised by the signal handler",
     "STORES": "read by the contract tests",
     "_n_features_out": "read by scikit-learn",

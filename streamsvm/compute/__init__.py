@@ -22,7 +22,7 @@ from streamsvm.errors import SecurityError
 KEEP_SECONDS = 30 * 24 * 3600
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The layers below compute/ (pyproject.toml, "Data flows one way") hold all that a pass can inline.
-_INLINED = ("rows.py", "types/*.py", "losses.py", "kernels.py", "compute/**/*.py")
+_INLINED = ("rows.py", "types/*.py", "losses/*.py", "kernels.py", "compute/**/*.py")
 
 
 def _root() -> Path:
@@ -30,10 +30,15 @@ def _root() -> Path:
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "streamsvm"
 
 
+def sources() -> list[Path]:
+    """Return every file a pass can be made of."""
+    return sorted(file for pattern in _INLINED for file in _PACKAGE.glob(pattern))
+
+
 def source_hash() -> str:
     """Return sixteen hexadecimal digits that change when the source of any pass changes."""
     digest = hashlib.sha256()
-    for path in sorted(file for pattern in _INLINED for file in _PACKAGE.glob(pattern)):
+    for path in sources():
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -103,8 +108,12 @@ def use_cache() -> Path:
 
 def passes_loaded() -> bool:
     """Return whether this process has compiled or loaded a pass: from then on it holds LLVM."""
+    dispatching = sys.modules.get("numba.core.dispatcher")
+    if dispatching is None:
+        return False
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(f"{__name__}.")]
-    return any(getattr(found, "signatures", None) for module in modules for found in vars(module).values())
+    found = (one for module in modules for one in vars(module).values() if isinstance(one, dispatching.Dispatcher))
+    return any(one.signatures for one in found)
 
 
 use_cache()

@@ -34,6 +34,7 @@ STRICT = {"add_row"}
 
 
 def _method_of(name: str) -> Callable[[Any], Callable[..., Any] | None]:
+    # numba asks for every named tuple of the process, those of other programs too: has its class such a method?
     def find(record: Any) -> Callable[..., Any] | None:
         return getattr(record.instance_class, name, None)
 

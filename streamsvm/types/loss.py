@@ -13,7 +13,7 @@ class Loss(Protocol):
     Of one of two classes, y = +1 or -1, m = y f(x) is the margin, and l does not rise. Of a number t, m = f(x) - t is the residual,
     and l(0) = 0 is the least; then ``numeric`` says so.
 
-    Implementations are ``NamedTuple`` records of floats (``losses.py``), whose functions of numbers are also compiled into
+    Implementations are ``NamedTuple`` records of floats (``losses``), whose functions of numbers are also compiled into
     passes (``compute.numba_bridge``); C is that of the row, C s_i > 0. What a solver needs of a loss it asks for by the
     properties ``smooth`` and ``quadratic`` and ``has_box`` (``LossRequirement``), never by its name.
     """

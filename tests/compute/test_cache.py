@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import shutil
@@ -15,6 +16,9 @@ import pytest
 
 from streamsvm import compute
 from streamsvm.errors import SecurityError
+from streamsvm.kernels import KERNELS
+from streamsvm.losses import LOSSES
+from streamsvm.rows import CSR, Dense
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -160,7 +164,7 @@ def test_what_others_compile_finds_all_of_numba(tmp_path: Path) -> None:
     assert again.endswith("(int64,)\nTrue\n")
 
 
-@pytest.mark.parametrize("name", ["rows.py", "types/data.py", "compute/__init__.py"])
+@pytest.mark.parametrize("name", ["rows.py", "types/data.py", "losses/hinges.py", "compute/__init__.py"])
 def test_edit_of_any_source_changes_the_name(
     name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,3 +175,10 @@ def test_edit_of_any_source_changes_the_name(
     before = compute.source_hash()
     (package / name).write_text("two")
     assert compute.source_hash() != before
+
+
+def test_a_pass_is_named_by_every_record_it_can_inline() -> None:
+    """Losses, kernels and rows: whatever file they are moved to, an edit of them compiles anew."""
+    records = [*LOSSES.values(), *KERNELS.values(), Dense, CSR]
+    files = {Path(inspect.getfile(record)) for record in records}
+    assert files <= set(compute.sources())

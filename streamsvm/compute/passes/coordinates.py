@@ -1,6 +1,6 @@
 """What a kernel solver derives of every row of a block, and what it sums over them. Float64 throughout.
 
-A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the loss (``losses.py``) is
+A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the loss (``losses``) is
 
     min_x  1/2 x'Kx + sum_i conjugate(y_i x_i, C_i) - sum_i y_i x_i,      low_i <= x_i <= high_i,
 
