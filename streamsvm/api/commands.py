@@ -86,7 +86,7 @@ def _plan() -> Callable[..., Any]:
 
     def call(*arguments: Any, **options: Any) -> Any:
         from streamsvm.jobs.fit.planning.plan import make_plan
-        from streamsvm.jobs.fit.validation import opened
+        from streamsvm.jobs.fit.validation.held_out_chunks import opened
 
         job = _job("fit", "plan", bound("plan", declared, arguments, options), OF_A_MODEL, model="")
         return make_plan(job, opened(job)[0])

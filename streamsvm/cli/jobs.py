@@ -95,7 +95,7 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 def show_plan(job: FitJob, *, as_json: bool) -> None:
     """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.jobs.fit.planning.plan import make_plan
-    from streamsvm.jobs.fit.validation import opened
+    from streamsvm.jobs.fit.validation.held_out_chunks import opened
     from streamsvm.jobs.inspect.info import read_rate
 
     store, _ = opened(job)

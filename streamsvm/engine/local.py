@@ -11,7 +11,8 @@ from streamsvm.engine.job_store import OpenedStore
 from streamsvm.engine.partition import Group, contiguous, pass_groups, round_robin
 from streamsvm.engine.state.row_state import GroupRowStates, RowStates
 from streamsvm.engine.state.state_files import DriverState
-from streamsvm.engine.trainer import FitLoop, RunSettings, StreamTrainer
+from streamsvm.engine.stream_trainer import StreamTrainer
+from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.store.views.cached import CachedChunks, Resident
 from streamsvm.types import AnySolver, FeatureMap, Layout, Mergeable, Partitioned, Problem, Report, SplitState, Store

@@ -15,8 +15,7 @@ from streamsvm import __version__
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started
-from streamsvm.jobs.fit.validation import fold_rows
+from streamsvm.jobs.fit.planning.plan import Plan, fold_rows, make_plan, started
 from streamsvm.model import Model
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream

@@ -28,7 +28,7 @@ from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.validation import opened
+from streamsvm.jobs.fit.validation.held_out_chunks import opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition

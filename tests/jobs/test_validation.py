@@ -16,7 +16,7 @@ from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.fit.validation import drawn, opened
+from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
-from streamsvm.engine.trainer import StreamTrainer
+from streamsvm.engine.stream_trainer import StreamTrainer
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.trained import local_loop

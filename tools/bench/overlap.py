@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
-from streamsvm.engine.trainer import RunSettings, StreamTrainer
+from streamsvm.engine.stream_trainer import StreamTrainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.synth.options import SynthJob

@@ -36,7 +36,8 @@ from streamsvm.jobs.fit.results.outputs import summary, write_outputs
 from streamsvm.jobs.fit.results.places import EVENTS, model_paths, path_names, run_folder
 from streamsvm.jobs.fit.results.remarks import idle_settings, not_calibrated, scale_notice, strict_failure, uncertified
 from streamsvm.jobs.fit.trained import STOP, DecidedFit, keep_trained, local_loop, trained
-from streamsvm.jobs.fit.validation import best_cost, opened
+from streamsvm.jobs.fit.validation.evaluator import best_cost
+from streamsvm.jobs.fit.validation.held_out_chunks import opened
 from streamsvm.jobs.report.record import write_record
 from streamsvm.jobs.report.run import write_page
 from streamsvm.jobs.report.run_log import run_log

@@ -27,7 +27,7 @@ from streamsvm.jobs.fit.identity import complete_identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.certified import final_passes
-from streamsvm.jobs.fit.validation import evaluator_for
+from streamsvm.jobs.fit.validation.evaluator import evaluator_for
 from streamsvm.jobs.leaving import left_event, stalled, successor
 from streamsvm.types import Certificate, Report, Status, Stop, Store
 

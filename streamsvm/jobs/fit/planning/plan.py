@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from streamsvm.aliases import JsonObject
 from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
@@ -25,6 +27,7 @@ from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
 from streamsvm.jobs.fit.planning.solver_choice import MANY, features_solver, linear_solver, short_of_rows
 from streamsvm.jobs.option_groups import CRAMMER_SINGER
 from streamsvm.model import Model, load
+from streamsvm.rows import Float64
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.solvers import SOLVERS, checked
@@ -35,8 +38,10 @@ from streamsvm.types import (
     FactoredBlocks,
     FeatureMap,
     FreeOffset,
+    KernelSolution,
     KernelSolver,
     Layout,
+    LinearSolution,
     Loss,
     Multinomial,
     Problem,
@@ -268,3 +273,17 @@ def features_of(job: FitJob, store: Store) -> Raw | Standardized:
         bias=constant_of(job),
         centered_too=not about_origin,
     )
+
+
+def fold_rows(plan: Plan, w: Float64) -> Float64:
+    """The rows of a model's weights that a problem's weights come to, one a decision value."""
+    first = plan.problems[0]
+    return np.array([fold(plan, LinearSolution(row, first.bias)) for row in first.decision_weights(w)])
+
+
+def fold(plan: Plan, solution: LinearSolution) -> Float64:
+    """A row of a model's weights: of stored columns, or of kernel points; the constant last."""
+    found = plan.features.fold(solution)
+    if isinstance(found, KernelSolution):
+        return np.append(found.coefficients, found.intercept)
+    return np.append(found.w[:-1], found.bias * found.w[-1])

@@ -19,8 +19,8 @@ from streamsvm.jobs.fit.identity import MANAGEMENT
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_machine import machine_of
 from streamsvm.jobs.fit.planning.one_class import margin_of
-from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.validation import fold_rows, verdict
+from streamsvm.jobs.fit.planning.plan import Plan, fold_rows
+from streamsvm.jobs.fit.validation.evaluator import verdict
 from streamsvm.model import Model
 from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64

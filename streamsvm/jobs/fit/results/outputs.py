@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.models import certificates_of, plain_settings
 from streamsvm.jobs.fit.results.places import CERTIFICATE, COPY, JOB, PLAN, path_names, run_folder
-from streamsvm.jobs.fit.validation import verdict
+from streamsvm.jobs.fit.validation.evaluator import verdict
 from streamsvm.model import Model
 
 

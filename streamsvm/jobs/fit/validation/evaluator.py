@@ -1,7 +1,7 @@
-"""Held-out rows: which they are, the error a fit has on them after each pass, and the weights that were best.
+"""The error a fit has on held-out rows after each pass, and the weights that were best.
 
-A part of the chunks, drawn by seed, or rows from elsewhere; training does not see them (column statistics, which know no
-labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
+Rows are a part of the chunks (``held_out_chunks``) or come from elsewhere; training does not see them (column statistics,
+which know no labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, fold_rows
-from streamsvm.jobs.fit.validation.counted_errors import zero_model, count_errors, count_errors_on, rows_of_store
+from streamsvm.jobs.fit.validation.counted_errors import count_errors, count_errors_on, rows_of_store, zero_model
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
