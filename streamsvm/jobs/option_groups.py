@@ -1,35 +1,21 @@
-"""Options that several jobs have, each declared here once; a job mixes in the groups it has a use for.
+"""Options that several jobs have of how they run and what they write, each declared here once.
 
-Fields of a group are keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option
-that several jobs have with different defaults is a type here (``Tolerance``) and a field in each of them.
+A job mixes in the groups it has a use for; what is learned, and how, is asked in ``model_options``. Fields of a group are
+keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option that several jobs have
+with different defaults is a type here (``TimeLimit``) and a field in each of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated
 
-from streamsvm.aliases import ByName
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity
 
-LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS", "streamsvm.solvers:SOLVERS"
 AT_LEAST_ONE = Bounds(least=1)
 THREADS = Bounds(least=1, most=1024)
 """Where memory is short a fit is planned with one thread less and one less again."""
 POSITIVE = Bounds(above=0)
-COST = Bounds(least=1e-30, most=1e20)
-"""Of C and of lambda: the squares of what is made of them are still numbers."""
-KernelName = Annotated[str, Option("The kernel k(x, z) of the decision function.", "kernel", choices=KERNELS)]
-Tolerance = Annotated[
-    float,
-    Option(
-        "End when the relative gap (primal - dual) / |primal| is at most this. 0: never.",
-        "stopping",
-        bounds=Bounds(least=0),
-    ),
-]
-MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", bounds=AT_LEAST_ONE)]
 TIME = Bounds(least=0, infinite=True)
 TimeLimit = Annotated[
     float,
@@ -50,11 +36,6 @@ CHUNK = Option(
 )
 ChunkBytes = Annotated[int, CHUNK]
 Seed = Annotated[int, Option("Seed of everything that is drawn at random.", bounds=Bounds(least=0))]
-Dtype = Option(
-    "Number type of the features on disk; int8 has a scale for each column.",
-    "kernel",
-    choices=("float32", "float16", "int8"),
-)
 
 
 @option_group
@@ -126,10 +107,6 @@ class OutputOptions(Checked):
     overwrite: Annotated[bool, Option("Replace the output if it exists.", "output")] = False
 
 
-OVR, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "crammer_singer")
-"""What is done with several classes."""
-
-
 @option_group
 class NewStoreOptions(OutputOptions):
     """How a new store is cut into chunks and into rows for training and for testing."""
@@ -144,130 +121,3 @@ class NewStoreOptions(OutputOptions):
             bounds=Bounds(least=0, below=1),
         ),
     ] = 0.0
-
-
-@option_group
-class ScalingOptions(Checked):
-    """What is done to the columns first."""
-
-    standardize: Annotated[
-        bool,
-        Option(
-            "Give every column of numbers mean 0 and standard deviation 1 before it is used; those made of categories, dates "
-            "and text stay as they are.",
-            "model",
-        ),
-    ] = False
-    # None where it is not given: what a run of before was made with has no such setting
-    standardize_all: Annotated[
-        bool | None, Option("With --standardize: columns made of categories, dates and text, too.", "model")
-    ] = None
-
-
-@option_group
-class ModelOptions(ScalingOptions):
-    """The objective: loss, constant feature, classes and their weights."""
-
-    loss: Annotated[str, Option("Loss of a row, as a function of its margin.", "model", choices=LOSSES)] = (
-        "squared_hinge"
-    )
-    loss_options: Annotated[
-        dict[str, float], Option("Settings of the loss, by name.", "model", choices=LOSSES, settings_of="loss")
-    ] = field(default_factory=dict)
-    bias: Annotated[
-        float,
-        Option(
-            "Value of the constant feature, whose weight is regularized like the others.",
-            "model",
-            bounds=Bounds(least=0, most=1e9),
-            off="Have no constant feature.",
-        ),
-    ] = 1.0
-    positive: Annotated[
-        str | None, Option("Train one class against the rest: the label that is the positive class.", "model")
-    ] = None
-    # None where it is not given: what a run of before was made with has no such setting
-    multi_class: Annotated[
-        str | None,
-        Option(
-            "Of several classes: one problem for each against the rest (ovr), or one for all of them (crammer_singer), where a row's margin "
-            "is how far its own class is above all others.",
-            "model",
-            choices=MULTI_CLASS,
-            default=OVR,
-        ),
-    ] = None
-    class_weight: Annotated[
-        str | dict[str, float] | None,
-        Option(
-            "Factors of C by class, A=2,B=0.5, where classes not named have 1; or 'balanced', so that all classes weigh "
-            "the same.",
-            "model",
-            bounds=Bounds(least=0, most=1e9),
-            metavar="balanced|A=X,...",
-        ),
-    ] = None
-
-
-@option_group
-class SolverOptions(Checked):
-    """The method that minimizes the objective."""
-
-    solver: Annotated[
-        str,
-        Option(
-            "The method; auto chooses by the size of the data, the kernel and the memory.",
-            "solver",
-            choices=SOLVERS,
-            beside=("auto",),
-        ),
-    ] = "auto"
-    options: Annotated[
-        ByName, Option("Settings of the solver, by name.", "solver", choices=SOLVERS, settings_of="solver")
-    ] = field(default_factory=dict)
-
-
-@option_group
-class KernelOptions(Checked):
-    """The kernel, and what its Nystrom features are made of."""
-
-    kernel: KernelName = "linear"
-    kernel_options: Annotated[
-        dict[str, float], Option("Settings of the kernel, by name.", "kernel", choices=KERNELS, settings_of="kernel")
-    ] = field(default_factory=dict)
-    sampling: Annotated[
-        str,
-        Option(
-            "How landmarks are drawn: evenly (uniform), by their leverage (one pass more), far from each other "
-            "(kmeans++), or as those of a larger sample that explain the labels best (greedy).",
-            "kernel",
-            choices=("uniform", "leverage", "kmeans++", "greedy"),
-        ),
-    ] = "uniform"
-    cutoff: Annotated[
-        float,
-        Option(
-            "Leave out directions of the landmarks' kernel matrix whose eigenvalue is below this share of the largest.",
-            "kernel",
-            bounds=Bounds(above=0, below=1),
-        ),
-    ] = 1e-6
-
-
-@option_group
-class LandmarkOptions(KernelOptions):
-    """One width and one set of landmarks."""
-
-    gamma: Annotated[
-        float | str,
-        Option(
-            "Width of the kernel: a number, 'scale' for 1 / (columns x variance), or 'mean-distance'.",
-            "kernel",
-            bounds=Bounds(above=0),
-            metavar="X|scale|mean-distance",
-        ),
-    ] = "scale"
-    landmark_file: Annotated[
-        str | None,
-        Option("A .npy file of landmarks, one a row, with the columns of the store.", "kernel", metavar="PATH"),
-    ] = None

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from streamsvm.durable import explained
 from streamsvm.errors import ExistsError, UsageError, quote
-from streamsvm.outputs.kinds import Kind, is_store
+from streamsvm.outputs.folders import is_store
+from streamsvm.outputs.kinds import Kind
 from streamsvm.regular import is_there
 
 __all__ = ["Output", "claim", "output_path", "refuse_foreign"]

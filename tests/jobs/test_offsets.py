@@ -27,7 +27,7 @@ from streamsvm.jobs.ingest.run import ingest, ingest_from
 from streamsvm.jobs.inspect.info import info
 from streamsvm.store import open_store
 from streamsvm.store.sources import open_source
-from streamsvm.store.sources.centering import offsets_from
+from streamsvm.store.sources.centering.offsets import offsets_from
 from tests.jobs.test_ingest_options import contents
 
 ROWS = 400

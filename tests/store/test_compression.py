@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError
 from streamsvm.store.sources.reading import decompression
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

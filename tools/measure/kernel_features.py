@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.jobs.option_groups import KernelOptions
+from streamsvm.jobs.model_options import KernelOptions
 from tools.measure.harness import Row
 from tools.measure.splits import Split
 

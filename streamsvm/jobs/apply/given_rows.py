@@ -18,7 +18,7 @@ from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Rows
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray
-from streamsvm.store.sources.centering import offsets_from
+from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.parts.arrow_stream import numbers_of, spilled
 from streamsvm.store.sources.parts.source import frame_source
 

@@ -25,7 +25,7 @@ from streamsvm.store.format.labels import REST, label_text
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.centering import Offsets, offsets_from
+from streamsvm.store.sources.centering.offsets import Offsets, offsets_from
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Term, Visit
 

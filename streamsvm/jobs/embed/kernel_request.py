@@ -19,7 +19,7 @@ from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.nystrom import Projection, part_rows, projection_of, working_bytes
 from streamsvm.features.scaling import Raw, Standardized, centered
-from streamsvm.jobs.option_groups import KernelOptions
+from streamsvm.jobs.model_options import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import is_file
 from streamsvm.types import Kernel, Layout, Store, Term

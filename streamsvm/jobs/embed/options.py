@@ -6,17 +6,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from streamsvm.config.fields import Option
+from streamsvm.jobs.model_options import Dtype, KernelName, LandmarkOptions, ScalingOptions
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     CHUNK_BYTES,
     ChunkBytes,
     ClusterOptions,
-    Dtype,
-    KernelName,
-    LandmarkOptions,
     OutputOptions,
     ReadingOptions,
-    ScalingOptions,
     TimeLimit,
 )
 

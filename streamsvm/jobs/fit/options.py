@@ -9,21 +9,8 @@ from streamsvm.calibration import CALIBRATIONS
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity, field_values
 from streamsvm.errors import UsageError
-from streamsvm.jobs.option_groups import (
-    AT_LEAST_ONE,
-    COST,
-    TIME,
-    ClusterOptions,
-    Dtype,
-    LandmarkOptions,
-    MaxPasses,
-    ModelOptions,
-    OutputOptions,
-    PageOptions,
-    ReadingOptions,
-    SolverOptions,
-    Tolerance,
-)
+from streamsvm.jobs.model_options import COST, Dtype, LandmarkOptions, MaxPasses, ModelOptions, SolverOptions, Tolerance
+from streamsvm.jobs.option_groups import AT_LEAST_ONE, TIME, ClusterOptions, OutputOptions, PageOptions, ReadingOptions
 
 NO_CALIBRATION = "none"
 """The other way to say that a model is to have no probabilities."""

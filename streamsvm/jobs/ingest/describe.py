@@ -14,7 +14,8 @@ from streamsvm.jobs.ingest.schema_file import write_schema
 from streamsvm.outputs import Output, claim, output_path
 from streamsvm.outputs.kinds import SCHEMA
 from streamsvm.store.sources import open_source
-from streamsvm.store.sources.centering import Centered, offsets_from
+from streamsvm.store.sources.centering.centered import Centered
+from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.description import ColumnDescription, TableLike, described
 
 

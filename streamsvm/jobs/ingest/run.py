@@ -23,7 +23,7 @@ from streamsvm.store import create
 from streamsvm.store.format import manifest
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.centering import offsets_from
+from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.reading.expand import expand
 from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.store.sources.rejects import Rejects

@@ -6,20 +6,15 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from streamsvm.config.fields import Bounds, Option
+from streamsvm.jobs.model_options import COST, KernelOptions, MaxPasses, ModelOptions, SolverOptions, Tolerance
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
-    COST,
     POSITIVE,
     ClusterOptions,
-    KernelOptions,
-    MaxPasses,
-    ModelOptions,
     OutputOptions,
     PageOptions,
     ReadingOptions,
-    SolverOptions,
     TimeLimit,
-    Tolerance,
 )
 
 

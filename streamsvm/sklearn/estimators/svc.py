@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.aliases import Array, ByName
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import MemoryFitResult
-from streamsvm.jobs.option_groups import CRAMMER_SINGER
+from streamsvm.jobs.model_options import CRAMMER_SINGER
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32

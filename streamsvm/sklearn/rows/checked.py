@@ -15,7 +15,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.rows import Float64, Int32, Rows, row_slice
 from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.centering import offsets_needed, rows_to_see
+from streamsvm.store.sources.centering.needed import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
 
 NUMBERS = (np.float64, np.float32)

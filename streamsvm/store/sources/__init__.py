@@ -35,7 +35,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
-    from streamsvm.store.sources.centering import at_same_offsets, centered
+    from streamsvm.store.sources.centering.centered import at_same_offsets, centered
     from streamsvm.store.sources.missing import filled
     from streamsvm.store.sources.reading.detect import detect
     from streamsvm.store.sources.reading.expand import expand

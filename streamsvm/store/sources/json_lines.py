@@ -20,7 +20,7 @@ from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.faults import LINE_HINT
 from streamsvm.store.sources.options import bad_share
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks, note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions

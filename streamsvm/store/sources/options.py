@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +9,12 @@ from typing import Annotated
 from streamsvm.aliases import ByName
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, field_values, options_of
-from streamsvm.errors import BudgetError, UsageError
+from streamsvm.errors import UsageError
 
 SVMLIGHT, CSV, KEYED, ARRAYS = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
 TABLES = ("csv", "parquet", "jsonl")
 """The formats of tables: columns have names and kinds in each, and a model takes each."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
-COLUMN_BYTES = 7000
-"""Bytes of memory for each column of a table beside its name: types, what is recorded of it, a block of its values
-(measured with CSV of 20,000 and 50,000 columns: 4,000 to 6,600, as the allocator has it)."""
-NAME_COPIES = 32
-"""Bytes for each character of a name: in the header, a block, as text of several objects, in the manifest as written."""
 
 
 def bad_share(text: str) -> float:
@@ -32,22 +26,6 @@ def bad_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise UsageError(f"--max-bad {text!r} is no share of the lines", hint="write it as 1% or 0.01")
     return share
-
-
-def check_width(
-    name: str, columns: Collection[str], memory_limit: int | None, reading: int = 0, where: str = ""
-) -> None:
-    """Raise BudgetError for a table with more columns, of these names, than there is memory to know them and to read them,
-    which takes so many bytes; ``where`` says what that is of.
-    """
-    needed = len(columns) * COLUMN_BYTES + NAME_COPIES * sum(map(len, columns)) + reading
-    if memory_limit is not None and needed > memory_limit:
-        found = f"{name} has {len(columns)} columns{where}: about {needed >> 20}MiB are needed for them"
-        smaller = ", write it with smaller row groups" if where else ""
-        raise BudgetError(
-            f"{found}, {memory_limit >> 20}MiB are left",
-            hint=f"give {(needed - memory_limit >> 20) + 1}MiB more with --memory{smaller}, or store the table as npy, HDF5 or svmlight",
-        )
 
 
 FormatName = Annotated[

@@ -8,45 +8,36 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.config.checks import build
-from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
+from streamsvm.jobs.fit.planning.able_solver import able_to_start, solver_of
 from streamsvm.jobs.fit.planning.memory_plan import (
     fitted,
     memory_settings,
     most_landmarks,
     remedy_for,
 )
-from streamsvm.jobs.fit.planning.one_class import constant_of, share_of
+from streamsvm.jobs.fit.planning.one_class import constant_of
 from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
-from streamsvm.jobs.fit.planning.solver_choice import MANY, features_solver, linear_solver, short_of_rows
-from streamsvm.jobs.option_groups import CRAMMER_SINGER
+from streamsvm.jobs.fit.planning.solver_choice import MANY, choose_solver, short_of_rows
 from streamsvm.model import Model, load
 from streamsvm.rows import Float64
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.solvers import SOLVERS, checked
 from streamsvm.types import (
-    DUAL,
     AnySolver,
-    DualWitness,
     FactoredBlocks,
     FeatureMap,
-    FreeOffset,
     KernelSolution,
     KernelSolver,
     Layout,
     LinearSolution,
-    Loss,
-    Multinomial,
     Problem,
     Store,
-    WarmStart,
 )
 
 ROOM = 0.1
@@ -133,14 +124,14 @@ def plan_with(job: FitJob, store: Store) -> Plan:
     layout = store.layout
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = _solver_of(job, solver_name, problems[0].loss, problems[0].classes)
+    solver = solver_of(job, solver_name, problems[0].loss, problems[0].classes)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, constant_of(job))
     kernel = kernel_machine.kernel_of(job, solver, store, features)
     if not isinstance(solver, KernelSolver) and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
-        starting, where = _able_to_start(solver, solver_name, request), job.warm_start
+        starting, where = able_to_start(solver, solver_name, request), job.warm_start
         problems = warm_started(load(Path(where)), where, starting, store, features, problems, names)
     if kernel is not None:
         features = centered(features, store) if kernel.translation_invariant() else features
@@ -170,7 +161,7 @@ def plan_with(job: FitJob, store: Store) -> Plan:
 
 def started(plan: Plan, store: Store, model: Model) -> Plan:
     """Return the plan with a model in memory for its problems to start from. Raises UsageError, DataError."""
-    solver, features = _able_to_start(plan.solver, plan.solver_name, plan.request), plan.features
+    solver, features = able_to_start(plan.solver, plan.solver_name, plan.request), plan.features
     assert isinstance(features, Raw | Standardized)  # kernel features do not start from a model
     problems = warm_started(model, "the model", solver, store, features, plan.problems, plan.class_names)
     return replace(plan, problems=problems)
@@ -187,80 +178,6 @@ def _expected(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | N
         return None
     passes, formed = solver.expected(problems[0])
     return passes, len(problems) * formed
-
-
-def _of_classes(solver: AnySolver, name: str, classes: int) -> AnySolver:
-    """The solver of one problem for all classes. Raises UsageError where there is none."""
-    if isinstance(solver, Multinomial):
-        return solver.of_classes(classes)
-    able = ", ".join(other for other, kind in SOLVERS.items() if isinstance(kind(), Multinomial))
-    raise UsageError(f"solver '{name}' does not solve for all classes together", hint=f"solvers that do: {able}")
-
-
-def _solver_of(job: FitJob, name: str, loss: Loss, classes: int = 0) -> AnySolver:
-    """The solver with the settings asked for. Raises UsageError."""
-    solver = checked(build(SOLVERS[name], kernel_machine.options_of(job), f"solver '{name}'"), name)
-    if classes:
-        solver = _of_classes(solver, name, classes)
-    if share_of(job) is not None:
-        check_offset(solver, name)
-    else:
-        _check_loss(solver, name, job, loss)
-    return proving(solver, name) if job.dual else solver
-
-
-def proving(solver: AnySolver, name: str) -> AnySolver:
-    """The solver, set to keep the dual variables it proves its bound with. Raises UsageError where it has none."""
-    if any(state.name == DUAL for state in solver.row_state):
-        return solver
-    if isinstance(solver, DualWitness):
-        return solver.keeping_dual_point()
-    hint = "--dual goes with --solver dcd, newton or interior_point"
-    raise UsageError(f"solver '{name}' has no dual variables to write", hint=hint)
-
-
-def _able_to_start(solver: AnySolver, name: str, request: NystromRequest | None) -> WarmStart:
-    """The solver as one that can start from the weights of a model. Raises UsageError where it, or the fit, cannot."""
-    if request is not None:  # its weights are of landmarks that this fit has yet to choose
-        raise UsageError("a fit of kernel features does not start from a model", hint="leave out --warm-start")
-    if not isinstance(solver, WarmStart):
-        able = [other for other, kind in SOLVERS.items() if isinstance(kind(), WarmStart)]
-        hint = f"leave out --warm-start; solvers that start from a linear model: {', '.join(able)}"
-        raise UsageError(f"solver '{name}' does not start from a model", hint=hint)
-    return solver
-
-
-def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
-    """The solver's name and the reason for it."""
-    if job.solver != "auto":
-        return job.solver, "asked for"
-    exact = kernel_machine.chosen(job)
-    if job.multi_class == CRAMMER_SINGER and (not exact or kernel_request.wanted(job)):
-        return "dcd", "all classes in one problem: dual coordinate descent"
-    if kernel_request.wanted(job) and share_of(job) is None:
-        return features_solver(job)
-    if exact:
-        return kernel_machine.solver_for(job)
-    if share_of(job) is not None:
-        return "interior_point", "one class with a free offset"
-    return linear_solver(job, layout)
-
-
-def check_offset(solver: AnySolver, name: str) -> None:
-    """Raise UsageError when the solver takes no problem with a free offset."""
-    if not (isinstance(solver, FreeOffset) and solver.free_offset):
-        able = [other for other, kind in SOLVERS.items() if isinstance(kind(), FreeOffset)]
-        hint = f"--solver {' or '.join(able)}, or --C in place of --nu, which every solver takes"
-        raise UsageError(f"solver '{name}' has no free offset, which one class with nu asks for", hint=hint)
-
-
-def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
-    """Raise UsageError when the solver cannot solve for this loss."""
-    refusal = solver.losses.refusal(loss)
-    if refusal is not None:
-        able = [other for other, kind in SOLVERS.items() if kind().losses.refusal(loss) is None]
-        hint = f"solvers that do: {', '.join(able) or 'none'}"
-        raise UsageError(f"solver '{name}' does not solve for the loss '{job.loss}': it {refusal}", hint=hint)
 
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:

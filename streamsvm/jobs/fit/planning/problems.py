@@ -17,7 +17,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
-from streamsvm.jobs.option_groups import CRAMMER_SINGER
+from streamsvm.jobs.model_options import CRAMMER_SINGER
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64

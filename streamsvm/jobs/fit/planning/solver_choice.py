@@ -1,5 +1,6 @@
-"""auto for linear functions, of columns or of kernel features: the solver, by what a pass costs and by what it is worth.
+"""The solver of a fit: the one asked for or, with auto, by what a pass costs and by what it is worth.
 
+auto for linear functions, of columns or of kernel features (for kernels see ``kernel_machine``):
 Second order with all rows in memory needs two or three readings, however many columns there are and whatever their
 scales (``solvers.newton.in_memory``): it is chosen wherever the rows fit the memory as they are stored. Where they do not, a
 sample of them does in 5 to 25 readings: one of a usual size up to some 1,500 columns (``solvers.newton.trust_region``), beyond, of
@@ -11,8 +12,12 @@ memory: it is left for where not even vectors of weights fit, and for dense rows
 from __future__ import annotations
 
 from streamsvm.config.units import mib
+from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning import kernel_machine
+from streamsvm.jobs.fit.planning.one_class import share_of
+from streamsvm.jobs.model_options import CRAMMER_SINGER
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers.newton.explicit import most_explicit
@@ -26,6 +31,22 @@ MANY = 4000
 """Landmarks from which on second order is chosen only where it fits the memory."""
 SAMPLE_SHARE, WHOLE_SHARE = 0.5, 0.8
 """Of the memory limit that second order may take with the smallest sample, and with all rows or a sample that fills it."""
+
+
+def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
+    """The solver's name and the reason for it."""
+    if job.solver != "auto":
+        return job.solver, "asked for"
+    exact = kernel_machine.chosen(job)
+    if job.multi_class == CRAMMER_SINGER and (not exact or kernel_request.wanted(job)):
+        return "dcd", "all classes in one problem: dual coordinate descent"
+    if kernel_request.wanted(job) and share_of(job) is None:
+        return features_solver(job)
+    if exact:
+        return kernel_machine.solver_for(job)
+    if share_of(job) is not None:
+        return "interior_point", "one class with a free offset"
+    return linear_solver(job, layout)
 
 
 def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:

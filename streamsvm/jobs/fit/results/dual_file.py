@@ -39,7 +39,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
         states = training.row_states[DUAL]
         assert isinstance(states, RowNumbers)
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
-    assert isinstance(plan.solver, DualWitness)  # ``plan.proving`` has seen to it
+    assert isinstance(plan.solver, DualWitness)  # ``able_solver.proving`` has seen to it
     return _of_witness(store, plan.features, training.runs[k], plan.solver)
 
 
@@ -58,5 +58,5 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
                 order = loaded.order[part.start : part.stop]
                 seen = Block(part.X, y, s, chunk, starts[chunk] + part.start, order, 0)
                 found = solver.dual_values(run.witnessed(), seen)
-                assert found is not None  # ``plan.proving`` has had it kept
+                assert found is not None  # ``able_solver.proving`` has had it kept
                 yield found

@@ -15,7 +15,8 @@ import numpy as np
 from streamsvm.rows import Rows, row_count
 from streamsvm.store import open_store
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.centering import EXACT, FAR_FROM_ZERO, Offsets, name_of, offsets_from
+from streamsvm.store.sources.centering.needed import EXACT, FAR_FROM_ZERO
+from streamsvm.store.sources.centering.offsets import Offsets, name_of, offsets_from
 from streamsvm.types import Statistics
 
 SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000

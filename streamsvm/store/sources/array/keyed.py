@@ -16,7 +16,7 @@ from streamsvm.errors import BudgetError, DataError
 from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Features
 from streamsvm.store.format.labels import as_labels
-from streamsvm.store.sources.reading.decompression import digest_of
+from streamsvm.store.sources.reading.input import digest_of
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch

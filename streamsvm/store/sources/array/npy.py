@@ -16,7 +16,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_numbers, open_array
-from streamsvm.store.sources.reading.decompression import Input, digest_of
+from streamsvm.store.sources.reading.input import Input, digest_of
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch

@@ -19,7 +19,7 @@ from streamsvm.kinds_of_rows import is_annotated
 from streamsvm.rows import CSR
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.stream import SLICE_BYTES
-from streamsvm.store.sources.centering import at_same_offsets, centered
+from streamsvm.store.sources.centering.centered import at_same_offsets, centered
 from streamsvm.store.sources.missing import filled
 from streamsvm.store.sources.parts.writing import LABELS, WEIGHTS, labels_of, of_rows, weights_of
 from streamsvm.store.sources.source import Source, SourceFile

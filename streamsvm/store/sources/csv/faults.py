@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.blocks import NULLS
 from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
 from streamsvm.store.sources.table.layout.schema import shell_word

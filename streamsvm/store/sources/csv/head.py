@@ -17,7 +17,7 @@ from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.sieve import most_types, numbers_among
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import UTF16_MARKS
 from streamsvm.store.sources.table.layout.samples import Samples
 

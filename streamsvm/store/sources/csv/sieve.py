@@ -12,7 +12,7 @@ from streamsvm.rows import Float64
 from streamsvm.store.sources.csv.blocks import parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.faults import Columns, check_line
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.svmlight.faults import NUMBER

@@ -21,9 +21,9 @@ from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
 from streamsvm.store.sources.csv.faults import LINE_HINT, Columns, find_fault
 from streamsvm.store.sources.csv.head import BLOCK, Head, block_bytes, head_of
 from streamsvm.store.sources.csv.sieve import Sieve
-from streamsvm.store.sources.options import bad_share, check_width
+from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.reading.ahead import ahead
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks, note_form, whole_rows
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
@@ -36,6 +36,7 @@ from streamsvm.store.sources.table.layout.planning import plan_schema, same_colu
 from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.schema import ALL_TEXT, Schema, label_of, schema_from
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
+from streamsvm.store.sources.table.width import check_width
 from streamsvm.types import Batch
 
 

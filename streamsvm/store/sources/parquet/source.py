@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.regular import open_regular
-from streamsvm.store.sources.options import check_width
 from streamsvm.store.sources.parquet.row_groups import BUFFER, GROUP, RowGroups, encoded_columns, read, row_groups
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import as_stored, stored_type
 from streamsvm.store.sources.table.source import TableSource
+from streamsvm.store.sources.table.width import check_width
 
 SAMPLE_BYTES = 16 << 20
 """Bytes that reading the first values of some columns together takes at most."""

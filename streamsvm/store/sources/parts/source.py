@@ -14,7 +14,7 @@ from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.sources import Source, SourceFile, SourceOptions
 from streamsvm.store.sources.array.stream import SLICE_BYTES
-from streamsvm.store.sources.centering import at_same_offsets, centered
+from streamsvm.store.sources.centering.centered import at_same_offsets, centered
 from streamsvm.store.sources.missing import filled
 from streamsvm.store.sources.parts.record_batches import RecordBatchSource
 from streamsvm.store.sources.parts.writing import COLUMNS, ENTRIES, LABELS, ROWS, STARTS, WEIGHTS, BlocksPart

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamsvm.errors import DataError
 from streamsvm.store.sources.array.stream import is_idx
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import check_encoding
 
 HEAD = 1 << 16

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 
 from streamsvm.errors import DataError
-from streamsvm.store.sources.reading.decompression import Input
+from streamsvm.store.sources.reading.input import Input
 
 BLOCK = 1 << 20
 """Bytes read at a time. A batch of rows is a few times that, and stays in the processor's cache while it is parsed."""

@@ -17,8 +17,8 @@ from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.reading.ahead import ahead
-from streamsvm.store.sources.reading.decompression import Input
 from streamsvm.store.sources.reading.in_order import in_order
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import BLOCK, line_blocks, note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions

@@ -1,39 +1,29 @@
-"""Batches of a table (Arrow) to batches of rows: numbers as they are, categories one-hot, text hashed."""
+"""Batches of a table (Arrow) to batches of rows: the features of all columns side by side, dense or sparse."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.source_options import SourceOptions
-from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, as_text, booleans, by_value, dates, years
+from streamsvm.store.sources.table.cells import BadCell
+from streamsvm.store.sources.table.column_encoder import ColumnEncoder
+from streamsvm.store.sources.table.entries import entries_of, summed
 from streamsvm.store.sources.table.layout.columns import (
-    AMOUNT,
-    CATEGORY,
     HASHED,
     NUMBER,
-    OTHER,
     SINGLE,
     TEXT,
-    YEARS,
-    Column,
 )
 from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.splits import Split, split_of
-from streamsvm.store.sources.table.text import distinct_texts, terms_of, text_hash, weighted
 from streamsvm.store.sources.table.values import (
     MISSING_HINT,
     RECORDED_MISSING_HINT,
-    check_missing,
     check_numbers,
-    float32,
     ids_of,
     labels_of,
     plain,
@@ -60,14 +50,11 @@ class TableEncoder:
 
     def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions, *, exact: bool = False) -> None:
         self.schema = schema
-        self._dtype: type[np.floating[Any]] = np.float64 if exact else np.float32
-        self._missing = options.missing != "error"
+        self._column = ColumnEncoder(schema, notices, options, exact=exact)
+        self._dtype, self._missing = self._column.dtype, self._column.missing
         self._recorded = options.encoding is not None
         self._skips_unlabeled = options.missing_label == "skip"
         self._notices = notices
-        self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
-        self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
-        self._as_text = by_value if schema.by_value else as_text
         self._split = Split.of(schema, options)
 
     def batch(self, table: pa.RecordBatch) -> Batch:
@@ -108,9 +95,9 @@ class TableEncoder:
         columns, start = np.zeros((self.schema.width, n), self._dtype), 0
         for column in self.schema.columns:
             if column.kind in SINGLE:
-                columns[start] = self._numbers(table, column)
+                columns[start] = self._column.numbers(table.column(column.name), column)
             else:
-                codes = self._codes(table, column)
+                codes = self._column.codes(table.column(column.name), column)
                 known = np.flatnonzero(codes >= 0)
                 columns[start + codes[known], known] = 1
             start += column.width
@@ -126,19 +113,20 @@ class TableEncoder:
         indices, data, j = np.empty(shape, np.int64), np.empty(shape, self._dtype), 0
         texts = []
         for column in schema.columns:
+            values = table.column(column.name)
             if column.kind == TEXT:
-                texts.append(self._terms(table.column(column.name), column, start))
+                texts.append(self._column.terms(values, column, start))
             elif column.kind in SINGLE:
-                indices[:, j], data[:, j] = start, self._numbers(table, column)
+                indices[:, j], data[:, j] = start, self._column.numbers(values, column)
             elif column.kind == HASHED:
-                indices[:, j], data[:, j] = self._hashes(table.column(column.name), column.name)
+                indices[:, j], data[:, j] = self._column.hashes(values, column.name)
             else:
-                codes = self._codes(table, column)
+                codes = self._column.codes(values, column)
                 indices[:, j], data[:, j] = start + codes, codes >= 0
             start, j = start + column.width, j + (column.kind != TEXT)
         self._check_finite(data, table)
         if schema.hash_bits or texts:
-            return summed([_entries(indices, data), *texts], table.num_rows, schema.width, self._dtype)
+            return summed([entries_of(indices, data), *texts], table.num_rows, schema.width, self._dtype)
         stored = data != 0
         indptr = np.zeros(len(stored) + 1, np.int64)
         np.cumsum(np.count_nonzero(stored, axis=1), out=indptr[1:])
@@ -170,113 +158,12 @@ class TableEncoder:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
                     self._notices[what] = self._notices.get(what, 0) + lossy
 
-    def _numbers(self, table: pa.RecordBatch, column: Column) -> Array:
-        """A column that is one number; NaN for a missing value. Raises BadCell."""
-        values = table.column(column.name)
-        if column.kind != NUMBER:
-            return self._written(values, column)
-        return plain(values, column.name) if self._dtype is np.float64 else float32(values, column.name)
-
-    def _written(self, values: Arrow, column: Column) -> Array:
-        """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
-        if not self._missing:
-            check_missing(values, column.name)
-        if column.kind == YEARS:
-            read = years(dates(values, column.name, column.form))
-        elif column.kind == AMOUNT:
-            read = amounts(values, column.name, comma=bool(column.form))
-        else:
-            read = booleans(values, column.name)
-        found = float32(read, column.name)
-        if np.isinf(found).any():
-            row = int(np.argmax(np.isinf(found)))
-            raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
-        return plain(read, column.name) if self._dtype is np.float64 else found
-
-    def _codes(self, table: pa.RecordBatch, column: Column) -> NDArray[np.int64]:
-        """Which of ``column.values`` each row has; -1 for one that is not among them."""
-        values = table.column(column.name)
-        absent = values.null_count
-        if not self._missing:
-            check_missing(values, column.name)
-        if column.kind != CATEGORY:
-            read = dates(values, column.name, column.form) if column.form else values
-            return _calendar_codes(read, column.kind)
-        texts, rows = distinct_texts(values)
-        known = pc.index_in(self._as_text(texts), value_set=self._values[column.name])
-        known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
-        codes: NDArray[np.int64] = known[rows]
-        if unknown := int(np.count_nonzero(codes < 0)) - absent:
-            if column.values[-1:] == (OTHER,):
-                codes[(rows >= 0) & (codes < 0)] = len(column.values) - 1
-            else:
-                self._notices[f"unknown categories of {column.name}"] += unknown
-        if absent:
-            self._notices["missing categories"] = self._notices.get("missing categories", 0) + absent
-        return codes
-
-    def _hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
-        """The feature column and the sign of each row's text; sign 0 where there is none."""
-        if not self._missing:
-            check_missing(values, name)
-        texts, rows = distinct_texts(values)
-        hashed = [text_hash(name, text) for text in self._as_text(texts).to_pylist()]
-        codes = np.array([*hashed, 0], np.uint64)[rows]
-        signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
-        signs[rows < 0] = 0
-        places = (codes & np.uint64((1 << self.schema.hash_bits) - 1)).astype(np.int64)
-        return self.schema.own_width + places, signs
-
-    def _terms(self, values: Arrow, column: Column, start: int) -> Entries:
-        """The words of a column of text, weighted. Where there is no text there are none, which is no fault: many words
-        of people look like a missing value ('None', 'NA').
-        """
-        texts, rows = distinct_texts(values)
-        terms = terms_of(texts, column)
-        found = weighted(terms, self._idf[column.name]).astype(np.float32)
-        lengths = np.append(np.diff(terms.indptr), 0)[rows]
-        begins = np.cumsum(lengths) - lengths
-        which = np.arange(int(lengths.sum())) + np.repeat(np.append(terms.indptr[:-1], 0)[rows] - begins, lengths)
-        return Entries(np.repeat(np.arange(len(rows)), lengths), start + terms.places[which], found[which])
-
-
-class Entries(NamedTuple):
-    """Entries of rows, in any order."""
-
-    rows: NDArray[np.int64]
-    """The row of each."""
-    columns: NDArray[np.int64]
-    """The feature column of each."""
-    values: Array
-    """The value of each, float32 or float64."""
-
-
-def _entries(indices: NDArray[np.int64], data: Array) -> Entries:
-    """The entries of rows (n, k) that are not 0."""
-    stored = data != 0
-    return Entries(np.nonzero(stored)[0], indices[stored], data[stored])
-
-
-def summed(parts: list[Entries], rows: int, width: int, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-    """Return entries as CSR rows of so many columns; what falls on the same column is added up, and rounded to a type."""
-    keys, which = np.unique(np.concatenate([part.rows * width + part.columns for part in parts]), return_inverse=True)
-    weights = np.concatenate([part.values for part in parts])
-    sums = np.bincount(which, weights=weights, minlength=len(keys)).astype(dtype)
-    row, column = np.divmod(keys[sums != 0], width)
-    indptr = np.searchsorted(row, np.arange(rows + 1)).astype(np.int64)
-    return CSR(sums[sums != 0], column.astype(np.int32), indptr)
-
 
 def batch_rows(schema: Schema) -> int:
     """Return how many rows make a batch of about ``BATCH_BYTES``."""
     texts = TEXT_ENTRIES * sum(column.kind == TEXT for column in schema.columns)
     row = 8 * (len(schema.columns) + texts) if schema.sparse else 4 * schema.width
     return int(np.clip(BATCH_BYTES // row, 256, 65_536))
-
-
-def _calendar_codes(values: Arrow, part: str) -> NDArray[np.int64]:
-    taken = pc.fill_null({"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](values), -1)
-    return taken.to_numpy(zero_copy_only=False).astype(np.int64) - (part == "month")
 
 
 def encoded(encoder: TableEncoder, table: pa.RecordBatch, where: str, rows_before: int) -> Batch:

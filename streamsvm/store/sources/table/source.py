@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.options import check_width
-from streamsvm.store.sources.reading.decompression import digest_of
+from streamsvm.store.sources.reading.input import digest_of
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.census import census_of
@@ -24,6 +23,7 @@ from streamsvm.store.sources.table.layout.planning import plan_schema, same_colu
 from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.samples import Samples
 from streamsvm.store.sources.table.layout.schema import Schema, schema_from
+from streamsvm.store.sources.table.width import check_width
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536
