@@ -269,12 +269,12 @@ def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_c
     assert above.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
 
 
-def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float]]:
-    """What margins are said to be off by, and the terms of sums and the spread, where an evaluation takes the place of a certificate."""
-    said: list[tuple[float, int, float]] = []
+def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float, float]]:
+    """Where an evaluation takes the place of a certificate: what margins are said to be off by, terms of sums, spread, and size."""
+    said: list[tuple[float, int, float, float]] = []
 
     def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: Inexact) -> None:
-        said.append((inexact.off, inexact.v.updates, inexact.v.spread))
+        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size))
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []
@@ -291,7 +291,8 @@ def test_folded_weights_are_evaluated_on_rows_as_they_are_stored(monkeypatch: py
     sizes = np.array([1.5, np.sqrt(8.0), 2.0])
     off = 2 * (3 + 2) * UNIT * float(sizes @ np.abs(W))
     terms = two_sum_terms(4) + 8
-    assert said[0] == pytest.approx((off, terms, float(np.linalg.norm(sizes))), rel=1e-9, abs=0.0)
+    known = (off, terms, float(np.linalg.norm(sizes)), float(sizes @ np.abs(W)))
+    assert said[0] == pytest.approx(known, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3])
@@ -312,7 +313,7 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
     coefficients = 1.0 + abs(-2.0 * 1.0 + 3.0 * -2.0)
     sums = 1.0 * (1.0 + 2.0) + 2.0 * 3.0
     off = value * (coefficients + sums) + 2 * UNIT * 2.0 * 0.5
-    assert said[0] == pytest.approx((off, 4, 3.0), rel=1e-12, abs=0.0)
+    assert said[0] == pytest.approx((off, 4, 3.0, 5.0 + 2.0 * 0.5), rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(("problems", "shape"), [(1, (4,)), (2, (2, 4))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
+from streamsvm.solvers.newton.in_memory.newton_steps import Here, NewtonSteps
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_sample import Sample
@@ -225,18 +227,24 @@ def test_a_block_is_made_anew_where_rows_that_left_it_were_nearly_all_of_it() ->
     np.testing.assert_allclose(block.at(h, estimated=False), full.T @ (h[:, None] * full), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rest", [1.0, 2.0])
-def test_a_block_changes_by_the_row_that_left_it_though_its_weight_was_the_largest(
-    rest: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or, where a corner has narrowed, all others are ``rest`` times what they were."""
-    summed, plain = [], block_matrix.BlockMatrix._sum
+@pytest.fixture
+def summed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each sum over rows took that a block made."""
+    found, plain = [], block_matrix.BlockMatrix._sum
 
     def counting(self: Any, h: Any) -> Any:
-        summed.append(np.count_nonzero(h))
+        found.append(int(np.count_nonzero(h)))
         return plain(self, h)
 
     monkeypatch.setattr(block_matrix.BlockMatrix, "_sum", counting)
+    return found
+
+
+@pytest.mark.parametrize("rest", [1.0, 2.0])
+def test_a_block_changes_by_the_row_that_left_it_though_its_weight_was_the_largest(
+    rest: float, summed: list[int]
+) -> None:
+    """Or, where a corner has narrowed, all others are ``rest`` times what they were."""
     values, h = np.random.default_rng(4).normal(size=(50, 3)).astype(np.float32), np.ones(50)
     h[7] = 5.0 if rest == 1.0 else 1.0
     block = block_matrix.BlockMatrix(Dense(values, 1.0), 3, np.arange(4))
@@ -246,6 +254,83 @@ def test_a_block_changes_by_the_row_that_left_it_though_its_weight_was_the_large
     full = np.hstack([values, np.ones((50, 1))]).astype(np.float64)
     np.testing.assert_allclose(block.at(h, estimated=False), full.T @ (h[:, None] * full), rtol=1e-5, atol=1e-5)
     assert summed == [50, 1]
+
+
+def block_of(rows: int) -> block_matrix.BlockMatrix:
+    values = np.random.default_rng(4).normal(size=(rows, 2)).astype(np.float32)
+    return block_matrix.BlockMatrix(Dense(values, 1.0), 2, np.arange(3))
+
+
+@pytest.mark.parametrize(("rows", "left", "sums"), [(12, 3, [12, 3]), (12, 4, [12, 8]), (10, 3, [10, 3])])
+def test_a_block_is_changed_by_rows_that_are_less_than_half_of_those_in_it(
+    rows: int, left: int, sums: list[int], summed: list[int]
+) -> None:
+    block, h = block_of(rows), np.full(rows, 2.0)
+    block.at(h, estimated=False)
+    h[:left] = 0.0
+    block.at(h, estimated=False)
+    assert summed == sums
+
+
+def test_a_block_is_made_anew_where_what_changed_adds_up_to_a_share_of_it(
+    summed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units are those of the first h: 1 is 2. Of 11, 10 and 11 units a fifth is 2.2, 2 and 2.2; changed have 1, 2 and 3."""
+    monkeypatch.setattr(block_matrix, "STALE", 0.2)
+    block, h = block_of(10), np.full(10, 2.0)
+    for first in (2.0, 4.0, 2.0, 4.0):
+        h[0] = first
+        block.at(h, estimated=False)
+    assert summed == [10, 1, 1, 10]
+
+
+def test_a_block_does_not_change_by_rounding_of_weights_however_small_they_are(summed: list[int]) -> None:
+    block, h = block_of(10), np.r_[np.ones(5), np.full(5, 1e-3)]
+    for by in (1.0, 1.0 + 1e-13, 1.0 + 1e-10):
+        block.at(np.r_[h[:8], h[8:] * by], estimated=False)
+    assert summed == [10, 0, 2]
+
+
+def test_an_iterate_is_evaluated_with_what_the_corner_is_rounded_by() -> None:
+    rng = np.random.default_rng(6)
+    values, y = rng.normal(size=(30, 4)).astype(np.float32), np.where(rng.random(30) < 0.5, 1.0, -1.0)
+    known = solver_of(rows_in_memory(Dense(values, 1.0), y), 4, Hinge(), C=0.7)
+    known.w, known.mu = 0.5 * rng.normal(size=5), 0.25
+    rows = MemoryRows(known.sample, known.problem)
+    here = NewtonSteps(known, rows, ArrowPreconditioner(rows.X, 4, rows.outer.diagonal))._evaluated(
+        rows.margins(known.w)
+    )
+    full = np.hstack([values, np.ones((30, 1))]).astype(np.float64)
+    z = 1.0 - y * (full @ known.w)  # beyond the corner; rounded over |z| <= mu: (z + mu)^2 / 4 mu
+    inside = np.abs(z) < 0.25
+    assert inside.any()
+    a = 0.7 * np.where(inside, (z + 0.25) / 0.5, z > 0.0)
+    smooth = 0.7 * np.where(inside, np.square(z + 0.25), 2.0 * 0.5 * np.maximum(z, 0.0)).sum() / (2.0 * 0.5)
+    v, square = full.T @ (a * y), 0.5 * float(known.w @ known.w)
+    assert here.value == pytest.approx(square + smooth, rel=1e-9)
+    np.testing.assert_allclose(here.gradient, known.w - v, rtol=1e-9, atol=1e-12)
+    losses = 0.7 * np.maximum(z, 0.0).sum()
+    assert here.smoothing == pytest.approx(losses - a @ z, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mu", "energy", "smoothing", "after"),
+    [
+        (0.5, 1.0, 0.4, 0.25),  # half of it at most
+        (0.5, 1.0, 0.3, 0.5),  # smoothing costs no more than .3 of what is allowed
+        (0.5, 1.0, 0.31, 0.5 * np.sqrt(0.95 * 0.3 / 0.31)),
+        (0.5, 1.1, 0.4, 0.5),  # the energy is more than 1e-4 of the objective
+        (0.0, 1.0, 0.4, 0.0),
+    ],
+)
+def test_a_corner_narrows_where_rounding_it_costs_too_much(
+    mu: float, energy: float, smoothing: float, after: float
+) -> None:
+    known = SimpleNamespace(mu=mu, allowed=1.0, outer=OuterTerms(np.ones(1), np.zeros(1)))
+    steps = NewtonSteps(known, SimpleNamespace(count=1), None)  # type: ignore[arg-type]
+    here = Here(-1e4, smoothing if smoothing != 0.4 else 4.0, np.zeros(1))
+    assert steps._narrowed(here, energy) == (after != mu)
+    assert known.mu == pytest.approx(after, rel=1e-12)
 
 
 @pytest.mark.timeout(120)

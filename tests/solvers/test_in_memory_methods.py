@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.newton.in_memory import memory_rows, proximal_metric
+from streamsvm.solvers.newton.in_memory import memory_rows, proximal_descent, proximal_metric
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
+from streamsvm.solvers.newton.in_memory.conjugate_gradients import Solved
 from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
-from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent
+from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalPoint, ProximalState
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.types import Problem
@@ -219,6 +221,106 @@ def test_proximal_descent_solves_tables_and_both_its_bounds_hold(loss: Any) -> N
     v = full.T @ (a * y)
     assert found.dual == pytest.approx(sum(b - loss.conjugate(b, 1.0) for b in a) - 0.5 * v @ v, rel=1e-9)
     assert found.dual <= found.primal
+
+
+def descent_of(rows: Any, arrow: Any = None) -> ProximalDescent:
+    """Proximal descent over rows of which it asks only what is here."""
+    found = ProximalDescent.__new__(ProximalDescent)
+    found._rows, found._arrow, found._upper = rows, arrow, np.array([0.5, 0.5, 2.0])
+    return found
+
+
+class Doubling:
+    """A preconditioner that takes twice the residual, and of the dense columns three times."""
+
+    def update(self, h: Any, *, estimated: bool) -> None:
+        self.at = (h.tolist(), estimated)
+
+    def __call__(self, right: Any) -> Any:
+        return 2.0 * right
+
+    def block_step(self, right: Any) -> Any:
+        return 3.0 * right
+
+
+@pytest.mark.parametrize(("estimated", "x"), [(True, [1.0]), (False, [4.0])])
+def test_a_direction_ends_at_a_share_of_the_energy_or_after_so_many_products(
+    estimated: bool, x: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, arrow, ended = SimpleNamespace(products=100, late=False), Doubling(), []
+
+    def solved(product: Any, preconditioner: Any, right: Any, enough: Any) -> Any:
+        assert preconditioner is arrow
+        for energy, products, late in ((1.0, 100, 0), (0.018, 100, 0), (0.0181, 111, 0), (1.0, 112, 0), (1.0, 1, 1)):
+            rows.products, rows.late = products, bool(late)
+            ended.append(enough(energy, right))
+        return Solved(np.array([1.0]), np.array([1.0]))
+
+    monkeypatch.setattr(proximal_descent, "solve", solved)
+    found = descent_of(rows, arrow)._direction(np.array([3.0]), np.array([0.25]), estimated=estimated)
+    assert ended == [False, True, False, True, True]  # 1e-3 of 3 x 2 x 3
+    assert (found.tolist(), arrow.at) == (x, ([0.25], estimated))
+
+
+def point_at(w: Any, primal: float = 4.0) -> ProximalPoint:
+    return ProximalPoint(np.asarray(w), np.array([0.9, 0.0, -3.0]), np.array([5.0]), primal, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "tried", "balances"),
+    [([3.0], [2.0], True), ([5.0, 4.0, 3.9], [2.0, 1.0, 0.5], True), ([4.0] * 4, [2.0, 1.0, 0.5, 0.25], False)],
+)
+def test_weights_are_balanced_by_a_step_on_quadratics_that_touch_the_losses(
+    found: list[float], tried: list[float], balances: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U / 2 max(|threshold - m|, .05) of each row, along v - w, at the first length where P is less."""
+    one = Problem(Hinge(), 0.5, 3, 1, 1)
+    rows = SimpleNamespace(problem=one, terms=SimpleNamespace(y=np.array([1.0, -1.0, -1.0])))
+    descent, at, lengths = descent_of(rows), ProximalState(np.zeros(3), np.zeros(1), pace=3.0, primal=7.0), []
+
+    def direction(right: Any, theta: Any, *, estimated: bool) -> Any:
+        np.testing.assert_allclose(theta, [0.5 / 0.2, 0.5 / 2.0, 2.0 / 4.0], rtol=1e-6)
+        assert (right.tolist(), estimated) == ([4.0], True)
+        return np.array([10.0])
+
+    def evaluated(w: Any, a: Any) -> ProximalPoint:
+        lengths.append((float(w[0]) - 1.0) / 10.0)
+        return point_at(w, found[len(lengths) - 1])
+
+    monkeypatch.setattr(descent, "_direction", direction)
+    monkeypatch.setattr(descent, "_evaluated", evaluated)
+    moved = descent._balanced(at, point_at([1.0]))
+    assert lengths == tried
+    assert (at.balances, at.pace, at.primal) == ((True, 1.0, np.inf) if balances else (False, 3.0, 7.0))
+    assert moved.primal == (found[-1] if balances else 4.0)
+
+
+def test_margins_at_the_corner_count_as_a_little_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Problem(Hinge(), 0.5, 3, 1, 1)
+    descent, seen = descent_of(SimpleNamespace(problem=one, terms=SimpleNamespace(y=np.ones(3)))), []
+
+    def direction(right: Any, theta: Any, *, estimated: bool) -> Any:
+        seen.append(theta)
+        return np.zeros(1)
+
+    monkeypatch.setattr(descent, "_direction", direction)
+    monkeypatch.setattr(descent, "_evaluated", lambda w, a: point_at(w))
+    here = point_at([1.0])._replace(f=np.array([1.0, 0.97, 0.9]))
+    descent._balanced(ProximalState(np.zeros(3), np.zeros(1)), here)
+    np.testing.assert_allclose(seen[0], [0.5 / 0.1, 0.5 / 0.1, 2.0 / 0.2], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("primal", "center", "pace"), [(6.0, None, None), (8.0, [5.0], 1.0)])
+def test_a_center_is_ahead_of_what_was_found_unless_that_is_worse(
+    primal: float, center: list[float] | None, pace: float | None
+) -> None:
+    """By beta = (t - 1) / t', t' = (1 + sqrt(1 + 4 t^2)) / 2, at t = 2."""
+    at = ProximalState(np.zeros(3), np.array([3.0]), center=np.zeros(1), pace=2.0, primal=7.0)
+    descent_of(None)._recenter(at, point_at([5.0], primal))
+    following = 0.5 * (1.0 + np.sqrt(17.0))
+    np.testing.assert_allclose(at.center, center or [5.0 + 2.0 / following], rtol=1e-12)
+    assert (at.w.tolist(), at.primal) == ([5.0], primal)
+    assert at.pace == pytest.approx(pace or following, rel=1e-12)
 
 
 @pytest.mark.parametrize(
