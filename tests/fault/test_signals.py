@@ -211,6 +211,25 @@ def test_a_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> None:
     assert "time limit: what was being written is removed" in said
 
 
+OVER = """
+import signal
+from streamsvm.engine.checkpoint import signals
+from streamsvm.errors import InterruptedRun
+try:
+    with signals.within(0.0):
+        signal.pause()
+except InterruptedRun:
+    print(signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM) == signal.SIG_DFL)
+"""
+
+
+def test_a_time_limit_that_was_over_before_the_job_began_leaves_no_alarm_behind() -> None:
+    """It would end the program itself, at any time later."""
+    command, environment = [sys.executable, "-c", OVER], {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "(0.0, 0.0) True\n"), done.stderr
+
+
 STUCK = """
 import sys, time
 from streamsvm.engine.checkpoint import interruption, signals

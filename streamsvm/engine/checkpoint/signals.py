@@ -134,14 +134,16 @@ def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abstrac
 
 @contextmanager
 def _alarmed(seconds: float) -> Iterator[None]:
-    """Unwind a job of a program's after so many seconds."""
-    signal.signal(EXPIRED, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
+    """Unwind a job of a program's after so many seconds; where they are over before it began, too, no alarm is left behind."""
     try:
+        with undisturbed():
+            signal.signal(EXPIRED, _interrupt)
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(EXPIRED, signal.SIG_DFL)
+        with undisturbed():
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(EXPIRED, signal.SIG_DFL)
         current.raised = None
         if current.name == TIME_LIMIT:  # the next job of the program has its own time
             current.name = ""
