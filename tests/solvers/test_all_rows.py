@@ -36,6 +36,7 @@ from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import Here, NewtonSteps
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
 from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.store import open_store
@@ -291,6 +292,36 @@ def test_a_block_does_not_change_by_rounding_of_weights_however_small_they_are(s
     assert summed == [10, 0, 2]
 
 
+@pytest.mark.parametrize(("scale", "sums"), [(1e3, [50, 1]), (1e4, [50, 1, 49])])
+def test_a_block_is_made_anew_where_less_than_a_millionth_of_a_diagonal_is_left(
+    scale: float, sums: list[int], summed: list[int]
+) -> None:
+    """Of the column that one row has 1e3, or 1e4, times more of. A column without entries has nothing to lose."""
+    values = np.ones((50, 2), np.float32)
+    values[7, 0], values[:, 1] = scale, 0.0
+    block, h = block_matrix.BlockMatrix(Dense(values, 1.0), 2, np.arange(3)), np.ones(50)
+    block.at(h, estimated=False)
+    h[7] = 0.0
+    block.at(h, estimated=False)
+    assert [rows for rows in summed if rows] == sums
+
+
+def test_a_proximal_point_knows_its_lag() -> None:
+    """P(w) - D(a) less 1/2 ||w - v||^2, for a loss whose conjugate is a parabola."""
+    rng = np.random.default_rng(6)
+    values, y = rng.normal(size=(30, 4)).astype(np.float32), np.where(rng.random(30) < 0.5, 1.0, -1.0)
+    known = solver_of(rows_in_memory(Dense(values, 1.0), y), 4, Huber(0.3), C=0.7)
+    descent, w, a = ProximalDescent.__new__(ProximalDescent), rng.normal(size=5), 0.7 * rng.random(30)
+    descent._known, descent._rows, descent._slopes = known, MemoryRows(known.sample, known.problem), np.empty(30)
+    here, ones = descent._evaluated(w, a), np.ones(30)
+    full = np.hstack([values, np.ones((30, 1))]).astype(np.float64)
+    v, P = full.T @ (a * y), primal(values, y, ones, w, Huber(0.3), 0.7)
+    assert here.primal == pytest.approx(P, rel=1e-9)
+    apart = P - dual(values, y, ones, a, Huber(0.3), 0.7)
+    assert here.lag == pytest.approx(apart - 0.5 * np.square(w - v).sum(), rel=1e-9)
+    np.testing.assert_allclose(here.v, v, rtol=1e-9, atol=1e-12)
+
+
 def test_an_iterate_is_evaluated_with_what_the_corner_is_rounded_by() -> None:
     rng = np.random.default_rng(6)
     values, y = rng.normal(size=(30, 4)).astype(np.float32), np.where(rng.random(30) < 0.5, 1.0, -1.0)
@@ -316,19 +347,19 @@ def test_an_iterate_is_evaluated_with_what_the_corner_is_rounded_by() -> None:
 @pytest.mark.parametrize(
     ("mu", "energy", "smoothing", "after"),
     [
-        (0.5, 1.0, 0.4, 0.25),  # half of it at most
-        (0.5, 1.0, 0.3, 0.5),  # smoothing costs no more than .3 of what is allowed
-        (0.5, 1.0, 0.31, 0.5 * np.sqrt(0.95 * 0.3 / 0.31)),
-        (0.5, 1.1, 0.4, 0.5),  # the energy is more than 1e-4 of the objective
-        (0.0, 1.0, 0.4, 0.0),
+        (0.5, 1.0, 9.0, 0.25),  # half of it at most
+        (0.5, 1.0, 0.6, 0.5),  # smoothing costs no more than .3 of what is allowed
+        (0.5, 1.0, 0.61, 0.5 * np.sqrt(0.95 * 0.6 / 0.61)),
+        (0.5, 1.1, 9.0, 0.5),  # the energy is more than 1e-4 of the objective
+        (0.0, 1.0, 9.0, 0.0),
     ],
 )
 def test_a_corner_narrows_where_rounding_it_costs_too_much(
     mu: float, energy: float, smoothing: float, after: float
 ) -> None:
-    known = SimpleNamespace(mu=mu, allowed=1.0, outer=OuterTerms(np.ones(1), np.zeros(1)))
+    known = SimpleNamespace(mu=mu, allowed=2.0, outer=OuterTerms(np.ones(1), np.zeros(1)))
     steps = NewtonSteps(known, SimpleNamespace(count=1), None)  # type: ignore[arg-type]
-    here = Here(-1e4, smoothing if smoothing != 0.4 else 4.0, np.zeros(1))
+    here = Here(-1e4, smoothing, np.zeros(1))
     assert steps._narrowed(here, energy) == (after != mu)
     assert known.mu == pytest.approx(after, rel=1e-12)
 

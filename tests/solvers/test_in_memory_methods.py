@@ -251,7 +251,13 @@ def test_a_direction_ends_at_a_share_of_the_energy_or_after_so_many_products(
 
     def solved(product: Any, preconditioner: Any, right: Any, enough: Any) -> Any:
         assert preconditioner is arrow
-        for energy, products, late in ((1.0, 100, 0), (0.018, 100, 0), (0.0181, 111, 0), (1.0, 112, 0), (1.0, 1, 1)):
+        for energy, products, late in (
+            (1.0, 100, 0),
+            (1e-3 * 18.0, 100, 0),
+            (0.0181, 111, 0),
+            (1.0, 112, 0),
+            (1.0, 1, 1),
+        ):
             rows.products, rows.late = products, bool(late)
             ended.append(enough(energy, right))
         return Solved(np.array([1.0]), np.array([1.0]))
@@ -310,7 +316,7 @@ def test_margins_at_the_corner_count_as_a_little_off(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(seen[0], [0.5 / 0.1, 0.5 / 0.1, 2.0 / 0.2], rtol=1e-9)
 
 
-@pytest.mark.parametrize(("primal", "center", "pace"), [(6.0, None, None), (8.0, [5.0], 1.0)])
+@pytest.mark.parametrize(("primal", "center", "pace"), [(6.0, None, None), (7.0, None, None), (8.0, [5.0], 1.0)])
 def test_a_center_is_ahead_of_what_was_found_unless_that_is_worse(
     primal: float, center: list[float] | None, pace: float | None
 ) -> None:

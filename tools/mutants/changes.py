@@ -135,6 +135,14 @@ EQUIVALENT = {
         "streamsvm/jobs/ingest/preflight.py",
         "return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=False, threads=count)",
     ): "as above",
+    (
+        "streamsvm/solvers/newton/in_memory/newton_steps.py",
+        "smoothing = losses - linear - quadratic + float(self._slopes @ f)",
+    ): "asked for where a corner is rounded: the conjugate of a loss with a corner has no parabola",
+    (
+        "streamsvm/solvers/newton/in_memory/block_matrix.py",
+        "change[(np.abs(change) < SAME * h)] = 0.0",
+    ): "but for a difference that is 1e-12 of h to the last bit; what is 0 stays 0",
 }
 """File and line as it is then: why the program is the same."""
 
