@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from dataclasses import dataclass
 
@@ -47,7 +48,8 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
 
 def split(line: str, delimiter: str) -> list[str]:
     """Return the fields of one row; a value in quotes may hold line feeds."""
-    return next(csv.reader(line.splitlines(keepends=True), delimiter=delimiter), [])
+    # not str.splitlines: to a file's lines a form feed or U+2028 is text like any other
+    return next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
 
 def is_number(text: str) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.blocks import NULLS
@@ -129,10 +131,20 @@ def _check_number(field: str, name: str, place: str, *, is_label: bool) -> None:
     if NOT_FINITE.fullmatch(field):
         code = "E-LABEL" if is_label else "E-NONFINITE"
         raise DataError(f"{place}: {quote(field)} is not finite", code=code, hint=LINE_HINT)
-    if not NUMBER.fullmatch(field) or field.startswith("+"):
+    if not NUMBER.fullmatch(field) or (field.startswith("+") and not _reads_plus()):
         comma = "," in field and NUMBER.fullmatch(field.replace(",", ".", 1))
         hint = f"write a decimal point, or pass --column {shell_word(name)}=decimal-comma" if comma else LINE_HINT
         raise DataError(f"{place}: expected a number, found {quote(field)}", code="E-PARSE", hint=hint)
     with np.errstate(over="ignore"):
         if not is_label and not np.isfinite(np.float32(float(field))):
             raise DataError(f"{place}: {quote(field)} does not fit float32", code="E-RANGE", hint=LINE_HINT)
+
+
+@cache
+def _reads_plus() -> bool:
+    """Whether the pyarrow that is installed takes '+1' for a number: earlier ones do not."""
+    try:
+        pa.scalar("+1").cast(pa.float32())
+    except pa.ArrowInvalid:
+        return False
+    return True

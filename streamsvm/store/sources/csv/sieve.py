@@ -1,8 +1,13 @@
-"""CSV text with the lines left out that cannot be read: block by block, and line by line only where a block is not in order."""
+"""CSV text with the lines left out that cannot be read.
+
+Blocks are looked at whole. One that is not in order is halved until the halves are, and few lines are looked at one by one: a
+bad line costs some parsing of its block, not a look at each of its lines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +15,7 @@ import pyarrow as pa
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
 from streamsvm.store.sources.csv.blocks import parse, reading
-from streamsvm.store.sources.csv.dialect import Dialect
+from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded
 from streamsvm.store.sources.csv.faults import Columns, check_line
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
@@ -18,6 +23,8 @@ from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.svmlight.faults import NUMBER
 from streamsvm.store.sources.table.cells import Arrow
 
+FEW_LINES = 32
+"""Lines that are looked at one by one in the time it takes to parse them twice."""
 LOOKED_AT = 1000
 NUMBERS_SHARE = 0.9
 """The share of values that must be numbers for a column to be one of numbers."""
@@ -33,6 +40,7 @@ class Sieve:
         self._converting, self._rejects = converting, rejects
         self._options = reading(dialect, 1, multiline=False)
         self._options["read_options"].skip_rows = 0
+        self._header = _header_again(dialect, columns)
 
     def blocks(self) -> Generator[bytes]:
         """Yield blocks of whole lines. Raises DataError where more lines are bad than are allowed."""
@@ -40,12 +48,15 @@ class Sieve:
         for block in line_blocks(self._stream):
             lines = block.count(b"\n")
             self._rejects.read += lines
-            content = block if number and self._in_order(block) else self._good_lines(block, number)
+            content = b"".join(self._good_parts(block, number))
             number += lines
             if content:
                 yield content
 
     def _in_order(self, block: bytes) -> bool:
+        """Whether ``check_line`` would let each line of a block pass."""
+        if not self._is_plain(block):
+            return False
         try:
             table = parse(block, self._options, self._converting)
         except pa.ArrowInvalid:
@@ -60,10 +71,39 @@ class Sieve:
             return self._columns.skip_unlabeled
         return self._columns.missing or name not in self._columns.numbers | self._columns.text
 
+    def _good_parts(self, block: bytes, before: int) -> Iterator[bytes]:
+        """The good lines of a block after ``before`` lines of the file, whose first may be those that are skipped."""
+        start = 0
+        while before < self._dialect.skipped and start < len(block):
+            start, before = block.index(b"\n", start) + 1, before + 1
+        yield block[:start]
+        yield from self._sifted(block[start:], before)
+
+    def _sifted(self, block: bytes, before: int) -> Iterator[bytes]:
+        """The good lines of some: all where they are in order, else of one half and then the other; of few one by one."""
+        if self._in_order(block):
+            yield block
+        elif block.count(b"\n") <= FEW_LINES:
+            yield self._good_lines(block, before)
+        else:
+            middle = block.rfind(b"\n", 0, len(block) // 2) + 1 or block.index(b"\n") + 1
+            yield from self._sifted(block[:middle], before)
+            yield from self._sifted(block[middle:], before + block.count(b"\n", 0, middle))
+
+    def _is_plain(self, block: bytes) -> bool:
+        """Whether nothing is in a block that pyarrow may read in another way than line by line."""
+        try:
+            text = decoded(block, self._stream.name)
+        except DataError:
+            return False
+        if self._header is not None and self._header.search(text):
+            return False
+        return QUOTE not in text or not any(line.count(QUOTE) % 2 for line in text.split("\n"))
+
     def _good_lines(self, block: bytes, before: int) -> bytes:
         good_lines = []
         for number, line in enumerate(block.split(b"\n")[:-1], before + 1):
-            if number > self._dialect.skipped and line.strip(b"\r"):
+            if line.strip(b"\r"):
                 try:
                     check_line(
                         line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns
@@ -73,6 +113,14 @@ class Sieve:
                     continue
             good_lines.append(line + b"\n")
         return b"".join(good_lines)
+
+
+def _header_again(dialect: Dialect, columns: Columns) -> re.Pattern[str] | None:
+    """What finds the header line among the lines; None where no line can be taken for it, as numbers stand there."""
+    if not dialect.header or any(not NUMBER.fullmatch(name) for name in columns.numbers):
+        return None
+    names = (rf"[\"\s]*{re.escape(name).replace(QUOTE, QUOTE + '+')}[\"\s]*" for name in dialect.names)
+    return re.compile("^" + re.escape(dialect.delimiter).join(names) + "$", re.MULTILINE)
 
 
 def most_types(table: Arrow) -> dict[str, pa.DataType]:
@@ -101,9 +149,9 @@ def numbers_among(values: Arrow) -> Float64:
 
 
 def _whole(column: Arrow, *, missing: bool) -> bool:
+    """Whether nothing is missing from a column that may not be, and all numbers that are there are finite."""
     if column.null_count and not missing:
         return False
     if not pa.types.is_floating(column.type):
         return True
-    values = column.to_numpy()
-    return not (np.isinf(values).any() if missing else not np.isfinite(values).all())
+    return int(np.count_nonzero(~np.isfinite(column.to_numpy()))) == column.null_count
