@@ -1,4 +1,4 @@
-"""CSV and TSV text, read by pyarrow block by block.
+"""CSV and TSV text as rows: what becomes of the columns, decided by the first lines or as recorded, and the batches.
 
 pyarrow decides quickly whether a block is in order; when it is not, ``csv.faults`` reads on from there slowly and says
 what is wrong with which line.
@@ -7,35 +7,31 @@ what is wrong with which line.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from streamsvm.aliases import JsonMapping, JsonObject
-from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parsed, reading
+from streamsvm.errors import DataError
+from streamsvm.store.sources.csv.blocks import TEXT
 from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
-from streamsvm.store.sources.csv.faults import LINE_HINT, Columns, find_fault
-from streamsvm.store.sources.csv.head import BLOCK, Head, block_bytes, head_of
-from streamsvm.store.sources.csv.sieve import Sieve
+from streamsvm.store.sources.csv.faults import LINE_HINT, Columns
+from streamsvm.store.sources.csv.head import Head, head_of
+from streamsvm.store.sources.csv.reader import CSVReader, fault_in, unexplained
 from streamsvm.store.sources.options import bad_share
-from streamsvm.store.sources.reading.ahead import ahead
 from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.reading.lines import line_blocks, note_form, whole_rows
+from streamsvm.store.sources.reading.lines import note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell
 from streamsvm.store.sources.table.census import census_of
-from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows
+from streamsvm.store.sources.table.encoder import TableEncoder
 from streamsvm.store.sources.table.layout.columns import SINGLE, WRITTEN
-from streamsvm.store.sources.table.layout.crosses import with_crosses
 from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns, stated_columns
 from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.schema import ALL_TEXT, Schema, label_of, schema_from
-from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 from streamsvm.store.sources.table.width import check_width
 from streamsvm.types import Batch
 
@@ -84,7 +80,7 @@ class CSVSource:
             with Input(path) as stream:
                 file = SourceFile(str(path), stream.size, compression=stream.compression)
                 self.sources.append(file)
-                for table in self._tables(stream, self.schema.needed, file):
+                for table in self._reader.tables(stream, self.schema.needed, file):
                     batch = self._encoded(encoder, table, path, file.position)
                     file.read = stream.disk_position
                     rejects.check(share)
@@ -104,14 +100,14 @@ class CSVSource:
 
     def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some columns of the table, by default of all, as they are written."""
-        known = self._types
-        self._types = dict.fromkeys(self._names, TEXT)
-        try:
-            for path in self._paths:
-                with Input(path) as stream:
-                    yield from self._tables(stream, list(columns) or list(self._names), SourceFile(str(path)))
-        finally:
-            self._types = known
+        reader = replace(self._reader, types=dict.fromkeys(self._names, TEXT))
+        for path in self._paths:
+            with Input(path) as stream:
+                yield from reader.tables(stream, list(columns) or list(self._names), SourceFile(str(path)))
+
+    @property
+    def _reader(self) -> CSVReader:
+        return CSVReader(self._dialects, self._options, self.schema, self._types, self.exact)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -144,7 +140,7 @@ class CSVSource:
         census = census_of(self.schema, self._options.memory_limit)
         for path in self._paths if census.names else ():
             with Input(path) as stream:
-                census.take(self._tables(stream, list(census.names), SourceFile(str(path))), str(path))
+                census.take(self._reader.tables(stream, list(census.names), SourceFile(str(path))), str(path))
         census.close()
         planned = self.schema
         self._recorded = self.schema = planned.completed(census, self._options)
@@ -154,7 +150,7 @@ class CSVSource:
         try:
             return encoder.batch(table)
         except BadCell as cell:
-            fault = self._fault(path, rows_before, self._expected)
+            fault = self._reader.fault(path, rows_before)
             raise fault or cell.error(str(path), rows_before) from cell
 
     def _plan(self, samples: JsonMapping | None) -> Schema:
@@ -194,7 +190,8 @@ class CSVSource:
             return None
         numbers = frozenset(name for name in types if name not in others)
         missing = options.missing != "error"
-        return self._fault(path, 0, Columns(numbers, frozenset(), None, missing=missing, multiline=options.multiline))
+        columns = Columns(numbers, frozenset(), None, missing=missing, multiline=options.multiline)
+        return fault_in(path, self._dialects[path], options, columns)
 
     def _without_label(self, dialect: Dialect, recorded: Schema) -> Dialect:
         """Names for a file without header: those recorded, less the label when there is one column fewer."""
@@ -216,7 +213,7 @@ class CSVSource:
                 self._types_told = self._head.types(skip=self._options.on_bad_line == "skip")
         except pa.ArrowInvalid as error:
             path, nothing = self._paths[0], Columns(frozenset(), frozenset(), None, multiline=self._options.multiline)
-            raise self._fault(path, 0, nothing) or _unexplained(path, error) from error
+            raise fault_in(path, self._dialects[path], self._options, nothing) or unexplained(path, error) from error
         return self._types_told
 
     def _column_types(self) -> dict[str, pa.DataType]:
@@ -234,68 +231,3 @@ class CSVSource:
         if schema.weight is not None:
             types[schema.weight] = pa.float32()
         return types
-
-    def _type(self, name: str) -> pa.DataType:
-        """The type a column is read as now."""
-        kind = self._types[name]
-        return pa.float64() if self.exact and pa.types.is_float32(kind) else kind
-
-    def _tables(self, stream: Input, needed: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
-        """Batches of the needed columns and of crosses of them; ``file.position`` must count those that were taken."""
-        converting = conversions(needed, {name: self._type(name) for name in needed})
-        options = reading(self._dialects[stream.path], BLOCK, multiline=self._options.multiline)
-        tables = parsed(self._blocks(stream, converting), options, converting)
-        try:
-            alone = stream.size <= BLOCK or len(needed) > GROUP  # one block, or blocks whose tables are large
-            with closing(tables if alone else ahead(tables)) as tables:
-                for table in tables:
-                    yield from self._cut(table)
-        except pa.ArrowInvalid as error:
-            raise self._fault(stream.path, file.position, self._expected) or _unexplained(stream.path, error) from error
-
-    def _blocks(self, stream: Input, converting: Sequence[pacsv.ConvertOptions]) -> Generator[bytes]:
-        """The text in blocks of whole rows, or what is good of it."""
-        options = self._options
-        if options.on_bad_line != "error":
-            return Sieve(stream, self._dialects[stream.path], self._expected, converting, options.rejects).blocks()
-        block = block_bytes(len(self._names))
-        lines = line_blocks(stream, block, allow_no_final_newline=options.allow_no_final_newline)
-        if options.multiline:
-            lines = whole_rows(lines, stream.name)
-        return ahead(lines) if stream.compression else lines
-
-    def _cut(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of a block, where a row has many entries a few at a time."""
-        rows = batch_rows(self.schema) if self.schema.has_text else max(1, table.num_rows)
-        for start in range(0, table.num_rows, rows):
-            yield with_crosses(table.slice(start, rows), self.schema.crosses)
-
-    def _fault(self, path: Path, rows: int, columns: Columns) -> DataError | None:
-        """What is wrong after ``rows`` good rows, as far as reading line by line can tell."""
-        with Input(path) as stream:
-            try:
-                last_line = self._options.allow_no_final_newline
-                found = find_fault(stream, self._dialects[path], columns, rows, last_line=last_line)
-            except DataError as error:
-                return error
-        if found is not None and found.hint == MISSING_HINT and self._options.encoding is not None:
-            found.hint = RECORDED_MISSING_HINT
-        return found
-
-    @property
-    def _expected(self) -> Columns:
-        numbers = frozenset(name for name, kind in self._types.items() if pa.types.is_floating(kind))
-        return Columns(
-            numbers,
-            frozenset(name for c in self.schema.columns if c.needs_value for name in c.sources),
-            self.schema.label,
-            missing=self._options.missing != "error",
-            multiline=self._options.multiline,
-            skip_unlabeled=self._options.missing_label == "skip",
-        )
-
-
-def _unexplained(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path} cannot be read: {quote(str(error), 160)}", code="E-PARSE", hint="check it near that place"
-    )
