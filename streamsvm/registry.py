@@ -35,7 +35,7 @@ class Registry(Mapping[str, Any]):
 def load(target: str) -> Any:
     """The attribute that "module:name" stands for."""
     module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(module), name)  # a table of names is what this is
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ def _action(X: Any, y: Any, weight: Any) -> Action | None:
     from streamsvm.jobs.ingest.given import GivenRows, ingest_given
 
     if isinstance(X, list | tuple):  # of names, or of rows
-        if X and all(hasattr(part, "__fspath__") or isinstance(part, str) for part in X):
+        if X and all(isinstance(part, str | PathLike) for part in X):
             return None
         X = np.asarray(X)
     if not is_given(X):

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from streamsvm.config.fields import field_values
 from streamsvm.rows import Float64
 from streamsvm.types import LinearSolution, LossRequirement, Problem, RowState, WarmStart
 
@@ -54,7 +55,7 @@ class SegmentSolver(WarmStart):
 
     def memory_settings(self) -> dict[str, int | None]:
         """How many there are in memory; None: as many as are usual."""
-        return {self.halved: getattr(self, self.halved)}
+        return field_values(self, (self.halved,))
 
     def certify(self, state: SegmentState) -> None:
         """Every pass is an exact evaluation."""

@@ -66,9 +66,12 @@ def test_few_lines_are_looked_at_for_a_bad_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: Columns
 ) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(
-        sieve, "check_line", lambda line, where, *rest: looked.append(where) or check_line(line, where, *rest)
-    )
+
+    def look(line: bytes, where: str, dialect: Dialect, columns: Columns) -> None:
+        looked.append(where)
+        check_line(line, where, dialect, columns)
+
+    monkeypatch.setattr(sieve, "check_line", look)
     lines = [b"%d,u,p" % k for k in range(150_000)]
     lines[10] = lines[90_000] = lines[140_000] = b"1,u"
     assert len(b"\n".join(lines)) > 1 << 20

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from streamsvm.config.fields import field_values
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer
 from streamsvm.engine.executors.executor import Executor, Joins, OnProgress, Task
@@ -112,8 +113,8 @@ class LocalGroupTrainer(GroupTrainer):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
             if isinstance(self._solver, SplitState):
-                for name in self._solver.driver_fields:
-                    setattr(state, name, getattr(run.state, name))
+                for name, value in field_values(run.state, self._solver.driver_fields).items():
+                    setattr(state, name, value)
             run.state = state
             run.certified(visitor.finish(state, self._deadline))
             self._progress.certificate(one.number, run)

@@ -15,7 +15,7 @@ import scipy.sparse
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.kinds_of_rows import is_annotated
+from streamsvm.kinds_of_rows import Chunked, SparseMatrix, is_annotated
 from streamsvm.rows import CSR
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.stream import SLICE_BYTES
@@ -97,13 +97,15 @@ class SlicedArray:
     def _width(self) -> int:
         """Numbers of a row, about."""
         X = self._given.X
-        entries = getattr(X, "nnz", None) if self.sparse else None
-        return int(X.shape[1]) if entries is None else max(1, 2 * int(entries) // X.shape[0])
+        if self.sparse and isinstance(X, SparseMatrix):
+            return max(1, 2 * int(X.nnz) // self._given.X.shape[0])
+        return int(X.shape[1])
 
     def _spans(self, rows: int) -> Iterator[tuple[int, int]]:
         """Slices of a bounded size: of whole chunks of the array, where it has such."""
         step = max(1, SLICE_BYTES // (4 * self._width))
-        chunk = (getattr(self._given.X, "chunks", None) or (1,))[0]
+        X = self._given.X
+        chunk = X.chunks[0] if isinstance(X, Chunked) and X.chunks else 1
         if isinstance(chunk, int) and 1 < chunk <= 2 * step:
             step = max(1, step // chunk) * chunk
         return ((start, min(start + step, rows)) for start in range(0, rows, step))

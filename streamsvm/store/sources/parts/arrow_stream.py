@@ -18,13 +18,10 @@ import pyarrow.dataset as pd
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
-from streamsvm.kinds_of_rows import is_lazy_frame
+from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, is_lazy_frame
 from streamsvm.store.sources.array.stream import KINDS
 from streamsvm.store.sources.parts.record_batches import as_parquet, batch_rows, written
 from streamsvm.store.sources.parts.writing import ARROW_ERRORS, HINT_TYPES, BlocksPart, check_frame, check_values
-
-DUCKDB = ("to_arrow_reader", "fetch_arrow_reader")
-"""What a relation of DuckDB calls its record batches, now and formerly: its stream is of a result that is all there."""
 
 
 def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
@@ -62,9 +59,8 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
         return X.to_reader(batch_rows(X.num_columns))
     if is_lazy_frame(X) or type(X).__module__.partition(".")[0] == "pandas":
         return _of_lazy(X) if is_lazy_frame(X) else _of_pandas(X)
-    for name in DUCKDB:
-        if hasattr(X, name):
-            return getattr(X, name)(batch_rows(len(X.columns)))
+    if isinstance(X, Relation | FormerRelation):
+        return _of_duckdb(X)
     return pa.RecordBatchReader.from_stream(X)
 
 
@@ -83,7 +79,13 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 def _gives_batches(X: Any) -> bool:
     """Whether it is anything but a lazy frame of an earlier polars, which gives all of its rows at once, or to a file."""
-    return not is_lazy_frame(X) or hasattr(X, "collect_batches")
+    return not is_lazy_frame(X) or isinstance(X, FrameInBatches)
+
+
+def _of_duckdb(X: Relation | FormerRelation) -> pa.RecordBatchReader:
+    """The rows of a relation as they are computed."""
+    rows = batch_rows(len(X.columns))
+    return X.to_arrow_reader(rows) if isinstance(X, Relation) else X.fetch_arrow_reader(rows)
 
 
 def _of_lazy(X: Any) -> pa.RecordBatchReader:
