@@ -21,7 +21,7 @@ from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
 from streamsvm.store.sources.csv import blocks as csv_blocks
 from streamsvm.store.sources.csv import head as csv_head
-from streamsvm.store.sources.csv import source as csv_source
+from streamsvm.store.sources.csv import reader as csv_reader
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"
 
@@ -327,7 +327,7 @@ def test_some_columns_at_a_time_are_the_same_columns(
     path = write("\n".join(["a,color,n,empty,price,y,when", *lines, ""]).encode())
     asked: dict[str, Any] = {"label": "y", "recognize": True, "missing": "zero"}
     X, y, source = read(path, **asked)
-    for module in (csv_blocks, csv_head, csv_source):
+    for module in (csv_blocks, csv_head, csv_reader):
         monkeypatch.setattr(module, "GROUP", 2)
     few, labels, other = read(path, **asked)
     np.testing.assert_array_equal(few, X)
