@@ -165,7 +165,11 @@ def audit(data: Data, header: dict[str, Any], weights: Any, alpha: Any) -> Itera
             rows = rows_by_code(weights, header["classes"], data.classes)
             yield recompute_together(data, Question(settings, certificate, factors, scaling, rows), mine)
             continue
-        factors = class_factors(settings["class_weight"], data.classes, counts, certificate["positive"])
+        if (other := certificate.get("negative")) is None:
+            factors = class_factors(settings["class_weight"], data.classes, counts, certificate["positive"])
+        else:  # a pair of classes: rows of others count for nothing
+            factors = joint_factors(settings["class_weight"], data.classes, counts)
+            factors = np.where(np.isin(np.arange(len(factors)), (certificate["positive"], other)), factors, 0.0)
         yield recompute(data, Question(settings, certificate, factors, scaling, weights[k]), mine)
 
 
@@ -208,7 +212,7 @@ def recompute(data: Data, asked: Question, alpha: Any) -> Audited:
 
 
 def joint_factors(setting: Any, classes: list[str], counts: Any) -> Any:
-    """The weight of each class where all are one problem."""
+    """The weight of each class where all are one problem, and in every pair."""
     if setting == "balanced":
         return counts.sum() / (len(classes) * np.maximum(counts, 1.0))
     return class_factors(setting, classes, counts, 0)

@@ -9,18 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from streamsvm.aliases import Array, RowRecord
-from streamsvm.rows import Float32, Int32, Targets
+from streamsvm.engine.problem_rows import block_of, own_rows
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
     AnySolver,
-    Block,
     Certificate,
     Deadline,
     FeatureMap,
-    FeaturePart,
     Problem,
     SharedGathering,
     SharedRows,
@@ -65,16 +61,22 @@ class BlockVisitor:
         """
         shown = [problem for problem in active if chunk not in problem.problem.held_out]
         for part in self.features.parts(loaded.chunk.X):
-            if isinstance(self.solver, SharedRows):
-                self.solver.prepare_shared([one.state for one in shown], part.X)
+            whole = [one.state for one in shown if one.problem.negative is None]
+            if isinstance(self.solver, SharedRows) and whole:
+                self.solver.prepare_shared(whole, part.X)
             copies: dict[bytes, RowRecord] | None = {} if len(shown) > 1 else None
             for one in shown:
-                order = order_within(loaded.order, part, reused=len(shown) > 1)
-                y, s = labeled_part(one.problem, loaded, part)
+                block = block_of(one.problem, loaded, part, start, reused=len(shown) > 1)
+                if block is None:
+                    continue
+                block.chunk, block.cached = chunk, self.cached
+                block.copies = copies if block.places is None else None  # other pairs have other rows
                 mine = {name: values[one.number][part.start : part.stop] for name, values in rows.items()}
-                seed = loaded.visit.seed + part.start
-                block = Block(part.X, y, s, chunk, start + part.start, order, seed, self.cached, mine, copies)
+                block.rows = {name: own_rows(values, block.places) for name, values in mine.items()}
                 self.solver.visit(one.state, block)
+                if block.places is not None:
+                    for name, values in mine.items():
+                        values[block.places] = block.rows[name]
 
     def gathered(self, states: list[State]) -> None:
         """Say that a pass is over, before its problems are finished one after the other. Changes the states."""
@@ -86,23 +88,3 @@ class BlockVisitor:
         if isinstance(self.solver, Deadline):
             self.solver.set_deadline(state, deadline)
         return self.solver.finish(state)
-
-
-def labeled_part(problem: Problem, loaded: Loaded, part: FeaturePart) -> tuple[Targets, Float32]:
-    """The targets and weights (n,) float32 a problem gives to the rows of a part of a chunk."""
-    span, weight = slice(part.start, part.stop), loaded.chunk.weight
-    return targets_and_weights(problem, loaded.chunk.codes[span], None if weight is None else weight[span])
-
-
-def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32]:
-    """The targets (n,) and weights (n,) float32 a problem gives to rows of these codes (n,) and row weights (n,)."""
-    task = problem.task
-    s = task.factors(codes)
-    return task.targets(codes), s if weight is None else s * weight
-
-
-def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:
-    """The visiting order of a chunk restricted to a part of it; a copy if other problems are to use the same order."""
-    if part.stop - part.start == len(order):
-        return order.copy() if reused else order
-    return order[(order >= part.start) & (order < part.stop)] - np.int32(part.start)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
-from streamsvm.engine.block_visitor import labeled_part
+from streamsvm.engine.problem_rows import block_of, own_rows
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64
@@ -184,7 +184,8 @@ def _blocks(
                 for k, problem in enumerate(problems):
                     if chunk in problem.held_out:
                         continue
-                    y, s = labeled_part(problem, loaded, part)
-                    order, first = loaded.order[part.start : part.stop], starts[chunk] + part.start
-                    block = Block(part.X, y, s, chunk, first, order, 0)
-                    yield _ProblemBlock(k, block, None if alpha is None else alpha[k, part.start : part.stop])
+                    block = block_of(problem, loaded, part, starts[chunk], reused=True)
+                    if block is None:
+                        continue
+                    mine = None if alpha is None else own_rows(alpha[k, part.start : part.stop], block.places)
+                    yield _ProblemBlock(k, block, mine)

@@ -38,7 +38,7 @@ Dtype = Option(
     choices=("float32", "float16", "int8"),
 )
 
-OVR, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "crammer_singer")
+OVR, OVO, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "ovo", "crammer_singer")
 """What is done with several classes."""
 
 
@@ -86,8 +86,8 @@ class ModelOptions(ScalingOptions):
     multi_class: Annotated[
         str | None,
         Option(
-            "Of several classes: one problem for each against the rest (ovr), or one for all of them (crammer_singer), where a row's margin "
-            "is how far its own class is above all others.",
+            "Of several classes: one problem for each against the rest (ovr); one for each pair of classes and its rows, which vote, as in "
+            "LIBSVM (ovo); or one for all of them (crammer_singer), where a row's margin is how far its own class is above all others.",
             "model",
             choices=MULTI_CLASS,
             default=OVR,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from streamsvm.container import opened
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, expansion_of
 from streamsvm.losses import LOSSES
-from streamsvm.model.model import FORMAT, KERNEL, LINEAR, Model, seal
+from streamsvm.model.model import FORMAT, KERNEL, LINEAR, VOTING_FORMAT, Model, seal
 from streamsvm.registry import load as load_name
 from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_count
@@ -61,20 +62,23 @@ def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:
 
 
 def _check(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
-    kind = header.get("kind")
-    if header.get("format") != FORMAT or kind not in (LINEAR, KERNEL):
+    kind, pairs = header.get("kind"), header.get("pairs") is True
+    if header.get("format") != (VOTING_FORMAT if pairs else FORMAT) or kind not in (LINEAR, KERNEL):
         raise DataError(
-            f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT})",
+            f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} and {VOTING_FORMAT})",
             code="E-VERSION",
             hint="use the version that made it, or fit again",
         )
     weights, classes = _weights(path, tensors), header.get("classes")
     numeric = _of_numbers(header.get("provenance"))
-    if not isinstance(classes, list) or len(classes) != (0 if numeric else max(2, len(weights))):
+    if not isinstance(classes, list):
+        raise _unusable(path)
+    told = math.comb(len(classes), 2) if pairs else len(weights)
+    if told != len(weights) or (not pairs and len(classes) != (0 if numeric else max(2, told))):
         raise _unusable(path)
     expansion = None if kind == LINEAR else _expansion(path, header, tensors, weights.shape[1] - 1)
     calibration = _calibration(path, header, tensors, len(weights))
-    model = Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration)
+    model = Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration, pairs)
     try:
         check_recorded(model.provenance, model.columns)
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 
-FORMAT = 1
-"""Of the file."""
+FORMAT, VOTING_FORMAT = 1, 2
+"""Of the file; that of models whose pairs of classes vote is newer."""
 LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
 """What a number that is predicted is called where classes have names."""
@@ -38,7 +39,7 @@ class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
     phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
-    ``classes[1]``; with several the largest f names the class. Without classes f is the number that is predicted.
+    ``classes[1]``; with several the largest f names the class, or the votes of ``pairs``. Without classes f is the number that is predicted.
 
     Examples
     --------
@@ -60,6 +61,8 @@ class Model:
     """The points and kernel of phi; None for a linear function."""
     calibration: Calibration | None = None
     """How decision values become probabilities; None for a model that has none."""
+    pairs: bool = False
+    """Whether problems are pairs of classes, (0, 1), (0, 2), ..., (1, 2), ..., which vote: f > 0 for the first of both."""
 
     @property
     def kind(self) -> str:
@@ -131,7 +134,7 @@ class Model:
         return hash(self.digest)
 
     def decision_function(self, X: Any) -> Float64:
-        """Return what the model says of rows of any kind: float64 (n,) for two classes, (n, classes) for more.
+        """Return what the model says of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for ``pairs``.
 
         ``X``: an array (n, columns), a sparse matrix, or the path of a store or of files like those the model's store was
         made of. With two classes f > 0 means ``classes[1]``. Raises DataError, UsageError, MissingError.
@@ -174,18 +177,26 @@ class Model:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The class that each decision value speaks for where it is positive; of a model of numbers ``TARGET``."""
+        """The class that each decision value speaks for where it is positive; of a model of numbers ``TARGET``.
+
+        Of pairs of classes both, A/B: A is the one.
+        """
         if self.numeric:
             return (TARGET,)
+        if self.pairs:
+            return tuple("/".join(pair) for pair in combinations(self.classes, 2))
         return self.classes[1:] if len(self.weights) == 1 else self.classes
 
-    def decision(self, X: Rows) -> Float64:
-        """Return the decision values (n, k) float64 of rows as stored; columns that CSR rows lack count as 0."""
+    def decision(self, X: Rows, *, exact: bool = False) -> Float64:
+        """Return the decision values (n, k) float64 of rows as stored; columns that CSR rows lack count as 0.
+
+        ``exact``: the value of a row does not depend on the rows beside it, at half the speed for dense rows and a kernel.
+        """
         values = np.empty((row_count(X), len(self.weights)))
         if self.expansion is None:
             decision_values(X._replace(bias=1.0), self.weights, values)
         else:
-            self.expansion.decision(X, self.weights, values)
+            self.expansion.decision(X, self.weights, values, exact=exact)
         return values
 
     def probabilities(self, decision: Float64) -> Float64:
@@ -202,6 +213,9 @@ class Model:
         """Why there are none, and what to do."""
         if self.numeric:
             return UsageError("this model predicts numbers: it has no probabilities", hint="ask for its predictions")
+        if self.pairs:
+            hint = "fit with --multi-class ovr and --calibrate"
+            return UsageError("pairs of classes vote, and have no probabilities", hint=hint)
         asked = (self.provenance.get("settings") or {}).get("calibrate")
         if asked is not None:
             why = f"this model has no probabilities: its fit had no time left for --calibrate {asked}"
@@ -211,7 +225,13 @@ class Model:
 
     def codes(self, decision: Float64) -> Int32:
         """Return the index into ``classes`` (n,) for decision values (n, k)."""
-        return outcomes_of(decision)
+        return outcomes_of(decision, len(self.classes) if self.pairs else 0)
+
+    def check_one_each(self) -> None:
+        """Raise UsageError where pairs of classes vote: for what has one function a class, or one for two."""
+        if self.pairs:
+            hint = "fit with --multi-class ovr, or export to libsvm, which lets pairs vote too"
+            raise UsageError("the model lets pairs of classes vote", hint=hint)
 
     def save(self, path: Path) -> None:
         """Write the model to a file, all of it or nothing. Raises StorageError."""
@@ -228,6 +248,8 @@ class Model:
             "streamsvm": __version__,
             "provenance": self.provenance,
         }
+        if self.pairs:  # versions that know of no votes must not read it as one of a function a class
+            header |= {"format": VOTING_FORMAT, "pairs": True}
         tensors = {"weights": np.ascontiguousarray(self.weights)}
         if self.expansion is not None:
             header["expansion"] = self.expansion.header()
@@ -238,11 +260,25 @@ class Model:
         return json.dumps(header, sort_keys=True), tensors
 
 
-def outcomes_of(decision: Float64) -> Int32:
-    """What decision values (n, k) say, (n,): with one column 1 where it is positive and else 0, with several the largest."""
+def outcomes_of(decision: Float64, voting: int = 0) -> Int32:
+    """What decision values (n, k) say, (n,): with one column 1 where it is positive and else 0, with several the largest.
+
+    ``voting``: so many classes, whose pairs have the values, vote; of several with most votes it is the first, as in LIBSVM.
+    """
+    if voting:
+        return np.argmax(votes(decision, voting), axis=1).astype(np.int32)
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int32)
     return np.argmax(decision, axis=1).astype(np.int32)
+
+
+def votes(pairs: Float64, classes: int) -> Int32:
+    """Return how many pairs speak for each class (n, classes), for their decision values (n, classes (classes - 1) / 2)."""
+    found = np.zeros((len(pairs), classes), np.int32)
+    for k, (first, second) in enumerate(combinations(range(classes), 2)):
+        found[:, first] += pairs[:, k] > 0
+        found[:, second] += pairs[:, k] <= 0
+    return found
 
 
 def seal(header: str, tensors: dict[str, Array]) -> str:

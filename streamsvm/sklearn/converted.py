@@ -29,6 +29,7 @@ ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "c
 def converted(model: Model) -> LinearSVC | Pipeline:
     """Return a fitted estimator with the decision function of a model; see ``Model.to_sklearn``."""
     check_columns(model)
+    model.check_one_each()
     if model.calibration is not None:
         warnings.warn(
             "the estimator has the decision function alone, not the model's probabilities",

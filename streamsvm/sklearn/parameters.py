@@ -104,9 +104,7 @@ class Fitted:
     """What every fit leaves: no fields, so that they are no parameters either."""
 
     model_: Model
-    """What can be saved, explained and applied; of pairs of classes there is none, see ``models_``."""
-    models_: list[Model]
-    """The one model, or one for each pair of classes."""
+    """What can be saved, explained and applied."""
     classes_: Array
     """The labels that are predicted, in their order (n_classes,)."""
     coef_: Float64

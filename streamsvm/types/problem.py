@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, JsonObject, RowRecord
 from streamsvm.errors import DefectError, UsageError
-from streamsvm.rows import Float32, Float64, Int32, Labeled, Reach, Targets
+from streamsvm.rows import Float32, Float64, Int32, Int64, Labeled, Reach, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types.kernel import Kernel
 from streamsvm.types.loss import Loss
@@ -61,6 +61,8 @@ class Problem:
     classes: int = 0
     """Classes that are told apart by one problem, each by weights of its own (``solvers.dcd.multinomial``): m_i is how far the decision
     value of a row's class is above all others. 0: ``positive`` against the rest."""
+    negative: int | None = None
+    """Of a pair of classes, the class code that is -1: rows of other classes are none of the problem's. None: all others are -1."""
 
     @property
     def task(self) -> LearningTask:
@@ -122,11 +124,41 @@ class Block:
     """Per-row state of the solver, by the names it declared; changed in place."""
     copies: dict[bytes, RowRecord] | None = None
     """Rows of this block that problems took copies of, by the bools (n,) that chose them; None: no other problem sees the block."""
+    places: Int64 | None = None
+    """(n,) rising: row i has the global number ``start`` + places[i]; None: they lie one after the other, as all but those of pairs do."""
 
     @property
     def labeled(self) -> Labeled:
         """What compiled passes are given of it."""
         return Labeled(self.X, self.y, self.s)
+
+    @property
+    def numbers(self) -> Int64:
+        """The global numbers of the rows (n,)."""
+        return self.start + (np.arange(len(self.y)) if self.places is None else self.places)
+
+    @property
+    def span(self) -> int:
+        """How many global numbers there are from the first row's to the last one's."""
+        return len(self.y) if self.places is None else int(self.places[-1]) + 1
+
+    def spread(self, values: Float64) -> Float64:
+        """Return what rows have (n,) by global number from ``start`` on (span,); 0 between them."""
+        if self.places is None:
+            return values
+        found = np.zeros(self.span)
+        found[self.places] = values
+        return found
+
+    def gathered(self, values: Float64) -> Float64:
+        """Return what the rows have (n,) of values by global number from ``start`` on (span,)."""
+        return values if self.places is None else values[self.places]
+
+    def members(self, index: Int64) -> tuple[slice, Int64]:
+        """Return where in rising global numbers ``index`` of the problem's rows this block is, and the places of those rows in it."""
+        first, last = np.searchsorted(index, (self.start, self.start + self.span))
+        mine = index[first:last] - self.start
+        return slice(int(first), int(last)), mine if self.places is None else np.searchsorted(self.places, mine)
 
 
 CONTRADICTION = 1e-6

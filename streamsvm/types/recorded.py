@@ -42,6 +42,7 @@ class _Encoding(msgspec.Struct):
 
 class _Labels(msgspec.Struct):
     positive: Any = None
+    negative: Any = None
     threshold: float | None = None
 
 

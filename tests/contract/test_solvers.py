@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.local import local_trainer
+from streamsvm.engine.problem_rows import targets_and_weights
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError

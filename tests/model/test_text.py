@@ -23,6 +23,7 @@ X = RNG.normal(size=(200, 5)).astype(np.float32).astype(np.float64)
 X[:, 3] *= RNG.random(200) < 0.3
 TWO = np.where(X[:, 0] + 0.3 * X[:, 1] > 0.1, 1, -1)
 THREE = np.digitize(X[:, 0] - X[:, 2], [-0.5, 0.7]) * 10 + 5
+FOUR = np.digitize(X[:, 0] - X[:, 2], [-0.5, 0.2, 0.9]) * 10 + 5 * (X[:, 1] > 0.0)
 FAR = X + np.array([0.0, 2.0**31, 0.0, 0.0, 0.0])
 
 
@@ -157,6 +158,37 @@ def test_a_model_of_libsvm_says_here_what_it_says_there(tmp_path: Path, options:
     assert (model.kind == "linear") == ("-t 0" in options)
 
 
+@pytest.mark.parametrize("options", ["-t 0", "-t 2 -g 0.3", "-t 1 -r 1 -d 2"])
+def test_pairs_of_libsvm_vote_here_as_they_do_there(tmp_path: Path, options: str) -> None:
+    svmutil.svm_save_model(str(tmp_path / "theirs"), svmutil.svm_train(FOUR, X, options + " -q"))
+    said, values, labels = libsvm_says(str(tmp_path / "theirs"), X)
+    model = sv.load_model(tmp_path / "theirs")
+    assert model.classes == tuple(map(str, labels))
+    assert np.abs(model.decision_function(X) - values).max() <= 1e-6 * max(1.0, np.abs(model.weights).sum())
+    assert np.array_equal(model.predict(X), said.astype(int).astype(str))
+    damaged = (tmp_path / "theirs").read_text().replace("nr_sv ", "nr_sv 1", 1)
+    (tmp_path / "theirs").write_text(damaged)
+    with pytest.raises(sv.DataError, match="nr_sv does not say"):
+        sv.load_model(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"kernel": "rbf", "loss": "hinge"}, {"kernel": "rbf", "landmarks": 20}], ids=str
+)
+def test_libsvm_counts_the_votes_of_our_pairs(tmp_path: Path, settings: dict[str, Any]) -> None:
+    model = fitted(tmp_path, X, FOUR, multi_class="ovo", **settings)
+    said, values, labels = libsvm_says(exported(tmp_path, "libsvm"), X)
+    assert list(map(str, labels)) == list(model.classes)
+    assert np.allclose(values, model.decision_function(X), atol=1e-5)
+    sure = np.abs(values).min(axis=1) > 1e-4
+    assert np.array_equal(model.predict(X)[sure], said.astype(int).astype(str)[sure])
+    for form in ("liblinear", "onnx"):
+        with pytest.raises(
+            sv.UsageError, match="no kernels" if model.kind == "kernel" and form == "liblinear" else "vote"
+        ):
+            exported(tmp_path, form)
+
+
 def test_the_command_goes_both_ways(tmp_path: Path) -> None:
     model = fitted(tmp_path, X, THREE)
     names = [str(tmp_path / name) for name in ("model.ssvm", "text", "back.ssvm", "again")]
@@ -242,7 +274,7 @@ DAMAGED = [
     (LIBLINEAR, "LR", "\u00fcber", "no text"),
     (LIBSVM, "c_svc", "epsilon_svr", "no classifier"),
     (LIBSVM, "rbf", "precomputed", "a precomputed kernel"),
-    (LIBSVM, "nr_class 2", "nr_class 3", "only two classes"),
+    (LIBSVM, "nr_class 2", "nr_class 3", "another length"),
     (LIBSVM, "total_sv 2", "total_sv 3", "2 support vectors and should have 3"),
     (LIBSVM, "gamma 0.5\n", "", "'gamma' is missing"),
     (LIBSVM, "1 1:0.5 2:1", "1 0:0.5 2:1", "do not rise"),

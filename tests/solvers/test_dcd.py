@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.local import local_trainer
+from streamsvm.engine.problem_rows import targets_and_weights
 from streamsvm.engine.state.row_state import RowStates
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Training

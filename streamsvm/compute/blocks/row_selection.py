@@ -7,7 +7,7 @@ from numba import njit
 
 from streamsvm.aliases import Array
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
 
 
 def take(X: Rows, chosen: Array) -> Rows:
@@ -32,12 +32,6 @@ def matrix_of(X: Rows, columns: int) -> Float32:
 def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None) -> int:
     """Return the bytes a copied row takes on average."""
     return 4 * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
-
-
-def members(index: Int64, start: int, count: int) -> slice:
-    """Return where in the sorted ``index`` the rows [start, start + count) of a block are."""
-    first, last = np.searchsorted(index, [start, start + count])
-    return slice(int(first), int(last))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
@@ -9,7 +10,16 @@ from streamsvm.calibration import CALIBRATIONS
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity, field_values
 from streamsvm.errors import UsageError
-from streamsvm.jobs.model_options import COST, Dtype, LandmarkOptions, MaxPasses, ModelOptions, SolverOptions, Tolerance
+from streamsvm.jobs.model_options import (
+    COST,
+    OVO,
+    Dtype,
+    LandmarkOptions,
+    MaxPasses,
+    ModelOptions,
+    SolverOptions,
+    Tolerance,
+)
 from streamsvm.jobs.option_groups import AT_LEAST_ONE, TIME, ClusterOptions, OutputOptions, PageOptions, ReadingOptions
 
 NO_CALIBRATION = "none"
@@ -71,6 +81,12 @@ ONE_CLASS_REFUSES = {
     "class_weight": "there is one class; rows may have weights",
 }
 """Options that mean nothing where there is one class, and why."""
+
+PAIRS_REFUSE = {
+    "calibrate": "votes of pairs of classes are no probabilities",
+    "warm_start": "a fit of pairs starts from nothing",
+}
+"""Options that mean nothing where pairs of classes vote, and why."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +246,8 @@ class FitJob(
         if self.calibrate == NO_CALIBRATION:
             object.__setattr__(self, "calibrate", None)
         self._check_one_class()
+        if self.multi_class == OVO:
+            self._check_refused(PAIRS_REFUSE, f"--multi-class {OVO}")
         if self.calibration_folds is not None and self.calibrate is None:
             raise UsageError("--calibration-folds is for --calibrate", hint="say which: --calibrate sigmoid")
         # of a caller's 1 for 1.0: to the compiler a whole number is another type, and every pass one more to compile
@@ -242,9 +260,13 @@ class FitJob(
             return
         if self.nu is not None and (self.C is not None or self.lambda_ is not None):
             raise UsageError("both nu and C are given", hint="of one class, nu stands in the place of C")
-        given = field_values(self, ONE_CLASS_REFUSES)
-        for name, why in ONE_CLASS_REFUSES.items():
+        self._check_refused(ONE_CLASS_REFUSES, "--one-class")
+
+    def _check_refused(self, refused: Mapping[str, str], beside: str) -> None:
+        """Raise UsageError for an option that means nothing beside another one."""
+        given = field_values(self, refused)
+        for name, why in refused.items():
             if given[name] is not None:
                 raise UsageError(
-                    f"--{name.replace('_', '-')} goes with no --one-class: {why}", hint="leave one of them out"
+                    f"--{name.replace('_', '-')} goes with no {beside}: {why}", hint="leave one of them out"
                 )

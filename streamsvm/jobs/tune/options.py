@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.jobs.model_options import COST, KernelOptions, MaxPasses, ModelOptions, SolverOptions, Tolerance
+from streamsvm.errors import UsageError
+from streamsvm.jobs.model_options import COST, OVO, KernelOptions, MaxPasses, ModelOptions, SolverOptions, Tolerance
 from streamsvm.jobs.option_groups import (
     AT_LEAST_ONE,
     POSITIVE,
@@ -49,3 +50,10 @@ class TuneJob(OutputOptions, PageOptions, ClusterOptions, ReadingOptions, Solver
     tolerance: Tolerance = 1e-2
     max_passes: MaxPasses = 100
     time_limit: TimeLimit = float("inf")
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if self.multi_class == OVO:
+            hint = "search with --multi-class ovr, and fit the best C in pairs"
+            raise UsageError("a search does not let pairs of classes vote", hint=hint)

@@ -36,6 +36,7 @@ def write(model: Model) -> Iterator[bytes]:
         from onnx import checker, helper
     except ModuleNotFoundError as error:
         raise UsageError("onnx is not installed", hint="pip install 'streamsvm[onnx]'") from error
+    model.check_one_each()
     graph = GraphBuilder()
     rows, columns = _rows(model, graph)
     decision = _decision(model, graph, rows)

@@ -38,6 +38,7 @@ def write(model: Model) -> Iterator[bytes]:
     if model.expansion is not None:
         raise UsageError("LIBLINEAR has no kernels", hint="export it with --format libsvm")
     check_columns(model)
+    model.check_one_each()
     labels, loss = labels_of(model), (model.provenance.get("settings") or {}).get("loss")
     head = {
         "solver_type": SOLVERS.get(str(loss), OTHER),

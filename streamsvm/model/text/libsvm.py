@@ -3,17 +3,19 @@
 f_ab > 0 votes for a, and the class with most votes is said. A model of ours has one function a class and says the largest;
 written as the pairs f_ab = f_a - f_b, in which the largest wins all of its votes, it says the same. The vectors of class a are
 all points of f_a: their coefficient is c in its pairs (a, b), and -c in pairs (b, a). A linear function has one point,
-its weights.
+its weights. A model whose pairs vote is written as it is: the vectors of class a are all points of its pairs with later classes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import scipy.sparse
 
 from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.gram import dense_rows
@@ -59,14 +61,9 @@ def write(model: Model) -> Iterator[bytes]:
     check_columns(model)
     labels = labels_of(model)
     kernel, points, weights = _linear(model) if model.expansion is None else _of_points(model, model.expansion)
-    constants = model.intercept
-    chosen = [np.flatnonzero(w) for w in weights]
+    rho, of_classes = _of_pairs(model, weights, len(labels))
+    chosen = [np.flatnonzero(np.abs(coefficients).max(axis=0)) for coefficients in of_classes]
     lengths = [len(mine) for mine in chosen]
-    if len(weights) == 1:
-        rho, signs, lengths = -constants, [[1]], [*lengths, 0]
-    else:
-        rho = np.array([b - a for a, b in combinations(constants, 2)])
-        signs = [[-1] * k + [1] * (len(labels) - 1 - k) for k in range(len(labels))]
     head: dict[str, object] = {
         "svm_type": "c_svc",
         **kernel,
@@ -76,9 +73,23 @@ def write(model: Model) -> Iterator[bytes]:
     }
     head |= {"label": " ".join(map(str, labels)), "nr_sv": " ".join(map(str, lengths))}
     yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"SV\n"
-    for w, mine, sign in zip(weights, chosen, signs, strict=True):
+    for coefficients, mine in zip(of_classes, chosen, strict=True):
         for i in mine.tolist():
-            yield _line(w[i] * np.array(sign), *points(i))
+            yield _line(coefficients[:, i], *points(i))
+
+
+def _of_pairs(model: Model, weights: Float64, classes: int) -> tuple[Float64, list[Float64]]:
+    """Rho of all pairs, and for each class the coefficients of all points (classes - 1, points) in its pairs with the others."""
+    constants = model.intercept
+    if len(weights) == 1 or model.pairs:
+        pairs = list(combinations(range(classes), 2))
+        found = [np.zeros((classes - 1, weights.shape[1])) for _ in range(classes)]
+        for (first, second), w in zip(pairs, weights, strict=True):
+            found[first][second - 1] = w
+        return -constants, found
+    signs = [np.array([-1] * k + [1] * (classes - 1 - k)) for k in range(classes)]
+    rho = np.array([b - a for a, b in combinations(constants, 2)])
+    return rho, [np.outer(sign, w) for sign, w in zip(signs, weights, strict=True)]
 
 
 def _line(coefficients: Float64, columns: Int32 | Int64, values: Float64) -> bytes:
@@ -137,10 +148,9 @@ def _moved(model: Model, expansion: Expansion) -> Float64 | None:
 
 
 def read(path: Path) -> Model:
-    """Return the model of a file of two classes; points are rounded to float32 as rows are, a linear kernel becomes weights.
+    """Return the model of a file; points are rounded to float32 as rows are, a linear kernel becomes weights, pairs of several classes vote.
 
-    Raises DataError E-MODEL, also for one of several classes, whose votes a model of ours does not count, of regression, of one
-    class and of a precomputed kernel.
+    Raises DataError E-MODEL, also for one of regression, of one class and of a precomputed kernel.
     """
     text = read_text(path, "SV")
     (kind,), (kernel,) = text.words("svm_type", 1), text.words("kernel_type", 1)
@@ -148,42 +158,57 @@ def read(path: Path) -> Model:
         raise unusable(path, f"{kind} is no classifier")
     if kernel not in NAMES:
         raise unusable(path, f"it has a {kernel} kernel")
-    if text.whole("nr_class", 2) > 2:
-        raise unusable(path, "it lets pairs of classes vote, and only two classes can be read")
-    classes, intercept = text.labels(2)[::-1], -text.numbers(text.words("rho", 1), "rho")
-    coefficients, points = _vectors(text)
+    classes = text.labels(text.whole("nr_class", 2))
+    coefficients, points = _vectors(text, len(classes))
+    several = len(classes) > 2
+    intercept = -text.numbers(text.words("rho", math.comb(len(classes), 2)), "rho")[:, np.newaxis]
+    functions, classes = (_by_pair(text, coefficients), classes) if several else (coefficients, classes[::-1])
     columns = int(points.indices.max()) + 1
     made_by = {"made_by": f"LIBSVM {kind} {kernel}"}
     if kernel == "linear":
-        weights = np.zeros(columns + 1)
-        rows = np.repeat(coefficients, np.diff(points.indptr))
-        np.add.at(weights, points.indices, rows * points.data)
-        weights[-1] = intercept[0]
-        return Model(weights[None, :], classes, made_by)
+        X = scipy.sparse.csr_matrix((points.data, points.indices, points.indptr), (functions.shape[1], columns))
+        return Model(np.hstack([(X.T @ functions.T).T, intercept]), classes, made_by, pairs=several)
     parameters = {key: float(text.numbers(text.words(key, 1), key)[0]) for key in PARAMETERS[kernel]}
     with np.errstate(over="ignore"):
         rounded = points.data.astype(np.float32)
     if not np.isfinite(rounded).all():
         raise unusable(path, "its support vectors have numbers that float32 has not")
     expansion = Expansion(kernel, parameters, points._replace(data=rounded), columns)
-    return Model(np.append(coefficients, intercept)[None, :], classes, made_by, expansion)
+    return Model(np.hstack([functions, intercept]), classes, made_by, expansion, pairs=several)
 
 
-def _vectors(text: ModelText) -> tuple[Float64, CSR]:
-    """The coefficients (m,) and the support vectors, in float64. Raises DataError E-MODEL."""
+def _by_pair(text: ModelText, coefficients: Float64) -> Float64:
+    """The coefficients of all points in each pair (pairs, points): those of its two classes have one. Raises DataError E-MODEL."""
+    classes = len(coefficients) + 1
+    lengths = text.numbers(text.words("nr_sv", classes), "nr_sv")
+    if (lengths < 0).any() or (lengths % 1).any() or lengths.sum() != coefficients.shape[1]:
+        raise unusable(text.path, "nr_sv does not say of which class each support vector is")
+    own = np.repeat(np.arange(classes), lengths.astype(np.int64))
+    found = np.zeros((math.comb(classes, 2), coefficients.shape[1]))
+    for w, (first, second) in zip(found, combinations(range(classes), 2), strict=True):
+        for mine, place in ((own == first, second - 1), (own == second, first)):
+            w[mine] = coefficients[place, mine]
+    return found
+
+
+def _vectors(text: ModelText, classes: int) -> tuple[Float64, CSR]:
+    """The coefficients (classes - 1, m) and the support vectors, in float64. Raises DataError E-MODEL."""
     lines = [line.split() for line in text.body.split("\n") if line.strip()]
     count = text.whole("total_sv", 1)
     if len(lines) != count:
         raise unusable(text.path, f"it has {len(lines)} support vectors and should have {count}")
-    entries = [entry.split(":") for words in lines for entry in words[1:]]
+    first = classes - 1
+    entries = [entry.split(":") for words in lines for entry in words[first:]]
     if not entries or any(len(entry) != 2 or not WHOLE.fullmatch(entry[0]) for entry in entries):
         raise unusable(text.path, "its support vectors are not written as INDEX:VALUE")
-    indptr = np.cumsum([0, *(len(words) - 1 for words in lines)])
+    indptr = np.cumsum([0, *(max(0, len(words) - first) for words in lines)])
     indices = np.array([int(index) - 1 for index, _ in entries])
-    first = indptr[:-1][np.diff(indptr) > 0]
     falling = np.diff(indices, prepend=-1) <= 0
-    falling[first] = False
+    falling[indptr[:-1][np.diff(indptr) > 0]] = False
     if indices.min() < 0 or indices.max() >= LARGEST_INDEX or falling.any():
         raise unusable(text.path, "the indices of a support vector do not rise from 1 to 10^8 at most")
     data: Array = text.numbers([value for _, value in entries], "support vectors")
-    return text.numbers([words[0] for words in lines], "coefficients"), CSR(data, indices.astype(np.int32), indptr)
+    coefficients = text.numbers([word for words in lines for word in words[:first]], "coefficients")
+    if len(coefficients) != count * first:
+        raise unusable(text.path, f"a support vector has fewer than {first} coefficients")
+    return coefficients.reshape(count, first).T, CSR(data, indices.astype(np.int32), indptr)

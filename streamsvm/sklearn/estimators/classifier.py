@@ -12,19 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.engine.checkpoint.signals import interruptible
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit_in_memory import MemoryFitResult, fit_in_memory
-from streamsvm.model import Model, outcomes_of
-from streamsvm.rows import Float64, Int32
+from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.model import Model
+from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
-from streamsvm.sklearn.estimators.probabilities import check_calibrated, model_with_probabilities
+from streamsvm.sklearn.estimators.probabilities import check_calibrated, check_probabilities
 from streamsvm.sklearn.fitting.classes import class_weights, coded, in_order, named
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
 from streamsvm.sklearn.rows.checked import as_value_errors, row_weights, store_of
 from streamsvm.sklearn.rows.elsewhere import classes_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
-from streamsvm.types import Report, Store
 
 
 @estimator
@@ -42,16 +40,15 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         """See ``StreamEstimator``."""
         classes, codes = coded(y)
         weights = row_weights(sample_weight, len(codes))
-        counted = codes if weights is None else codes[weights > 0]
         with as_value_errors():
             store = store_of(X, codes, weights, len(classes))
             factors = class_weights(self.class_weight, classes, codes, weights)
             job = self._job({"class_weight": factors} | chosen)
             with self._watched() as report:
-                results = self._solved(job, store, counted, report, self._start(classes))
+                result = fit_in_memory(job, store, report, self._start(classes))
         columns = vars(self).get("feature_names_in_")
         self.classes_ = classes
-        take(self, results, [named(result.model, classes, columns) for result in results], store.layout.rows)
+        take(self, result, named(result.model, classes, columns), store.layout.rows)
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """See ``StreamEstimator``."""
@@ -60,19 +57,13 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
             job = self._job(chosen)
             with self._watched() as report, interruptible():
                 store = X.store()
-                results = self._solved(job, store, X.codes, report, None)
+                result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
         self.classes_ = X.known([store.layout.classes[code] for code in in_order(store)])
-        take(self, results, [result.model for result in results], store.layout.rows)
+        take(self, result, result.model, store.layout.rows)
 
     def _named(self, classes: tuple[str, ...]) -> None:
         self.classes_ = classes_of(classes)
-
-    def _solved(
-        self, job: FitJob, store: Store, codes: Int32, report: Report, start: Model | None
-    ) -> list[MemoryFitResult]:
-        """Return the fits of a store whose rows have these class codes (n,), begun at ``start``. Raises what a fit raises."""
-        return [fit_in_memory(job, store, report, start)]
 
     def _start(self, classes: Array) -> Model | None:
         """Return the model that a fit of these classes begins with, as one of class codes."""
@@ -84,13 +75,10 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         return self._decisions(self.model_, X)
 
     def predict(self, X: Any) -> Array:
-        """Return the class of each row, (n_samples,); pairs of classes vote, and among equals the surest win."""
-        found = self._class_values(X)
-        return self.classes_[outcomes_of(found.reshape(len(found), -1))]
-
-    def _class_values(self, X: Any) -> Float64:
-        """Return the value of each class, or the one of two (n_samples,), of which the largest is predicted."""
-        return self.decision_function(X)
+        """Return the class of each row, (n_samples,); pairs of classes vote, and of those with most votes it is the first, as in ``SVC``."""
+        check_is_fitted(self)
+        found = self._decisions(self.model_, X)
+        return self.classes_[self.model_.codes(found.reshape(len(found), -1))]
 
     def _check_probabilities(self) -> bool:
         """Return whether a fit gives probabilities; raises AttributeError where it does not."""
@@ -103,8 +91,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         Raises UsageError where the last fit has learned none: after ``partial_fit``, or at its time limit.
         """
         check_is_fitted(self)
-        model = model_with_probabilities(self.models_)
-        return model.probabilities(self.decision_function(X).reshape(-1, len(model.weights)))
+        check_probabilities(self.model_)
+        return self.model_.probabilities(self.decision_function(X).reshape(-1, len(self.model_.weights)))
 
     @available_if(lambda self: self._check_probabilities())  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Float64:

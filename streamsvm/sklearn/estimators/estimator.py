@@ -122,7 +122,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         if model.names is not None:
             self.feature_names_in_ = np.array(model.names, dtype=object)
         self._named(model.classes)
-        take(self, [result], [model], result.plan.layout.rows)
+        take(self, result, model, result.plan.layout.rows)
 
     @property
     def history_(self) -> Any:

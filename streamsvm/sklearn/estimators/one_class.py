@@ -46,7 +46,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     ----------
     offset_ : float
         rho; ``decision_function`` is ``score_samples`` less this.
-    coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, models_, rows_seen_, n_features_in_
+    coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, rows_seen_, n_features_in_
         As of ``StreamSVC``.
 
     Examples
@@ -88,7 +88,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         columns = vars(self).get("feature_names_in_")
         known = {} if columns is None else {"names": [str(name) for name in columns]}
         model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
-        take(self, [result], [model], store.layout.rows)
+        take(self, result, model, store.layout.rows)
         self._named(OUTCOMES)
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
@@ -100,7 +100,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
                 store = X.store()
                 result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
-        take(self, [result], [result.model], store.layout.rows)
+        take(self, result, result.model, store.layout.rows)
 
     def _named(self, classes: tuple[str, ...]) -> None:
         """Two outcomes, whatever a store calls them."""

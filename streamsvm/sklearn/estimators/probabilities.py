@@ -6,8 +6,6 @@ with decision values. After one it is a matter of how that was made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import NO_CALIBRATION
 from streamsvm.jobs.partial_fit import PORTIONS
@@ -26,16 +24,14 @@ def check_calibrated(calibration: str | None, loss: str) -> bool:
     return True
 
 
-def model_with_probabilities(models: Sequence[Model]) -> Model:
-    """Return the one model of a fitted estimator. Raises UsageError where it has no probabilities."""
-    if len(models) > 1:
+def check_probabilities(model: Model) -> None:
+    """Raise UsageError where the model of a fitted estimator has no probabilities."""
+    if model.pairs:
         hint = f"fit again with multi_class='ovr', or through {AROUND}"
         raise UsageError("this estimator was fitted for pairs of classes, which have no probabilities", hint=hint)
-    model = models[0]
     if PORTIONS in model.provenance:
         raise UsageError(
             "this estimator was last fitted by partial_fit, which learns no probabilities: the rows of earlier portions are gone",
             hint=f"fit all rows with fit, or learn them from rows kept back: {AROUND}(FrozenEstimator(estimator))",
         )
     model.check_probabilities()
-    return model

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit_in_memory import MemoryFitResult
-from streamsvm.jobs.model_options import CRAMMER_SINGER
+from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO, OVR
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model
-from streamsvm.rows import Float64, Int32
+from streamsvm.model.model import votes
+from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.classifier import StreamClassifier
 from streamsvm.sklearn.estimators.probabilities import AROUND, check_calibrated
 from streamsvm.sklearn.fitting.classes import class_weights, named
-from streamsvm.sklearn.fitting.pairs import fit_pairs, votes
 from streamsvm.sklearn.fitting.portions import classes_of_portion, resumable
 from streamsvm.sklearn.fitting.results import keep
 from streamsvm.sklearn.parameters import estimator, option, own
 from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, store_of
-from streamsvm.sklearn.rows.elsewhere import located
-from streamsvm.sklearn.rows.stream_rows import StreamRows
-from streamsvm.types import Report, Store
 
-SHAPES = ("ovr", "ovo")
+SHAPES = (OVR, OVO)
 """One against the rest, and pairs."""
 
 
@@ -80,8 +76,8 @@ class StreamSVC(StreamClassifier):
         Threads that compute side by side: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` has no say.
         The model does not depend on it. Fewer where memory is short.
     multi_class : 'ovr', 'ovo' or 'crammer_singer', default 'ovr'
-        With several classes one problem for each against the rest, one for each pair and a vote, as ``SVC`` does it, or one for all
-        of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
+        With several classes one problem for each against the rest, one for each pair of them and a vote, as ``SVC`` does it (all pairs share
+        each reading), or one for all of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'
         Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
     on_pass : callable, optional
@@ -102,9 +98,7 @@ class StreamSVC(StreamClassifier):
     passes_ : list of dict
         What each pass has come to; ``history_`` is the same as a data frame of pandas, where that is installed.
     model_ : streamsvm.Model
-        What can be saved, explained and applied to stores and files; of pairs of classes there is none.
-    models_ : list of streamsvm.Model
-        The model, or one for each pair of classes.
+        What can be saved, explained and applied to stores and files.
     rows_seen_ : int
         Rows that were fitted to, those of all portions together.
     n_features_in_ : int
@@ -126,9 +120,9 @@ class StreamSVC(StreamClassifier):
     """Whether a fit starts from the last one."""
     calibration: str | None = option(default=None, name="calibrate")
     """How probabilities are learned."""
-    multi_class: str = own(default="ovr")
+    multi_class: str = own(default=OVR)
     """How several classes become problems of two."""
-    decision_function_shape: str = own(default="ovr")
+    decision_function_shape: str = own(default=OVR)
     """What decision values of pairs are made into."""
 
     def _job(self, chosen: ByName) -> FitJob:
@@ -139,57 +133,31 @@ class StreamSVC(StreamClassifier):
         ):
             if given not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {given!r}")
-        together = {"multi_class": CRAMMER_SINGER} if self.multi_class == CRAMMER_SINGER else {}
-        job = super()._job(together | chosen)
-        if self.multi_class == "ovo" and job.calibrate is not None:
+        job = super()._job(chosen)
+        if self.multi_class == OVO and job.calibrate is not None:
             raise ValueError(
                 f"calibration={self.calibration!r} is for multi_class='ovr': pairs of classes have no probabilities; "
                 f"leave it out, or fit through {AROUND}"
             )
-        return job
-
-    def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """See ``StreamEstimator``; pairs are views of one store."""
-        if self.multi_class != "ovo":
-            super()._fit_elsewhere(X, y, sample_weight, chosen)
-            return
-        with as_value_errors(), located(self._job(chosen), X, y, sample_weight, self._ingested()) as job:
-            self._fit_rows(StreamRows(job.store), None, None, chosen)
+        return job if self.multi_class == OVR else replace(job, multi_class=self.multi_class)
 
     def _start(self, classes: Array) -> Model | None:
-        return resumable(self, self.kernel, classes) if self.warm_start else None
-
-    def _solved(
-        self, job: FitJob, store: Store, codes: Int32, report: Report, start: Model | None
-    ) -> list[MemoryFitResult]:
-        """See ``StreamClassifier``; of two classes there is but one pair."""
-        if self.multi_class == "ovo" and len(store.layout.classes) > 2:
-            return fit_pairs(job, store, codes, report)
-        return super()._solved(job, store, codes, report, start)
+        return resumable(self, self.kernel, classes) if self.warm_start and self.multi_class != OVO else None
 
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes).
 
-        Of pairs of classes (n_samples, n_pairs) where ``decision_function_shape`` is 'ovo'.
+        Of pairs of classes it is the votes, and less than half a vote by how sure they are; (n_samples, n_pairs) values of all
+        pairs where ``decision_function_shape`` is 'ovo'.
         """
-        check_is_fitted(self)
-        if len(self.models_) > 1 and self.decision_function_shape == "ovo":
-            return self._of_pairs(X)
-        return self._class_values(X)
-
-    def _class_values(self, X: Any) -> Float64:
-        check_is_fitted(self)
-        if len(self.models_) > 1:
-            return votes(self._of_pairs(X), len(self.classes_))
-        return super().decision_function(X)
-
-    def _of_pairs(self, X: Any) -> Float64:
-        """Return the values of all pairs of classes (n_samples, n_pairs)."""
-        return np.column_stack([self._decisions(model, X) for model in self.models_])
+        found = super().decision_function(X)
+        if not self.model_.pairs or self.decision_function_shape == OVO:
+            return found
+        return by_class(found, len(self.classes_))
 
     def _check_probabilities(self) -> bool:
         """See ``StreamClassifier``."""
-        if self.multi_class == "ovo":
+        if self.multi_class == OVO:
             raise AttributeError(
                 f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {AROUND}"
             )
@@ -206,7 +174,7 @@ class StreamSVC(StreamClassifier):
         first = not self.__sklearn_is_fitted__()
         X, y = checked(self, X, y, reset=first)
         known = classes_of_portion(None if first else self.classes_, classes, y)
-        if self.multi_class == "ovo" and len(known) > 2:
+        if self.multi_class == OVO and len(known) > 2:
             raise ValueError("portions are learned one class against the rest: multi_class='ovr'")
         codes = np.searchsorted(known, y).astype(np.int32)
         weights = row_weights(sample_weight, len(codes))
@@ -217,6 +185,18 @@ class StreamSVC(StreamClassifier):
             job = self._job({"class_weight": class_weights(self.class_weight, known, each_once, None)})
             model = partial_fit(job, store, start, rows)
         self.classes_ = known
-        keep(self, [named(model, known, vars(self).get("feature_names_in_"))], rows + store.layout.rows)
+        keep(self, named(model, known, vars(self).get("feature_names_in_")), rows + store.layout.rows)
         self.gap_, self.primal_, self.dual_ = float("inf"), float("nan"), float("nan")
         return self
+
+
+def by_class(pairs: Float64, classes: int) -> Float64:
+    """Return one value a class (n, classes) for those of all pairs (n, classes (classes - 1) / 2), as scikit-learn makes it.
+
+    v_a + s_a / (3 (|s_a| + 1)): the votes for a, and s_a the sum of the decision values that speak for a.
+    """
+    sums = np.zeros((len(pairs), classes))
+    for k, (first, second) in enumerate(combinations(range(classes), 2)):
+        sums[:, first] += pairs[:, k]
+        sums[:, second] -= pairs[:, k]
+    return votes(pairs, classes) + sums / (3.0 * (np.abs(sums) + 1.0))

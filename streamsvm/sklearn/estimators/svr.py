@@ -44,7 +44,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
 
     Attributes
     ----------
-    coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, models_, rows_seen_, n_features_in_
+    coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, rows_seen_, n_features_in_
         As of ``StreamSVC``.
 
     Examples
@@ -81,7 +81,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
             with self._watched() as report:
                 result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
-        take(self, [result], [named(result.model, np.empty(0), columns)], store.layout.rows)
+        take(self, result, named(result.model, np.empty(0), columns), store.layout.rows)
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """See ``StreamEstimator``."""

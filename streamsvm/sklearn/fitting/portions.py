@@ -30,8 +30,8 @@ def classes_of_portion(last: Array | None, classes: Any, y: Array) -> Array:
 
 
 def resumable(fitted: Fitted, kernel: str, classes: Array) -> Model | None:
-    """Return the model an estimator has as one of class codes, if it is a linear one of these columns and classes."""
-    if not fitted.__sklearn_is_fitted__() or len(fitted.models_) > 1 or kernel != "linear":
+    """Return the model an estimator has as one of class codes, if it is a linear one of these columns and classes, each against the rest."""
+    if not fitted.__sklearn_is_fitted__() or fitted.model_.pairs or kernel != "linear":
         return None
     last = fitted.model_
     if last.kind != LINEAR or last.columns != fitted.n_features_in_ or not np.array_equal(classes, fitted.classes_):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm.jobs.fit.run import FitResult
@@ -19,27 +17,23 @@ FROM_THE_CALLER = 5 + SUPPORTED
 """Calls between the one of ``fit`` and ``take``, a decorator among them, so that a warning shows the line of the first."""
 
 
-def take(estimator: Fitted, results: Sequence[MemoryFitResult | FitResult], models: Sequence[Model], rows: int) -> None:
-    """Keep what the fits of an estimator have found on ``rows`` rows; the certificate is that of the worst of them.
+def take(estimator: Fitted, result: MemoryFitResult | FitResult, model: Model, rows: int) -> None:
+    """Keep what the fit of an estimator has found on ``rows`` rows; the certificate is that of its worst problem.
 
-    ``models``: those of the results, under the names of the estimator's classes. Warns (ConvergenceWarning).
+    ``model``: that of the result, under the names of the estimator's classes. Warns (ConvergenceWarning).
     """
-    keep(estimator, models, rows)
-    worst = max((model.certificate for model in models), key=lambda found: found.gap)
+    keep(estimator, model, rows)
+    worst = model.certificate
     estimator.gap_, estimator.primal_, estimator.dual_ = worst.gap, worst.primal, worst.dual
-    estimator.n_passes_ = max(result.training.passes for result in results)
-    estimator.peak_memory_ = max(result.training.peak for result in results)
-    for warning in {warning for result in results for warning in result.warnings}:
+    estimator.n_passes_, estimator.peak_memory_ = result.training.passes, result.training.peak
+    for warning in result.warnings:
         warnings.warn(warning, ConvergenceWarning, stacklevel=FROM_THE_CALLER)
 
 
-def keep(estimator: Fitted, models: Sequence[Model], rows: int) -> None:
-    """Keep models as attributes, and nothing of the last fit that these do not have."""
-    for name in ("model_", "coef_", "intercept_"):
+def keep(estimator: Fitted, model: Model, rows: int) -> None:
+    """Keep a model as attributes, and nothing of the last fit that it does not have."""
+    for name in ("coef_", "intercept_"):
         vars(estimator).pop(name, None)
-    estimator.models_, estimator.rows_seen_ = list(models), rows
-    if len(models) == 1:
-        estimator.model_ = models[0]
-    if all(model.kind == LINEAR for model in models):
-        estimator.coef_ = np.concatenate([model.coef for model in models])
-        estimator.intercept_ = np.concatenate([model.intercept for model in models])
+    estimator.model_, estimator.rows_seen_ = model, rows
+    if model.kind == LINEAR:
+        estimator.coef_, estimator.intercept_ = model.coef.copy(), model.intercept

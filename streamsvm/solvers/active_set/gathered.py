@@ -46,7 +46,7 @@ class Gatherer:
         """Copy the rows of a block that have a weight."""
         chosen = block.s > 0.0
         if chosen.any():
-            row = np.arange(block.start, block.start + len(chosen))[chosen]
+            row = block.numbers[chosen]
             X = operators.copied(block.X) if chosen.all() else operators.where(block.X, chosen)
             self.parts.append(GatheredRows(X, block.y[chosen], block.s[chosen], row))
 

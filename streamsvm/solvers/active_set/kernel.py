@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import bytes_per_row, members, take
+from streamsvm.compute.blocks.row_selection import bytes_per_row, take
 from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
 from streamsvm.compute.passes.smo import smo
 from streamsvm.errors import DataError, UsageError
@@ -108,10 +108,10 @@ class KernelActiveSet:
             state.gatherer.add(block)
             state.reach = extended(state.reach, block.X)
             return
-        part = members(state.rows.row, block.start, len(block.y))
+        part, places = block.members(state.rows.row)
         if DUAL in block.rows:
             block.rows[DUAL][:] = 0.0
-            block.rows[DUAL][state.rows.row[part] - block.start] = state.a[part]
+            block.rows[DUAL][places] = state.a[part]
 
     def set_deadline(self, state: KernelActiveSetState, moment: float) -> None:
         """See ``types.Deadline``: rows are exchanged until that moment; what is feasible then is what comes of it."""

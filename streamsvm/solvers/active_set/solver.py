@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.loss_sums import dual_sum
-from streamsvm.compute.blocks.row_selection import bytes_per_row, members
+from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, Gatherer
 from streamsvm.solvers.active_set.linear_problem import exact
@@ -108,9 +108,9 @@ class ActiveSet(WarmStart):
         state.evaluation.add(state.problem, state.problem.loss, block, state.point)
         if not state.solved:
             state.gatherer.add(block)
-        part = members(state.row, block.start, len(block.y))
+        part, places = block.members(state.row)
         alpha = np.zeros(len(block.y))
-        alpha[state.row[part] - block.start] = state.a[part]
+        alpha[places] = state.a[part]
         state.v += operators.adjoint(block.X, alpha * block.y, state.problem.columns)
         state.gain += dual_sum(alpha, block.y, block.s, state.problem.C, state.problem.loss)
         if DUAL in block.rows:

@@ -72,8 +72,7 @@ class NearestRows:
         key = (distance + LEAST) * (1.0 + SPREAD * draw)
         chosen = (key < self.threshold) & (block.s > 0.0)
         if chosen.any():
-            row = np.arange(block.start, block.start + len(f))
-            self.parts.append(NearRows(block.X, block.y, block.s, key, f, df, row).where(chosen))
+            self.parts.append(NearRows(block.X, block.y, block.s, key, f, df, block.numbers).where(chosen))
             self.held += int(np.count_nonzero(chosen))
         if self.held > SPARE * self.limit:
             self._throw_out()

@@ -176,14 +176,14 @@ class InteriorPoint(SegmentSolver):
 
         Of one class with a free offset none: its bound is of slopes made feasible by sums over all rows.
         """
-        proven, first = state.proven, block.start
+        proven = state.proven
         if state.problem.nu is not None:
             return None
         if proven is None:
             return np.zeros(len(block.y))
         found = slopes_at(state.problem, DualPoint(proven.w, 0.0, 1.0), block)
-        start, stop = np.searchsorted(proven.rows, (first, first + len(block.y)))
-        found[proven.rows[start:stop] - first] = proven.alpha[start:stop]
+        mine, places = block.members(proven.rows)
+        found[places] = proven.alpha[mine]
         return found
 
     def merge(self, states: list[InteriorPointState]) -> InteriorPointState:

@@ -17,7 +17,6 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.compute.blocks.row_selection import members
 from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64, row_slice
@@ -84,5 +83,5 @@ def reduced_values(reduced: Pool, form: Form, block: Block) -> tuple[Float64, fl
     """Decision values of the shorter machine on a block, and the block's part of its squared norm."""
     f = np.full(len(block.y), form.constant * float(reduced.x.sum()))
     expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f, form.arithmetic)
-    mine = members(reduced.index, block.start, len(f))
-    return f, float(reduced.x[mine] @ f[reduced.index[mine] - block.start])
+    mine, places = block.members(reduced.index)
+    return f, float(reduced.x[mine] @ f[places])

@@ -183,7 +183,7 @@ class PrioritySampler:
         count = int(np.count_nonzero(chosen))
         if not count:
             return
-        row = np.arange(block.start, block.start + len(f))
+        row = block.numbers
         self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen, block.copies))
         self.held += count
         if self.held > self.spare * self.limit:

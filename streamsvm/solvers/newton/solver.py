@@ -136,7 +136,7 @@ class Newton(WarmStart):
             return
         state.factored = state.factored or isinstance(block.X, operators.Factored)
         if state.whole:
-            state.margins.append((block.start, f))
+            state.margins.append((block.start, block.spread(f)))
         else:
             state.sampler.add(block, f, self._scores(state, block, f))
 
@@ -244,7 +244,8 @@ class Newton(WarmStart):
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
         """The dual variables (n,) of the largest D: those found in memory, or the slopes at some weights, scaled."""
         if state.proven_in_memory is not None:
-            return state.proven_in_memory.dual_values(block.start, len(block.y))
+            found = state.proven_in_memory.dual_values(block.start, block.span)
+            return None if found is None else block.gathered(found)
         if state.dual_point is None:
             return None
         return slopes_at(state.problem, state.dual_point, block)

@@ -13,10 +13,11 @@ class ErrorCounts:
     """How often each of several models is wrong: counts, which may be added up in any order. Of numbers how far they are off.
 
     The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says more
-    of one model and costs more.
+    of one model and costs more. ``voting``: so many classes, whose pairs vote.
     """
 
-    def __init__(self, models: int) -> None:
+    def __init__(self, models: int, voting: int = 0) -> None:
+        self._voting = voting
         self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
         self.squares = np.zeros(models)
 
@@ -26,12 +27,12 @@ class ErrorCounts:
             error = decision[:, 0] - truth
             self.squares[model] += float(error @ error)
         else:
-            self.wrong[model] += np.count_nonzero(outcomes_of(decision) != truth)
+            self.wrong[model] += np.count_nonzero(outcomes_of(decision, self._voting) != truth)
         self.rows[model] += len(truth)
 
     def __add__(self, other: ErrorCounts) -> ErrorCounts:
         """The counts of both, in a new object."""
-        both = ErrorCounts(len(self.wrong))
+        both = ErrorCounts(len(self.wrong), self._voting)
         both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
         both.squares = self.squares + other.squares
         return both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +37,8 @@ def plan_memory(
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
     terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
+    if problems[0].negative is not None:
+        terms.append(Term("rows of a pair", readers * seen.block_bytes, "copied, of each block"))
     terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
     if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
         held = readers + groups.bit_length()
@@ -71,10 +73,11 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int)
 
 
 def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
-    """Bytes that problems have once, together with all others that are shown the same chunks."""
-    largest: dict[tuple[int, ...], int] = {}
-    for cost, problem in zip(costs, problems, strict=True):
-        largest[problem.held_out] = max(largest.get(problem.held_out, 0), cost.shared)
+    """Bytes that problems have once, together with all others that are shown the same chunks; each pair of classes has its own rows."""
+    largest: dict[Hashable, int] = {}
+    for number, (cost, problem) in enumerate(zip(costs, problems, strict=True)):
+        key = problem.held_out if problem.negative is None else number
+        largest[key] = max(largest.get(key, 0), cost.shared)
     return sum(largest.values())
 
 

@@ -1,4 +1,7 @@
-"""The problems of a fit: a class against the rest, for every class and every C, and the weights each starts from.
+"""The problems of a fit: a class against the rest or a pair of classes, for each of them and every C, and the weights each starts from.
+
+A pair is a problem of the rows of its two classes alone, as in LIBSVM: f > 0 speaks for the first of both, as labels are sorted. All pairs
+are shown the blocks of one reading (``engine.problem_rows``).
 
 A fit that starts from a model starts from the same function, said in the weights its solver sees. Columns and classes
 must be those of the model. Scaling, C and the loss may differ: a linear function of the columns is one in any scaling of
@@ -8,6 +11,8 @@ them, and what it is worth here the first pass finds out.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -17,7 +22,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
-from streamsvm.jobs.model_options import CRAMMER_SINGER
+from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
@@ -33,7 +38,11 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     check_task(job, loss, layout)
     positives, names = targets(job, layout)
-    together = job.multi_class == CRAMMER_SINGER
+    costs, together = costs_of_loss(job, layout.rows), job.multi_class == CRAMMER_SINGER
+    if job.multi_class == OVO and len(layout.classes) > TWO:
+        order = in_order(layout)
+        pairs = [_of_pair(job, layout, loss, *pair) for pair in combinations(order, 2)]
+        return [replace(one, C=C) for C in costs for one in pairs], tuple(layout.classes[code] for code in order)
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     return [
         Problem(
@@ -48,9 +57,39 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
             nonzeros=nonzeros,
             classes=len(layout.classes) if together else 0,
         )
-        for C in costs_of_loss(job, layout.rows)
+        for C in costs
         for p in (positives[:1] if together else positives)
     ], names
+
+
+def in_order(layout: Layout) -> list[int]:
+    """Return the codes of the classes as models sort them."""
+    return sorted(range(len(layout.classes)), key=lambda code: sort_key(layout.classes[code]))
+
+
+def _of_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative: int) -> Problem:
+    """The problem of a pair of classes, of C = 1. Raises DataError where neither has a row."""
+    counts, pair = layout.counts, (positive, negative)
+    rows = counts[positive] + counts[negative]
+    if not rows:
+        names = " and ".join(repr(layout.classes[code]) for code in pair)
+        raise DataError(f"there are no rows of {names}", code="E-LABEL", hint="ingest rows of every class")
+    given = factors(job, layout, positive) or (1.0,) * len(counts)
+    weights = tuple(factor if code in pair else 0.0 for code, factor in enumerate(given))
+    # how many entries rows of a class have is not recorded: as many as others have, on average
+    nonzeros = None if layout.nonzeros is None else -(-sum(layout.nonzeros) * rows // layout.rows)
+    return Problem(
+        loss,
+        1.0,
+        rows,
+        layout.columns,
+        positive,
+        job.bias,
+        weights,
+        tolerance=job.tolerance,
+        nonzeros=nonzeros,
+        negative=negative,
+    )
 
 
 def check_task(job: FitJob, loss: Loss, layout: Layout) -> None:
@@ -111,7 +150,7 @@ def targets(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str, ...]]:
 
 
 def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
-    """The weight of each class in the problem of class ``positive``."""
+    """The weight of each class in the problem of class ``positive``; of pairs, and of all classes together, it is the same in all."""
     if job.class_weight is None:
         return ()
     if isinstance(job.class_weight, dict):
@@ -122,7 +161,7 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
     if job.class_weight != "balanced":
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     mine, rows = layout.counts[positive], layout.rows
-    if job.multi_class == CRAMMER_SINGER:
+    if job.multi_class in {OVO, CRAMMER_SINGER}:
         return tuple(rows / (len(layout.classes) * max(count, 1)) for count in layout.counts)
     return tuple(rows / (2 * (mine if c == positive else rows - mine)) for c in range(len(layout.classes)))
 

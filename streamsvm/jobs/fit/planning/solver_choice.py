@@ -11,13 +11,16 @@ memory: it is left for where not even vectors of weights fit, and for dense rows
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+
 from streamsvm.config.units import mib
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.one_class import share_of
-from streamsvm.jobs.model_options import CRAMMER_SINGER
+from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers.newton.explicit import most_explicit
@@ -85,6 +88,20 @@ def _needed(job: FitJob, layout: Layout, *, sample: bool) -> int:
     problems *= len(job.C) if isinstance(job.C, tuple) else 1
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0, nonzeros=nonzeros)
+    if job.multi_class == OVO and problems > 1:
+        return problems * _of_pair(problem, layout, sample=sample)
     solver = Newton(least_rows(problem)) if sample else Newton()
     cost = solver.cost(problem, layout)
     return problems * cost.fixed + cost.shared
+
+
+def _of_pair(problem: Problem, layout: Layout, *, sample: bool) -> int:
+    """Bytes of all pairs of classes, on average for each class."""
+    classes, found = len(layout.classes), 0
+    for first, second in combinations(layout.counts, 2):
+        rows = max(1, first + second)
+        nonzeros = None if problem.nonzeros is None else -(-problem.nonzeros * rows // layout.rows)
+        pair = replace(problem, rows=rows, nonzeros=nonzeros)
+        cost = (Newton(least_rows(pair)) if sample else Newton()).cost(pair, layout)
+        found += cost.fixed + cost.shared
+    return -(-found // classes)

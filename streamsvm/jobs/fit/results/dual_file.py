@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.engine.block_visitor import labeled_part
+from streamsvm.engine.problem_rows import block_of
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.types import DUAL, Block, DualWitness, FeatureMap, State, Store
+from streamsvm.types import DUAL, DualWitness, FeatureMap, State, Store
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
@@ -44,7 +44,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
 
 
 def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness[State]) -> Iterator[Float64]:
-    """The dual variables of every row, by another reading; 0 for held-out rows."""
+    """The dual variables of every row, by another reading; 0 for held-out rows, and those of other classes than a pair's."""
     layout, problem = store.layout, run.problem
     starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
@@ -54,9 +54,10 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitnes
                 yield np.zeros(len(loaded.chunk.codes))
                 continue
             for part in features.parts(loaded.chunk.X):
-                y, s = labeled_part(problem, loaded, part)
-                order = loaded.order[part.start : part.stop]
-                seen = Block(part.X, y, s, chunk, starts[chunk] + part.start, order, 0)
-                found = solver.dual_values(run.witnessed(), seen)
-                assert found is not None  # ``able_solver.proving`` has had it kept
-                yield found
+                seen = block_of(problem, loaded, part, starts[chunk], reused=True)
+                all_rows = np.zeros(part.stop - part.start)
+                if seen is not None:
+                    found = solver.dual_values(run.witnessed(), seen)
+                    assert found is not None  # ``able_solver.proving`` has had it kept
+                    all_rows[slice(None) if seen.places is None else seen.places] = found
+                yield all_rows

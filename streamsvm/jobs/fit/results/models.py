@@ -37,21 +37,22 @@ FILES = ("landmark_file", "warm_start", "validation")
 def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
     """The models of a training, one for each C."""
     weights, expansion = function_of(plan, training)
-    model = Model(weights, plan.class_names, _provenance(job, store, training), expansion)
+    pairs = plan.problems[0].negative is not None
+    model = Model(weights, plan.class_names, _provenance(job, store, training), expansion, pairs=pairs)
     return models_by_C(model, plan.problems)
 
 
 def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
     """What was fitted for all values of C at once, taken apart; certificates go with the models they are of.
 
-    The classes of a model are in sorted order, whatever order a store met them in.
+    The classes of a model are in sorted order, whatever order a store met them in; pairs are solved in that order.
     """
     found = {}
     classes, of_rows = model.classes, [problem for problem in problems for _ in problem.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
         mine = [row for row, problem in enumerate(of_rows) if problem.C == C]
         certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
-        if len(mine) > 1:
+        if len(mine) > 1 and not model.pairs:
             order = sorted(range(len(mine)), key=lambda k: sort_key(model.classes[k]))
             classes = tuple(model.classes[k] for k in order)
             mine = [mine[k] for k in order]
@@ -106,6 +107,7 @@ def certificates_of(training: Training) -> list[JsonObject]:
             "problem": number,
             "C": run.problem.C,
             "positive": run.problem.positive,
+            **({} if run.problem.negative is None else {"negative": run.problem.negative}),
             "primal": c.primal,
             "dual": c.dual,
             "gap": c.gap,

@@ -27,7 +27,7 @@ from streamsvm.store.sources.centering.offsets import Offsets
 
 def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
     """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
-    counts = ErrorCounts(models)
+    counts = ErrorCounts(models, len(model.classes) if model.pairs else 0)
     for batch in rows:
         assert batch.truth is not None
         for k, decision in enumerate(np.split(model.decision(batch.X), models, axis=1)):
@@ -64,4 +64,5 @@ def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
 def zero_model(plan: Plan) -> Model:
     """A model of the fit's columns and classes, all zero."""
     values = sum(len(problem.positives) for problem in plan.problems) // len(plan.costs)
-    return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names)
+    pairs = plan.problems[0].negative is not None
+    return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names, pairs=pairs)

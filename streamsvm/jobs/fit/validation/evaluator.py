@@ -94,7 +94,7 @@ class HeldOutValidation:
         rows = [fold_rows(plan, w) for weights in groups for w in weights]
         if not rows:
             return []
-        model = Model(np.concatenate(rows), plan.class_names, {}, plan.features.expansion)
+        model = replace(zero_model(plan), weights=np.concatenate(rows), expansion=plan.features.expansion)
         return self.count(model, len(groups)).shares
 
     def chosen(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.compute.blocks.loss_sums import dual_sum
-from streamsvm.compute.blocks.row_selection import members, take
+from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.kernel_values.expansion import expand
 from streamsvm.compute.passes.coordinates import coordinates, in_reach_of_loss, shifted_losses
 from streamsvm.rows import Float64, Int64
@@ -28,8 +28,7 @@ def catch_up(state: DecompositionState, block: Block) -> None:
     if state.pool is None or state.moved is None:
         return
     pool, f, n = state.pool, block.rows["f"], len(block.y)
-    mine = members(pool.index, block.start, n)
-    own = pool.index[mine] - block.start
+    mine, own = block.members(pool.index)
     block.rows["alpha"][own] = np.abs(pool.x[mine])
     f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
     others = np.ones(n, bool)
@@ -69,8 +68,7 @@ def rows_of(state: DecompositionState, block: Block) -> Pool:
     """Return the block's rows with all the pool wants to know of them; the features are not copied."""
     n, p = len(block.y), state.problem
     found = coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], p.C, p.loss)
-    index, sign = np.arange(block.start, block.start + n), np.ones(n)
-    return Pool(block.X, index, sign, found.ridge, found.low, found.high, found.p, found.x, found.v)
+    return Pool(block.X, block.numbers, np.ones(n), found.ridge, found.low, found.high, found.p, found.x, found.v)
 
 
 def measure(state: DecompositionState, block: Block, rows: Pool) -> None:

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 
-from streamsvm.compute.blocks.row_selection import members
 from streamsvm.compute.kernel_values.expansion import expand
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.rows import Float64
@@ -31,15 +30,14 @@ def rows_of(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
         else:
             f += state.shared_values
             state.shared_values = None
-        mine = members(support.index, block.start, n)
-        a[support.index[mine] - block.start] = support.x[mine]
+        mine, places = block.members(support.index)
+        a[places] = support.x[mine]
     ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
     v = -(sign * f + ridge * a)
     if support is not None:
-        support.v[mine] = v[support.index[mine] - block.start]
+        support.v[mine] = v[places]
     usable = (block.s > 0).astype(np.float64)
-    index = np.arange(block.start, block.start + n)
-    return Pool(block.X, index, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
+    return Pool(block.X, block.numbers, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
 
 
 def measure(state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
