@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, arithmetic_for, dtype_of
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, arithmetic_for, dtype_of
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
@@ -57,14 +57,20 @@ class Expansion:
         """Points that are made dense at a time."""
         return min(row_count(self.points), points_at_a_time(self.columns))
 
-    def decision(self, X: Rows, weights: Float64, out: Float64) -> None:
-        """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are."""
+    def decision(self, X: Rows, weights: Float64, out: Float64, *, exact: bool = False) -> None:
+        """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are.
+
+        ``exact``: of dense rows in float64 also where float32 would do. The order in which BLAS adds up a product depends on where a
+        row lies in its block, which in float32 is felt in the seventh digit.
+        """
         self._check(X)
         out[:] = weights[:, -1]
         kernel = KERNELS[self.kernel](**self.parameters)
         width = self._width
         weight = float(np.abs(weights[:, :-1]).sum(axis=1).max(initial=0.0))
         arithmetic = arithmetic_for(kernel, self.points, weight, self.columns, dense=isinstance(X, Dense))
+        if exact and isinstance(X, Dense):
+            arithmetic = max(arithmetic, DOUBLE)
         for first in range(0, row_count(self.points), width):
             last = min(first + width, row_count(self.points))
             chosen = dense_rows(row_slice(self.points, first, last), np.arange(last - first), self.columns)

@@ -31,7 +31,8 @@ def decisions_of(model: Model, X: Any) -> Float64:
 
     Raises DataError, UsageError, MissingError.
     """
-    parts = [model.decision(rows) for rows in _batches(model, X)]
+    given = not isinstance(X, str | PathLike)  # a store and a file are read in blocks of their own
+    parts = [model.decision(rows, exact=given) for rows in _batches(model, X)]
     return np.concatenate(parts) if parts else np.empty((0, len(model.weights)))
 
 
