@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamsvm.aliases import JsonObject
+from streamsvm.engine.ending import end_fit
 from streamsvm.types import Report
 
 OnPass = Callable[[JsonObject], object]
-"""Takes the record of a pass; what it returns is not looked at."""
+"""Takes the record of a pass; where it returns True the fit ends, after one more pass, which certifies. All else it returns has no effect."""
 OF_THE_WORST = ("problem", "primal", "dual", "gap", "rounding")
 """What a record says of the problem with the largest gap."""
 SPENT = ("seconds", "waited", "memory", "bytes_read")
@@ -16,7 +17,7 @@ SPENT = ("seconds", "waited", "memory", "bytes_read")
 
 
 class PassRecords:
-    """Gathers the events of a fit to a record a pass, and hands each on as soon as the last problem is closed.
+    """Gathers the events of a fit to a record a pass, and hands each on as soon as the last problem is closed; True asks for the end.
 
     A record is plain JSON: ``pass`` (from 1), ``problems`` (how many were open), ``problem``, ``primal``, ``dual``, ``gap``
     and ``rounding`` of the one with the largest gap, ``exact`` (whether all gaps are proved), ``seconds``, ``waited``,
@@ -37,7 +38,8 @@ class PassRecords:
             self._closed.append(event)
             if not self._open:
                 record, self._closed = joined(self._closed), []
-                self._on_pass(record)
+                if self._on_pass(record) is True:
+                    end_fit()
 
 
 def joined(closed: list[JsonObject]) -> JsonObject:

@@ -36,7 +36,7 @@ OF_FITS: Given = {
     "on_pass": (
         "Callable[[dict[str, Any]], object] | None",
         None,
-        "Called after every pass with its record: {'pass': 1, 'gap': ..., 'primal': ..., 'dual': ..., 'seconds': ..., ...}.",
+        "Called after every pass with its record: {'pass': 1, 'gap': ..., 'seconds': ..., ...}. True ends the fit, with one more pass that certifies.",
     ),
 }
 """The same of fits."""

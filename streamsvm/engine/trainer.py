@@ -19,6 +19,7 @@ from typing import Protocol, Self
 
 from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer, NoCheckpoint
+from streamsvm.engine.ending import listening_for_end
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.types import (
     AnySolver,
@@ -78,7 +79,7 @@ class FitLoop(ABC):
             rows.close()
 
     def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
-        """Train until every certificate is exact and small enough, or ``stop`` says so.
+        """Train until every certificate is exact and small enough, or ``stop`` or who is told of a pass (``engine.ending``) says so.
 
         Raises InterruptedRun when the run was asked to stop, and what reading the store raises.
         """
@@ -89,7 +90,7 @@ class FitLoop(ABC):
             return result
         before = result.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
-        with self.reading():
+        with self.reading(), listening_for_end() as asked:
             while True:
                 began = time.perf_counter()
                 self._next_pass(stop, checkpointer)
@@ -99,7 +100,7 @@ class FitLoop(ABC):
                         self.evaluator.evaluate(result)
                 result.seconds = before + self._progress.stopwatch.seconds
                 self._shortest = min(self._shortest, time.perf_counter() - began)
-                if result.over(late=time.perf_counter() + self._reserve() > self._deadline):
+                if result.over(late=time.perf_counter() + self._reserve() > self._deadline, asked=asked()):
                     return result
                 if self.leaves is not None and not result.ending and self.leaves(result):
                     result.status = Status.STALLED

@@ -161,8 +161,8 @@ class Training:
             for one in self.active():
                 solver.certify(one.state)
 
-    def over(self, *, late: bool) -> bool:
-        """Whether the pass just closed was the last one; notes why. When it is ``late`` another one certifies."""
+    def over(self, *, late: bool, asked: bool = False) -> bool:
+        """Whether the pass just closed was the last one; notes why. When it is ``late``, or it was ``asked`` for, another one certifies."""
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         if not self.active():
             stopped = any(known["stopped"] for known in self.held.values())
@@ -170,8 +170,8 @@ class Training:
             return True
         if self.ending:
             return True
-        if late:
-            self.ending, self.status = True, Status.TIME
+        if late or asked:
+            self.ending, self.status = True, Status.ASKED if asked else Status.TIME
         return False
 
     def count_on(self, before: Training) -> None:

@@ -5,8 +5,9 @@ limit has no room for per-row state it lies in a file for as long as the fit tak
 
 **Exact finish.** A gap of 1e-3 leaves ||w - w*|| <= sqrt(2 gap): two fits of what is the same problem, a row of weight k
 and k copies of it, then agree in three digits. Where a Newton step costs next to nothing the steps go on until rounding
-ends them: of a piecewise quadratic P they end in the piece of the optimum, where the step is exact (Mangasarian, "A finite Newton
-method for classification", 2002), and both agree to 1e-11. The tolerance asked for stays the one that is judged.
+ends them, as far as that goes: of a piecewise quadratic P they end in the piece of the optimum, where the step is exact (Mangasarian, "A finite Newton
+method for classification", 2002), and both agree to 1e-11. So do working sets of exact kernels, and one class, which go on for some passes more.
+The tolerance asked for stays the one that is judged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
+from streamsvm.engine.ending import end_fit
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate.choice import calibration_passes
@@ -35,6 +38,7 @@ from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
 from streamsvm.jobs.fit.trained import local_loop
 from streamsvm.model import Model
+from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Report, Stop, Store, silent
 
@@ -42,6 +46,14 @@ EXACT = 1e-14
 """The relative gap that Newton's method is asked for where it goes on until rounding ends it ..."""
 EXACT_WORK = 1e8
 """... which is where a step takes fewer multiplications than this: rows x weights x the smaller of both."""
+NEARLY_EXACT = 1e-12
+"""What exact kernels, and one class with a free offset, are asked for ..."""
+NEARLY_EXACT_WORK = 1e7
+"""... where all kernel values take fewer multiplications than this: rows x rows x columns."""
+EXACT_FROM = 0.5
+"""Problems that are asked for less than this share of the tolerance are to end exactly; for rounding they have some less anyway."""
+PASSES_MORE = 20
+"""After the gap that was asked for a fit goes on for so many passes at most."""
 NOWHERE = ""
 """What stands for the places of a store and of a model that are not on disk."""
 
@@ -73,6 +85,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         plan = started(plan, store, start)
     plan.memory.check(plan.remedy)
     plan = _exact(plan)
+    report = _until_rounding_ends(plan, report)
     with ExitStack() as stack:
         directory = Path(NOWHERE)
         if not plan.memory.resident:
@@ -109,12 +122,33 @@ def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training, left: 
 
 
 def _exact(plan: Plan) -> Plan:
-    """The plan with the exact finish, where that costs next to nothing; a loss with a corner has no last step."""
-    layout = plan.layout
+    """The plan with the exact finish, where that costs next to nothing; a loss with a corner has no last step of Newton's method."""
+    layout, first = plan.layout, plan.problems[0]
     rows, weights = layout.rows, layout.columns + 1
-    loss = plan.problems[0].loss
-    if not isinstance(plan.solver, Newton) or plan.request is not None or not loss.smooth():
+    if plan.request is not None:
         return plan
-    if len(plan.problems) * rows * weights * min(rows, weights) > EXACT_WORK:
+    wanted = plan.tolerance
+    if isinstance(plan.solver, Newton) and first.loss.smooth():
+        small = len(plan.problems) * rows * weights * min(rows, weights) <= EXACT_WORK
+        wanted = EXACT if small else wanted
+    elif first.nu is not None or isinstance(plan.solver, Decomposition):
+        small = len(plan.problems) * rows * rows * weights <= NEARLY_EXACT_WORK
+        wanted = NEARLY_EXACT if small else wanted
+    if wanted >= plan.tolerance:
         return plan
-    return replace(plan, problems=[replace(problem, tolerance=EXACT) for problem in plan.problems])
+    return replace(plan, problems=[replace(problem, tolerance=wanted) for problem in plan.problems])
+
+
+def _until_rounding_ends(plan: Plan, report: Report) -> Report:
+    """A report that ends a fit which is asked for more than its tolerance some passes after it has reached that."""
+    gaps: dict[int, float] = {}
+
+    def both(event: JsonObject) -> None:
+        report(event)
+        if event["event"] == "pass":
+            gaps[event["pass"]] = max(gaps.get(event["pass"], 0.0), event["gap"])
+            reached = [number for number, gap in gaps.items() if gap <= plan.tolerance and number < event["pass"]]
+            if reached and event["pass"] >= reached[0] + PASSES_MORE:
+                end_fit()
+
+    return both if any(problem.tolerance < EXACT_FROM * plan.tolerance for problem in plan.problems) else report

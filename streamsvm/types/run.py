@@ -52,6 +52,8 @@ class Status(StrEnum):
     CONVERGED = "converged"
     PASSES = "max passes"
     TIME = "time limit"
+    ASKED = "asked to end"
+    """What was told of a pass asked for the end."""
     PATIENCE = "patience"
     """The error on held-out rows had not fallen for long."""
     STALLED = "stalled"

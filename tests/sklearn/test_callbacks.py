@@ -12,6 +12,7 @@ pytest.importorskip("sklearn", minversion="1.6")
 pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
 from sklearn import callback
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm as sv
 from streamsvm.sklearn import StreamSVC, StreamSVCCV
@@ -75,6 +76,8 @@ def test_a_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop_is_answered() 
     with pytest.raises(ValueError, match="did you mean 'hinge'"):
         StreamSVC(loss="hing").set_callbacks(heard).fit(X, Y)
     assert heard.told[-1] == ("teardown", "fit", 0)
-    with pytest.warns(sv.StreamSVMWarning, match="a callback asked the fit to stop"):
-        StreamSVC(tolerance=0.1).set_callbacks(Heard(stop=True)).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match="asked for the end"):
+        found = StreamSVC(solver="dcd", tolerance=1e-12).set_callbacks(Heard(stop=True)).fit(X, Y)
+    assert (found.n_passes_, found.model_.provenance["status"]) == (2, "asked to end")
+    assert 0.0 < found.gap_ < 1.0
     assert "set_callbacks" in dir(clone(StreamSVC()))

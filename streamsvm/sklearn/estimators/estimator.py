@@ -73,14 +73,13 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     @contextmanager
     def _watched(self) -> Iterator[Report]:
-        """Give the report of a fit, which keeps what every pass has come to, and tells ``on_pass`` and callbacks of it."""
+        """Give the report of a fit, which keeps what every pass has come to, and tells ``on_pass`` and callbacks of it: each may end it."""
         passes: list[JsonObject] = []
 
-        def passed(record: JsonObject) -> None:
+        def passed(record: JsonObject) -> bool:
             passes.append(record)
-            if self.on_pass is not None:
-                self.on_pass(record)
-            self._tasks.passed()
+            wish = self.on_pass is not None and self.on_pass(record) is True
+            return self._tasks.passed() or wish
 
         with reported(progress=self.verbose, on_event=None) as report:
             yield told(report, passed)

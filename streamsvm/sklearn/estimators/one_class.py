@@ -61,13 +61,13 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     nu: float = 0.5
     """The share of rows outside."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows X as ``StreamSVC`` takes them; ``y`` has no say. Rows of a store count with the weights they have there.
 
-        There is no ``sample_weight``: a fit to a gap of ``tolerance`` would tell a row of weight 2 from two copies of it, if only by that.
+        ``sample_weight`` (n_samples,): how often each row counts, also for the share ``nu``.
         Raises ValueError, BudgetError. Warns (ConvergenceWarning) where the tolerance was not reached.
         """
-        return super().fit(X, y)
+        return super().fit(X, y, sample_weight)
 
     def _job(self, chosen: ByName) -> FitJob:
         return super()._job({"one_class": True} | chosen)

@@ -82,6 +82,8 @@ class StreamSVC(StreamClassifier):
         Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
     on_pass : callable, optional
         Called after every pass with its record, a dict: pass, problems, problem, primal, dual, gap, exact, seconds, memory.
+        Where it returns True, or a callback of scikit-learn asks to stop, the fit ends with one more pass, which certifies what there is:
+        ``gap_`` says how much, and ``model_.provenance['status']`` is 'asked to end'.
         ``streamsvm.MlflowTracker`` and ``streamsvm.TensorBoardTracker`` are such.
 
     Attributes

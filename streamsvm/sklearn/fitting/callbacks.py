@@ -7,13 +7,11 @@ not have with an earlier scikit-learn; ``on_pass`` is there with all of them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamsvm.aliases import ByName
-from streamsvm.errors import StreamSVMWarning
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -42,8 +40,6 @@ class FitTasks:
     """What callbacks may ask for: X, y and metadata, as they were given."""
     context: Any = None
     """The task of the fit; None where scikit-learn has no callbacks."""
-    asked_to_stop: bool = field(default=False, init=False)
-    """Whether a callback has asked for the end of the fit."""
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: Any, sample_weight: Any) -> FitTasks:
@@ -55,22 +51,18 @@ class FitTasks:
         context.call_on_fit_task_begin(estimator=estimator, **known)
         return cls(estimator, known, context)
 
-    def passed(self) -> None:
-        """Tell that a pass is closed: its task begins and ends here, as what it will come to is known at its end alone."""
+    def passed(self) -> bool:
+        """Tell that a pass is closed, and return whether the fit is to end.
+
+        The task of the pass begins and ends here, as what it will come to is known at its end alone.
+        """
         if self.context is None:
-            return
+            return False
         task = self.context.subcontext(task_name="pass")
         task.call_on_fit_task_begin(estimator=self.estimator, **self.known)
-        self.asked_to_stop |= bool(task.call_on_fit_task_end(estimator=self.estimator, **self.known))
+        return bool(task.call_on_fit_task_end(estimator=self.estimator, **self.known))
 
     def ended(self) -> None:
-        """Tell that the fit is over. Warns (StreamSVMWarning) where a callback had asked for that before."""
-        if self.context is None:
-            return
-        self.context.call_on_fit_task_end(estimator=self.estimator, **self.known, reconstruction_attributes={})
-        if self.asked_to_stop:
-            warnings.warn(
-                "a callback asked the fit to stop, which ends at its tolerance, max_passes or time_limit alone",
-                StreamSVMWarning,
-                stacklevel=4,
-            )
+        """Tell that the fit is over."""
+        if self.context is not None:
+            self.context.call_on_fit_task_end(estimator=self.estimator, **self.known, reconstruction_attributes={})

@@ -104,7 +104,7 @@ def store_of(
             f"rows of {len(present)} class have a weight, the others are zero: at least {least} classes are needed"
         )
     rows, offsets = _centered(X)
-    store = MemoryStore(name="X", facts=offsets)
+    store = MemoryStore(name="X", facts=offsets, copies=True)
     for start, stop in pairwise((0, *ends, len(codes))):
         store.append(row_slice(rows, start, stop), codes[start:stop], None if kept is None else kept[start:stop])
         store.end_chunk()

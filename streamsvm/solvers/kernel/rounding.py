@@ -33,6 +33,9 @@ SHARE = 0.1
 BLUNT = 1e-2
 """A row's largest coefficient times the error of a kernel value, beyond which float32 blurs margins while it works."""
 
+FINE = 1e-9
+"""Tolerances below this are asked of float64 from the first pass: what float32 leads to would be found wanting at the end."""
+
 
 def extended(reach: Reach | None, X: Rows) -> Reach:
     """The reach of these rows and of those before."""
@@ -52,7 +55,8 @@ def form_of(problem: Problem, constant: float = 0.0) -> Form:
     if problem.reach is None:
         return form
     kernel, reach = problem.kernel, problem.reach
-    if problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE) > BLUNT:
+    blurred = problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE) > BLUNT
+    if blurred or problem.tolerance < FINE:
         return in_full(form, reach)
     return form._replace(arithmetic=working_arithmetic(kernel, reach, problem.columns))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count
 from streamsvm.store.format.arrays import entry_of, values_of
 from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import content_digest
@@ -41,6 +41,8 @@ class MemoryStore:
     """The sha256 of the content, once committed: that of the same chunks on disk."""
     facts: JsonObject = field(default_factory=dict)
     """What is recorded of where the data came from."""
+    copies: bool = False
+    """Whether a row of weight k counts as k rows in the statistics, too."""
     _chunks: list[Piece] = field(default_factory=list)
     _chunker: Chunker | None = None
 
@@ -76,11 +78,21 @@ class MemoryStore:
         """None: all chunks, as they are."""
 
     def statistics(self) -> Statistics:
-        """Return the column statistics over all rows; see ``types.Store.statistics``."""
+        """Return the column statistics over all rows, or over their ``copies``; see ``types.Store.statistics``."""
         moments = Moments()
         for piece in self._chunks:
             moments.add(piece.X)
-        return moments.result(self.layout.columns, not self.layout.dense)
+        found = moments.result(self.layout.columns, not self.layout.dense)
+        return self._of_copies(found) if self.copies and self.layout.weighted else found
+
+    def _of_copies(self, found: Statistics) -> Statistics:
+        """The statistics of rows that count by their weights, which together are taken for the number of rows."""
+        nowhere = np.zeros(self.layout.columns)
+        parts = [(piece.X, np.asarray(piece.weight, np.float64)) for piece in self._chunks]
+        weight = sum(float(s.sum()) for _, s in parts)
+        mean = sum((_weighted_sums(X, s, nowhere, 1) for X, s in parts), nowhere) / weight
+        squares = sum((_weighted_sums(X, s, mean, 2) for X, s in parts), nowhere)
+        return found._replace(mean=mean, M2=squares * (self.layout.rows / weight))
 
     def buffers(self) -> NoBuffer:
         """Return new memory for one chunk; see ``types.Store.buffers``."""
@@ -108,3 +120,13 @@ class MemoryStore:
         kind = "dense" if layout.dense else "csr"
         entries = [entry_of(piece, values_of(piece)) for piece in self._chunks]
         return content_digest(kind, layout.columns, list(layout.classes), entries)
+
+
+def _weighted_sums(X: Rows, s: Float64, mean: Float64, power: int) -> Float64:
+    """sum_i s_i (x_ij - mean_j)^power of every column (d,); entries that CSR rows lack are 0."""
+    if isinstance(X, Dense):
+        return np.asarray(s @ (X.values - mean) ** power)
+    columns, each = len(mean), np.repeat(s, np.diff(X.indptr))
+    there = np.bincount(X.indices, each, minlength=columns)
+    stored = np.bincount(X.indices, each * (X.data - mean[X.indices]) ** power, minlength=columns)
+    return stored + (s.sum() - there) * (-mean) ** power

@@ -67,7 +67,11 @@ def finished(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[floa
     certificates.sort(key=lambda found: found.get("problem", 0))
     by_itself = training.status in {Status.CONVERGED, Status.PATIENCE}
     calibrated = job.calibrate is None or all(model.calibration is not None for model in models.values())
-    more = not calibrated if by_itself else any(_differ(job, model, STOPPING) for model in models.values())
+    more = (
+        not calibrated
+        if by_itself
+        else training.status == Status.ASKED or any(_differ(job, model, STOPPING) for model in models.values())
+    )
     without_dual = job.dual is not None and not Path(job.dual).is_file()
     return None if more or without_dual or certificates != record["problems"] else (training, models)
 

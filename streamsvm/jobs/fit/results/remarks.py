@@ -66,16 +66,18 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
 def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
     """Why it ended, and what to do."""
     apart = worst.primal - worst.dual > job.tolerance * abs(worst.primal)
-    limited = apart and status in {Status.TIME, Status.PASSES}
+    limited = apart and status in {Status.TIME, Status.PASSES, Status.ASKED}
     if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal) and not limited:
         step = "a larger --tolerance, or a smaller C" if job.standardize else "--standardize, or a smaller C"
         return "rounding: the numbers are too large or too close for it", step
-    if status == Status.TIME:
-        return f"the time limit of {job.time_limit:g} s was reached", "a larger --time-limit, or --resume"
-    if status == Status.PASSES:
-        return f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"
-    if status == Status.SUPPORT:
-        return f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"
+    limits = {
+        Status.TIME: (f"the time limit of {job.time_limit:g} s was reached", "a larger --time-limit, or --resume"),
+        Status.ASKED: ("what was told of a pass asked for the end", "the fit without it"),
+        Status.PASSES: (f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"),
+        Status.SUPPORT: (f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"),
+    }
+    if status in limits:
+        return limits[status]
     if share_of(job) is not None and worst.final:
         why = "no hyperplane holds so many rows off the origin: they lie around it"
         return why, "a smaller --nu, --kernel rbf, or columns that are measured from where nothing is"
