@@ -31,12 +31,12 @@ OPSET, FORMAT = 17, 8
 
 
 def write(model: Model) -> Iterator[bytes]:
-    """Yield the bytes of the graph. Raises UsageError without ``onnx``, and for a table whose columns are not numbers."""
+    """Yield the bytes of the graph. Raises UsageError without ``onnx``, for a table whose columns are not numbers, and where pairs vote."""
+    model.check_one_each()
     try:
         from onnx import checker, helper
     except ModuleNotFoundError as error:
         raise UsageError("onnx is not installed", hint="pip install 'streamsvm[onnx]'") from error
-    model.check_one_each()
     graph = GraphBuilder()
     rows, columns = _rows(model, graph)
     decision = _decision(model, graph, rows)
