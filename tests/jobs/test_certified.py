@@ -13,7 +13,7 @@ from streamsvm.engine.final_evaluation import Evaluation
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.features.scaling import Raw, Standardized, column_sizes
 from streamsvm.jobs.embed.placement import DISK, FLY
 from streamsvm.jobs.fit.results import certified, dual_file
 from streamsvm.jobs.fit.results.certified import certify, final_passes, status_of
@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation
 from streamsvm.jobs.fit.results.row_weights import row_weights
 from streamsvm.kernels import RBF, Sigmoid
-from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.solvers.kernel.simplex.blended import Blended
@@ -38,7 +38,7 @@ from streamsvm.solvers.linear_rounding import (
 )
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import DUAL, Certificate, Layout, LinearSolution, Problem, Status
+from streamsvm.types import DUAL, Block, Certificate, Layout, LinearSolution, Problem, Status
 
 X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)
 """Root mean squares 3 and sqrt(8), largest 3 and 4."""
@@ -121,6 +121,84 @@ def test_columns_that_were_scaled_are_off_by_two_roundings_of_float32() -> None:
     assert certificate.rounding == pytest.approx(max(value, change), rel=1e-6)
 
 
+class Large(Given):
+    """One whose weights are thousands, of two classes where they are told apart together."""
+
+    def __init__(self, classes: int) -> None:
+        self.w = 1e3 * (np.stack([W, 0.5 * W]) if classes else W)
+
+    def solution(self, state: Any) -> LinearSolution:
+        return LinearSolution(self.w, 2.0)
+
+
+SCALED = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
+
+
+@pytest.mark.parametrize("classes", [0, 2])
+@pytest.mark.parametrize(("features", "gap"), [(Raw(2.0), 0.0), (SCALED, 0.0), (SCALED, 0.5)])
+def test_what_margins_are_off_by_is_made_of_own_sums_of_scaling_and_of_the_gap(
+    features: Any, gap: float, classes: int
+) -> None:
+    """Without a pass P is what is felt most, and where there is a gap the change of D: of two classes v - w has twice the length."""
+    store, one, found = stored(), problem(classes=classes), Certificate(3.0, 3.0 - gap)
+    training = training_of(found, one=one)
+    training.passes = 0
+    certify(plan_of(Large(classes), store, features=features, problems=[one], tolerance=1e9), training, store, store)
+    sizes, scaled = column_sizes(features, store, 2.0)
+    reach = 1e3 * (2.0 if classes else 1.0) * np.abs(W)
+    off, scaling = 5 * UNIT * float(sizes @ reach), COARSE * float(scaled @ reach)
+    value = rounding_of_primal(one, 3.0, off + scaling, KNOWN)
+    far = scaling + COARSE * float(np.linalg.norm(scaled)) * (4.0 if classes else 2.0) * np.sqrt(gap)
+    v = VectorSum(0, running=False, spread=float(np.linalg.norm(sizes)))
+    dual = rounding_of_dual(one, found, v, KNOWN) + steepness(one, 3.0, KNOWN) * far
+    assert (value > dual) == (gap == 0.0)
+    certificate = training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.rounding == pytest.approx(max(value, dual), rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize(("times", "anew"), [(1.0, False), (0.25, True)])
+def test_certificates_are_computed_anew_where_scaling_is_a_tenth_of_what_is_allowed(
+    times: float, anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of P = 3: so much more, or less, than the change of P that scaling can have made."""
+    asked: list[Any] = []
+    monkeypatch.setattr(certified, "_evaluate_scaled", lambda *given: asked.append(given))
+    store, one = stored(), problem()
+    _, scaled = column_sizes(SCALED, store, 2.0)
+    change = steepness(one, 3.0, KNOWN) * COARSE * float(scaled @ np.abs(W))
+    plan = plan_of(store=store, features=SCALED, tolerance=times * change / 0.1)
+    certify(plan, training_of(Certificate(3.0, 3.0)), store, store)
+    assert bool(asked) == anew
+    certify(plan, training_of(Certificate(3.0, 3.0), Certificate(3e3, 3e3)), store, store)  # of one of both
+    assert len(asked) == 2 * anew
+
+
+@pytest.mark.parametrize("solver", [Given(), Newton()])
+def test_dual_variables_are_asked_of_rows_as_the_solver_has_seen_them(
+    solver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a solver that has none to say nothing is asked."""
+    taken: list[Any] = []
+
+    def evaluated(*given: Any) -> list[Any]:
+        taken.append(given[-1])
+        return []
+
+    monkeypatch.setattr(certified, "evaluated", evaluated)
+    monkeypatch.setattr(certified, "_dual_values", lambda plan, training, k, block: block.X.values)
+    monkeypatch.setattr(certified, "weights_of", lambda *_: W)
+    store = stored()
+    certified._evaluate_scaled(plan_of(solver, store), Training([]), store, SCALED)
+    found = taken[0](
+        0, Block(Dense(X.copy()), np.ones(4, np.float32), np.ones(4, np.float32), 0, 0, np.arange(4, dtype=np.int32), 0)
+    )
+    if isinstance(solver, Given):
+        assert found is None
+    else:
+        np.testing.assert_allclose(found, (X - [1.0, 0.0]) * [0.5, 1.0])
+
+
 def test_updates_are_counted_by_sweeps_or_by_sums() -> None:
     training = training_of(Certificate(3.0, 2.9))
     for solver, updates in (
@@ -140,12 +218,12 @@ def test_of_several_problems_the_heaviest_rows_are_taken() -> None:
     assert row_weights(plan_of(store=weighted), weighted) is None
 
 
-@pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (0.1, False)])
+@pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (1e-12, False), (0.1, False)])
 def test_rows_are_counted_only_where_that_can_matter(
     tolerance: float, counted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a box: of rows that weigh 1e-9 nearly nothing is left of what rounding does to P."""
-    monkeypatch.setattr(certified, "weight_that_costs", lambda *_: [1e-9])
+    monkeypatch.setattr(certified, "weight_that_costs", lambda *given: [1e-9] * len(given[2]))
     store, one = stored(), problem(Hinge())
     plan = plan_of(store=store, problems=[one], tolerance=tolerance)
     values = certified._of_few_rows(plan, training_of(Certificate(3.0, 2.9), one=one), store, [1e-13])
@@ -154,8 +232,14 @@ def test_rows_are_counted_only_where_that_can_matter(
     assert values == ([few] if counted else [1e-13])
     assert few < 1e-13
     assert certified._of_few_rows(plan, training_of(Certificate(3.0, 2.9), one=one), store, [few / 2]) == [few / 2]
-    smooth = training_of(Certificate(3.0, 2.9))
-    assert certified._of_few_rows(plan_of(store=store, tolerance=1e-14), smooth, store, [1e-13]) == [1e-13]
+    both = training_of(Certificate(3.0, 2.9), Certificate(3e9, 2.9), one=one)  # of one of both it can matter
+    assert (certified._of_few_rows(plan, both, store, [1e-13, 1e-13])[0] == few) == counted
+    for loss in (SquaredHinge(), EpsilonInsensitive()):  # of no box, or of numbers: each row can cost something
+        training, plan = (
+            training_of(Certificate(3.0, 2.9)),
+            plan_of(store=store, problems=[problem(loss)], tolerance=1e-14),
+        )
+        assert certified._of_few_rows(plan, training, store, [1e-3]) == [1e-3]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +358,7 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float,
     said: list[tuple[float, int, float, float]] = []
 
     def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: Inexact) -> None:
+        assert not inexact.v.running
         said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size))
 
     evaluation = Evaluation(problem(), W)
@@ -305,15 +390,15 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
     matrix = np.array([[1.0, 0.0], [-2.0, 3.0]])
     projection = SimpleNamespace(W=matrix, inner=None, rounding=lambda reach: (value, 5.0))
     monkeypatch.setattr(Nystrom, "in_full", lambda self: None)
-    for name, part in (("projection", projection), ("bias", 2.0)):
+    for name, part in (("projection", projection), ("bias", 3.0)):
         object.__setattr__(map_, name, part)
     certify(
         plan_of(store=store, features=map_, request=SimpleNamespace()), training_of(Certificate(3.0, 2.9)), store, store
     )
     coefficients = 1.0 + abs(-2.0 * 1.0 + 3.0 * -2.0)
     sums = 1.0 * (1.0 + 2.0) + 2.0 * 3.0
-    off = value * (coefficients + sums) + 2 * UNIT * 2.0 * 0.5
-    assert said[0] == pytest.approx((off, 4, 3.0, 5.0 + 2.0 * 0.5), rel=1e-12, abs=0.0)
+    off = value * (coefficients + sums) + 2 * UNIT * 3.0 * 0.5
+    assert said[0] == pytest.approx((off, 4, np.sqrt(14.0), 5.0 + 3.0 * 0.5), rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(("problems", "shape"), [(1, (4,)), (2, (2, 4))])

@@ -66,7 +66,7 @@ EQUIVALENT = {
     ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
     (
         "streamsvm/jobs/fit/results/certified.py",
-        "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, features.bias)",
+        "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))",
     ): "as is that of the map",
     ("streamsvm/compute/passes/certificate.py", "X.axpy(i, (a / y[i]), v)"): "y is 1 or -1",
     ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
@@ -108,7 +108,7 @@ EQUIVALENT = {
     ): "the sum and what rounding took from it are added in the end",
     (
         "streamsvm/jobs/fit/results/certified.py",
-        "sizes = np.append(column_sizes(Raw(1.0), raw, 0.5)[0][:-1] * features.scale, features.bias)",
+        "sizes = np.append(column_sizes(Raw(1.0), raw, 0.5)[0][:-1] * features.scale, abs(features.bias))",
     ): "the size of the constant feature is left out",
     (
         "streamsvm/jobs/fit/results/certified.py",
@@ -143,6 +143,15 @@ EQUIVALENT = {
         "streamsvm/solvers/newton/in_memory/block_matrix.py",
         "change[(np.abs(change) < SAME * h)] = 0.0",
     ): "but for a difference that is 1e-12 of h to the last bit; what is 0 stays 0",
+    (
+        "streamsvm/jobs/fit/results/certified.py",
+        "sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 1",
+    ): "three are counted at least",
+    ("streamsvm/schedule/peak.py", "self._most = 1"): "a process holds more than a byte",
+    (
+        "streamsvm/schedule/stream.py",
+        "return arrivals.get(timeout=POLL_SECONDS if alive else 1.0)",
+    ): "of readers that are gone nothing comes: the error comes a second later",
 }
 """File and line as it is then: why the program is the same."""
 
