@@ -28,14 +28,15 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton import row_sample
-from streamsvm.solvers.newton.in_memory import block_matrix, memory_rows
+from streamsvm.solvers.newton.in_memory import memory_rows
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
+from streamsvm.solvers.newton.in_memory.linear_systems import block_matrix
+from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import Here, NewtonSteps
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
@@ -113,7 +114,7 @@ def test_preconditioned_steps_solve_the_system_whatever_the_scales(
         "LARGEST_BLOCK": least,
         "most_explicit": lambda *, dense: all_columns,
     }.items():
-        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.preconditioner.{name}", value)
+        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.linear_systems.preconditioner.{name}", value)
     values, y, _ = table(200, 12, 3, 8.0)
     X = csr_of(values, 1.0) if sparse else Dense(values, 1.0)
     outer = OuterTerms(np.linspace(1.0, 3.0, 13), np.zeros(13))

@@ -30,7 +30,7 @@ from streamsvm.solvers.kernel.reduced_set import bytes_for
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe
 from streamsvm.solvers.newton.explicit import matrix_bytes
-from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.row_sample import row_bytes, sampled_bytes
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.stochastic.assg import ASSG

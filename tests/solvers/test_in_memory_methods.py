@@ -20,8 +20,8 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.newton.in_memory import memory_rows, proximal_descent, proximal_metric
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.in_memory.conjugate_gradients import Solved
 from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
+from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import Solved
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalPoint, ProximalState
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
@@ -35,7 +35,7 @@ SMOOTH = [SquaredHinge(), Huber(0.3)]
 def narrow_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four columns are in the block, all others are rare ones."""
     for name, value in {"LEAST_BLOCK": 4, "LARGEST_BLOCK": 4, "most_explicit": lambda *, dense: 0}.items():
-        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.preconditioner.{name}", value)
+        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.linear_systems.preconditioner.{name}", value)
 
 
 def sample_of(values: Any, y: Any) -> Sample:

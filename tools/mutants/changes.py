@@ -140,7 +140,7 @@ EQUIVALENT = {
         "smoothing = losses - linear - quadratic + float(self._slopes @ f)",
     ): "asked for where a corner is rounded: the conjugate of a loss with a corner has no parabola",
     (
-        "streamsvm/solvers/newton/in_memory/block_matrix.py",
+        "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
         "change[(np.abs(change) < SAME * h)] = 0.0",
     ): "but for a difference that is 1e-12 of h to the last bit; what is 0 stays 0",
     (

@@ -5,18 +5,18 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from streamsvm.display.page.comparison import comparison, distinct
 from streamsvm.display.page.drawing.document import PagePart, document
 from streamsvm.display.page.drawing.markup import Markup, element
-from streamsvm.display.page.opening import opening
-from streamsvm.display.page.progress import held_out, progress
-from streamsvm.display.page.provenance import provenance
-from streamsvm.display.page.quality import evaluation, margins
 from streamsvm.display.page.record import RunRecord
-from streamsvm.display.page.reliability import reliability
-from streamsvm.display.page.resources import resources
-from streamsvm.display.page.search import heat, path, search_opening
-from streamsvm.display.page.weights import coefficients, drift
+from streamsvm.display.page.sections.comparison import comparison, distinct
+from streamsvm.display.page.sections.opening import opening
+from streamsvm.display.page.sections.progress import held_out, progress
+from streamsvm.display.page.sections.provenance import provenance
+from streamsvm.display.page.sections.quality import evaluation, margins
+from streamsvm.display.page.sections.reliability import reliability
+from streamsvm.display.page.sections.resources import resources
+from streamsvm.display.page.sections.search import heat, path, search_opening
+from streamsvm.display.page.sections.weights import coefficients, drift
 
 
 def page_of(runs: Sequence[RunRecord]) -> str:

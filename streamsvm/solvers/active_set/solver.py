@@ -19,7 +19,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, Gatherer
 from streamsvm.solvers.active_set.linear_problem import exact
 from streamsvm.solvers.newton.explicit import matrix_bytes
-from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.tags import saved_as
 from streamsvm.types import (

@@ -32,7 +32,7 @@ from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.problem_in_memory import Known
 from streamsvm.solvers.interior_point.state import InteriorPointState, ProvenPoint
 from streamsvm.solvers.newton.explicit import factorized, matrix_bytes
-from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.one_class import RowSums
 from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
 from streamsvm.solvers.segment_solver import SegmentSolver

@@ -12,7 +12,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import Dense, Float64, Rows, row_where
 from streamsvm.solvers.newton.explicit import most_explicit
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 
 PRODUCTS = 200
 """Hessian products a step may take."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamsvm.solvers.newton.explicit import matrix_bytes, most_explicit
-from streamsvm.solvers.newton.in_memory.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.in_memory.proximal_metric import most_full
 from streamsvm.solvers.newton.row_sample import is_wide, row_bytes, sample_rows, sampled_bytes
 from streamsvm.types import Cost, Layout, Problem

@@ -23,10 +23,10 @@ from streamsvm.losses import threshold
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, DescentState
 from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps, has_interior_point
 from streamsvm.solvers.newton.in_memory.outer_terms import NO_DUAL_POINT, DualValue, OuterTerms
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalState
 from streamsvm.solvers.newton.in_memory.proximal_metric import lengths_differ
 from streamsvm.solvers.newton.row_sample import Sample

@@ -22,10 +22,10 @@ from streamsvm.compute.passes.in_memory import all_rows as passes
 from streamsvm.compute.passes.in_memory import central_path
 from streamsvm.compute.passes.in_memory.all_rows import Aim, Interior
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
+from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 
 FIRST_TARGET = 10.0
 """Of the first complementarity products, in units of C: where all rows are far from the corner the path is easy to find."""

@@ -24,10 +24,10 @@ from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass, trial_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.line_search import step_length
+from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.rare_columns import rare_columns
 from streamsvm.types import Loss
 

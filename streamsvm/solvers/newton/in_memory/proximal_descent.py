@@ -31,10 +31,10 @@ from streamsvm.compute.passes.in_memory.proximal_descent import proximal_sweep
 from streamsvm.compute.random import permutation, shuffle
 from streamsvm.losses import threshold
 from streamsvm.rows import CSR, Float64
-from streamsvm.solvers.newton.in_memory.conjugate_gradients import solve
 from streamsvm.solvers.newton.in_memory.coordinate_descent import DescentState
+from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.proximal_metric import Metric
 from streamsvm.tags import saved_as
 

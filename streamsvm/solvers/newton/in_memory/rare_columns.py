@@ -16,8 +16,8 @@ import numpy as np
 
 from streamsvm.compute.passes.in_memory.column_descent import Outside, column_sweep, columns_of
 from streamsvm.rows import CSR, Float64
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
-from streamsvm.solvers.newton.in_memory.preconditioner import ArrowPreconditioner
 from streamsvm.types import Loss
 
 SWEEPS = 20

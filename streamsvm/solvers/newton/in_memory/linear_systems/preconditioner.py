@@ -16,7 +16,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
 from streamsvm.solvers.newton.explicit import factorized, most_explicit
-from streamsvm.solvers.newton.in_memory.block_matrix import BlockMatrix
+from streamsvm.solvers.newton.in_memory.linear_systems.block_matrix import BlockMatrix
 
 LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
 BLOCK_SHARE = 20.0

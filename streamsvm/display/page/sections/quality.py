@@ -11,7 +11,7 @@ from streamsvm.display.page.drawing.document import PagePart, table
 from streamsvm.display.page.drawing.markup import Markup, element, joined, shortened
 from streamsvm.display.page.findings import Evaluated, Margins
 from streamsvm.display.page.record import RunRecord
-from streamsvm.display.page.resources import INK
+from streamsvm.display.page.sections.resources import INK
 
 WIDEST_TABLE = 30
 """Classes of a confusion table that can be read."""

@@ -9,9 +9,9 @@ from streamsvm.display.page.drawing.axis import durations, finite, logarithmic
 from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
 from streamsvm.display.page.drawing.document import PagePart, table
 from streamsvm.display.page.drawing.markup import Markup, element, shortened
-from streamsvm.display.page.progress import LEAST
-from streamsvm.display.page.provenance import setting_text
 from streamsvm.display.page.record import RunRecord
+from streamsvm.display.page.sections.progress import LEAST
+from streamsvm.display.page.sections.provenance import setting_text
 
 MIB = 1 << 20
 PLACES = {"model", "out", "report", "overwrite", "resume"}

@@ -8,7 +8,7 @@ from streamsvm.display.page.drawing.document import PagePart, folded, table
 from streamsvm.display.page.drawing.markup import Markup, element
 from streamsvm.display.page.findings import Said
 from streamsvm.display.page.record import RunRecord
-from streamsvm.display.page.resources import INK
+from streamsvm.display.page.sections.resources import INK
 
 MOST = 4
 """Values of C whose calibration is drawn."""

@@ -10,7 +10,7 @@ from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
 from streamsvm.display.page.drawing.document import PagePart, table
 from streamsvm.display.page.drawing.markup import Markup, element, joined
 from streamsvm.display.page.findings import GridPoint, Search
-from streamsvm.display.page.opening import tiles
+from streamsvm.display.page.sections.opening import tiles
 
 
 def search_opening(found: Search) -> Markup:
