@@ -14,31 +14,25 @@ from typing import Any
 from uuid import uuid4
 
 import dask
-from dask.sizeof import sizeof
 from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
-from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
-from streamsvm.compute import threading
+from streamsvm.cluster.worker_task import as_task, run_span, run_task
 from streamsvm.engine.checkpoint.interruption import check_time
 from streamsvm.engine.executors.executor import (
     Joins,
     OnProgress,
     Part,
-    PeakAware,
     Result,
     Shared,
     Task,
     ignore_progress,
 )
 from streamsvm.engine.groups.join_tree import spans_of
-from streamsvm.engine.groups.work import Partial
 from streamsvm.engine.partition import tree_reduce
-from streamsvm.engine.state.state_transfer import bytes_of
-from streamsvm.errors import ClusterError, MissingError
-from streamsvm.schedule.peak import PeakWatch
+from streamsvm.errors import ClusterError
 
 MEMORY_SHARE = 0.55
 """Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
@@ -50,47 +44,6 @@ RUN = ("memory", "released", "forgotten", None)
 """States of a task that has run; one that is still wanted and has not is waiting, queued or being processed."""
 GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 """A shared value is part of the graph on purpose."""
-
-
-_LIMITS: list[threadpool_limits] = []
-"""Held as long as the process lives: the limit ends with the object."""
-
-
-def _partial_bytes(found: Partial) -> int:
-    """What the scheduler goes by when it decides where two results are joined."""
-    return bytes_of(found.states)
-
-
-sizeof.register(Partial, _partial_bytes)
-
-
-def as_task(value: Shared) -> Shared:
-    """A value as a task, so that a worker that had it can be lost: it is sent again."""
-    return value
-
-
-def run_task(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
-    """A task on a worker, and what memory it took. Raises what it raises; ClusterError when driver and worker are not the same
-    streamsvm.
-    """
-    if version != __version__:
-        message = f"a worker runs streamsvm {__version__}, this is {version}"
-        raise ClusterError(message, hint="install the same version everywhere")
-    if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
-        _LIMITS.append(threadpool_limits(1))
-        threading.CORES.count = 1
-    try:
-        with PeakWatch() as watch:
-            found = function(part, *shared)
-            return found.at_peak(watch.most) if isinstance(found, PeakAware) else found
-    except MissingError as error:
-        hint = "all workers must see the files under the same names as the program that starts the job"
-        raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error
-
-
-def _of_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: Shared) -> Result:
-    """A task that makes some neighboring parts one after the other, and joins what comes of them."""
-    return Joins(join).of_span(task, parts, shared)
 
 
 class DaskExecutor:
@@ -155,7 +108,7 @@ class DaskExecutor:
         """
         name, spans = self._key("join"), spans_of(len(parts), TASKS_PER_THREAD * self.threads)
         some = [tuple(parts[slice(*span)]) for span in spans]
-        held: list[Future] = self._submit(task._replace(function=partial(_of_span, task, joins.join)), some, shared)
+        held: list[Future] = self._submit(task._replace(function=partial(run_span, task, joins.join)), some, shared)
         keys = [future.key for future in held]
 
         def submit(call: Callable[..., Result], *arguments: object) -> Future:

@@ -24,7 +24,7 @@ from distributed import Client, Nanny
 
 from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.connection import FAREWELL_SECONDS, connected
-from streamsvm.cluster.executor import run_task
+from streamsvm.cluster.worker_task import run_task
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import SerialExecutor, Task
 from streamsvm.errors import ClusterError, DataError, InterruptedRun, UsageError
