@@ -105,7 +105,7 @@ def _skip_spaces(text, i):
 @njit(cache=True, nogil=True)
 def _label(text, i, unlabeled):
     """The number a line begins with, (value, status, next byte); NaN if there is none and there need not be one."""
-    value, status, after = number(text, i, False)
+    value, status, after = number(text, i, i < 0)  # never in float32, and no literal: see ``parse``
     if unlabeled and text[after] == COLON:
         return np.nan, OK, i
     return value, status, after
@@ -150,7 +150,8 @@ def parse(text, stop, base, top, unlabeled, out):
     finished are 0 in ``out`` and listed in ``out.unfinished``. ``unlabeled``: a row may begin with an entry, its
     label is then NaN.
     """
-    rows, entries, left, lines, blank, begin = 0, 0, 0, 0, 0, 0
+    none = stop - stop  # 0, but no literal: for those numba would compile all that is called here once more
+    rows, entries, left, lines, blank, begin = none, none, none, none, none, none
     smallest = NO_INDEX
     while begin < stop:
         start = _skip_spaces(text, begin)
