@@ -79,6 +79,15 @@ class ModelOptions(ScalingOptions):
             off="Have no constant feature.",
         ),
     ] = 1.0
+    # None where it is not given, as of other options that came later: settings of before know nothing of it
+    l1_ball: Annotated[
+        float | None,
+        Option(
+            "Least squares over all weights with ||w||_1 at most this, the lasso, in the place of ||w||^2 / 2: many weights are 0.",
+            "model",
+            bounds=Bounds(above=0),
+        ),
+    ] = None
     positive: Annotated[
         str | None, Option("Train one class against the rest: the label that is the positive class.", "model")
     ] = None

@@ -73,7 +73,9 @@ class SeenRows(NamedTuple):
 
 
 def applies(problem: Problem) -> bool:
-    """Whether these scores are good ones: always where the loss is curved, else where rows are many."""
+    """Whether these scores are good ones: always where the loss is curved, else where rows are many; never of weights in a ball."""
+    if problem.l1_ball is not None:
+        return False
     straight = has_box(problem.loss) and problem.loss.quadratic()
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)
 

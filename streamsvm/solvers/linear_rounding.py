@@ -28,6 +28,8 @@ changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
+**l1 ball** (``solvers.l1_ball.regularizer``): D has t max |v_j| in the place of ||v||^2 / 2, which is off by t ||dv|| at most.
+
 The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i <= sum C_i are what is known then.
 
 **All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for a_i all of the above
@@ -149,6 +151,8 @@ def rounding_of_dual(
         off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
     else:
         off = UNIT * v.updates * heavy * v.spread * (2.0 if problem.classes else 1.0)
+    if problem.l1_ball is not None:
+        length = problem.l1_ball
     return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 

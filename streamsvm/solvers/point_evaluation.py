@@ -13,6 +13,7 @@ from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.l1_ball.regularizer import best_multiple
 from streamsvm.solvers.one_class import OffsetObjective, RowSums
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
@@ -136,6 +137,9 @@ class PointSums:
         if problem.nu is not None and self.rows is not None:
             objective = OffsetObjective(problem.nu, self.rows)
             half, dual = objective.value(w), objective.dual(0.0, v)
+        if problem.l1_ball is not None:
+            half = 0.0
+            scale, dual = best_multiple(problem.l1_ball, linear, quadratic, v)
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
 
 

@@ -6,6 +6,7 @@ hidden). Everything with a choice of implementation is a ``Protocol``. Nothing h
 """
 
 from streamsvm.types.capabilities import (
+    BallConstrained,
     CandidateWeights,
     Deadline,
     DualWitness,
@@ -57,6 +58,7 @@ __all__ = [
     "DUAL",
     "EVERY_ROW",
     "AnySolver",
+    "BallConstrained",
     "Batch",
     "Block",
     "Buffers",

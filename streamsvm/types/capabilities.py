@@ -66,6 +66,15 @@ class Multinomial(Protocol):
 
 
 @runtime_checkable
+class BallConstrained(Protocol):
+    """A solver that also minimizes the sum of squares over an l1 ball (``Problem.l1_ball``)."""
+
+    def in_l1_ball(self) -> AnySolver:
+        """Return the solver of such a problem, with the same settings."""
+        ...
+
+
+@runtime_checkable
 class SharedRows(Protocol[S]):
     """A solver for which several problems at the same rows have work in common."""
 

@@ -63,6 +63,8 @@ class Problem:
     value of a row's class is above all others. 0: ``positive`` against the rest."""
     negative: int | None = None
     """Of a pair of classes, the class code that is -1: rows of other classes are none of the problem's. None: all others are -1."""
+    l1_ball: float | None = None
+    """Of least squares: the t of ||w||_1 <= t, which takes the place of 1/2 ||w||^2; None: there is no such bound."""
 
     @property
     def task(self) -> LearningTask:

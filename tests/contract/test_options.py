@@ -46,6 +46,7 @@ OTHER: dict[str, Any] = {
     "bias": 0.2,
     "positive": "a",
     "multi_class": "crammer_singer",
+    "l1_ball": 2.0,
     "one_class": True,
     "nu": 0.3,
     "class_weight": {"a": 2.0},

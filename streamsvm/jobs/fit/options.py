@@ -79,6 +79,7 @@ ONE_CLASS_REFUSES = {
     "warm_start": "a fit of one class starts from nothing",
     "dual": "the bound of one class is recomputed from its model alone",
     "class_weight": "there is one class; rows may have weights",
+    "l1_ball": "it is for least squares",
 }
 """Options that mean nothing where there is one class, and why."""
 

@@ -21,6 +21,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.l1_ball import check_ball
 from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
@@ -37,6 +38,7 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
         return [problem_of(job, layout, C) for C in costs_of_loss(job, layout.rows)], outcomes_of(job, layout)
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     check_task(job, loss, layout)
+    check_ball(job, loss)
     positives, names = targets(job, layout)
     costs, together = costs_of_loss(job, layout.rows), job.multi_class == CRAMMER_SINGER
     if job.multi_class == OVO and len(layout.classes) > TWO:
@@ -56,6 +58,7 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
             tolerance=job.tolerance,
             nonzeros=nonzeros,
             classes=len(layout.classes) if together else 0,
+            l1_ball=job.l1_ball,
         )
         for C in costs
         for p in (positives[:1] if together else positives)

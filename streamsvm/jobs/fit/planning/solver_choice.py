@@ -19,6 +19,7 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
+from streamsvm.jobs.fit.planning.l1_ball import solver_of_ball
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
@@ -49,7 +50,7 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
         return kernel_machine.solver_for(job)
     if share_of(job) is not None:
         return "interior_point", "one class with a free offset"
-    return linear_solver(job, layout)
+    return solver_of_ball() if job.l1_ball is not None else linear_solver(job, layout)
 
 
 def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:

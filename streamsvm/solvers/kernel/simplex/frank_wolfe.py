@@ -31,6 +31,7 @@ from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIteration
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import Pool
+from streamsvm.solvers.l1_ball.solver import OnL1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
@@ -96,6 +97,12 @@ class FrankWolfe(OnSimplex):
     def memory_settings(self) -> dict[str, int | None]:
         """Rows of pool and support, and bytes for kernel columns."""
         return {**super().memory_settings(), "cache": self.cache}
+
+    def in_l1_ball(self) -> OnL1Ball:
+        """See ``types.BallConstrained``: the same method on the vertices of the l1 ball, ``pool`` columns at a time."""
+        return OnL1Ball(
+            self.variant, self.step == "open", self.sample, self.iterations, self.epsilon, self.pool, self.seed
+        )
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """The smallest g, or in the randomized regime any rows, others in every pass."""

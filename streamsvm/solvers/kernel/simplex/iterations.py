@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
+from streamsvm.aliases import Array
 from streamsvm.compute.passes.simplex import (
     Tangent,
     away_step,
@@ -22,11 +24,21 @@ from streamsvm.compute.passes.simplex import (
     toward_value,
 )
 from streamsvm.rows import Float64
-from streamsvm.solvers.kernel.kernel_cache import KernelCache
 from streamsvm.tags import saved_as
 
 RESUM_EVERY = 256
 """Iterations after which f = 1/2 a'g, and with PARTAN f(b) and b'Ka, are summed anew."""
+
+
+class MatrixColumns(Protocol):
+    """The columns of K, computed or kept by whoever knows what K is made of."""
+
+    diagonal: Float64
+    """(m,) K_ii."""
+
+    def column(self, i: int, g: Float64) -> Array:
+        """Return K_i (m,); ``g`` (m,) says which others are likely to be asked for next: those where it is smallest."""
+        ...
 
 
 @saved_as("simplex.iterations")
@@ -38,7 +50,7 @@ class Iterations:
     """(m,) the weights of the pool's rows, at least 0, which sum to 1."""
     g: Float64
     """(m,) Ka, the gradient of f at a, kept up with every step."""
-    columns: KernelCache
+    columns: MatrixColumns
     """The columns of K that steps ask for."""
     variant: str
     """Which steps are taken: ``fw`` toward a vertex, ``mfw`` also away from one, ``swap`` between two, ``partan`` along

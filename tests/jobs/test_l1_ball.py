@@ -1,0 +1,126 @@
+"""Fits whose weights are 0 for some columns, from the store on: what is refused, kept bits, resuming, predictions, the grid of a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import load_model
+from streamsvm.engine.block_visitor import BlockVisitor
+from streamsvm.engine.checkpoint.interruption import current
+from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.errors import InterruptedRun, UsageError
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.run import tune
+from tests.fault.test_determinism import bits_of
+
+BALL: dict[str, Any] = {"loss": "squared", "l1_ball": 3.0, "tolerance": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 rows of 12 columns, three of which make the number, in small chunks."""
+    root, rng = tmp_path_factory.mktemp("ball"), np.random.default_rng(5)
+    X = rng.normal(size=(400, 12))
+    t = X[:, [1, 4, 9]] @ np.array([2.0, -1.0, 0.6]) + 0.1 * rng.normal(size=400)
+    np.savetxt(
+        root / "rows.csv", np.column_stack([X, t]), delimiter=",", header=",".join([*"abcdefghijkl", "t"]), comments=""
+    )
+    ingest(IngestJob(sources=(root / "rows.csv",), store=root / "s", label="t", task="regression", chunk_bytes=4096))
+    return root / "s"
+
+
+def job_of(store: Path, model: Path, **settings: Any) -> FitJob:
+    return FitJob(str(store), str(model), **(BALL | settings))
+
+
+def test_a_model_of_few_columns_and_its_figures(store: Path, tmp_path: Path) -> None:
+    result = fit(job_of(store, tmp_path / "m", standardize=True, solver="swap"))
+    model = load_model(tmp_path / "m")
+    assert set(np.flatnonzero(model.coef)) >= {1, 4, 9}
+    used = model.provenance["certificates"][0]["columns_used"]
+    assert used == np.count_nonzero(model.coef) < 12
+    assert result.plan.solver_name == "swap"
+    found = evaluate(EvaluateJob(str(tmp_path / "m"), (str(store),))).evaluation
+    assert found.R2 is not None
+    assert found.R2 > 0.9
+
+
+def test_auto_is_partan_and_bits_are_those_of_one_thread(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
+    job = job_of(store, tmp_path / "m", overwrite=True, options={"pool": 5})
+    assert fit(replace(job, threads=1)).plan.solver_name == "partan"
+    reference = bits_of(job)
+    for executor, threads in ((None, 3), (SerialExecutor(), 1)):
+        fit(replace(job, threads=threads), executor=executor)
+        assert bits_of(job) == reference
+
+
+@pytest.mark.parametrize("sample", [0, 4])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    store: Path, tmp_path: Path, sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(store, tmp_path / "m", solver="mfw", options={"pool": 5, "sample": sample})
+    whole, made, original = fit(replace(job, model=str(tmp_path / "whole"))), [0], BlockVisitor.finish
+
+    def finish(*arguments: Any) -> Any:
+        made[0] += 1
+        if made[0] == 2:
+            monkeypatch.setattr(current, "name", "SIGTEST")
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockVisitor, "finish", finish)
+        with pytest.raises(InterruptedRun):
+            fit(job)
+    monkeypatch.undo()
+    again = fit(replace(job, resume=True))
+    np.testing.assert_array_equal(again.model.weights, whole.model.weights)
+    assert again.training.runs[0].certificate == whole.training.runs[0].certificate
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"loss": "squared_epsilon_insensitive"}, "is for least squares"),
+        ({"kernel": "rbf", "solver": "partan"}, "--kernel does not go with --l1-ball"),
+        ({"solver": "newton"}, "does not minimize over an l1 ball"),
+        ({"dual": "dual.npy"}, "has no dual variables to write"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused_by_name(
+    store: Path, tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(job_of(store, tmp_path / "m", **settings))
+
+
+def test_a_model_to_start_from_is_drawn_into_the_ball(store: Path, tmp_path: Path) -> None:
+    fit(job_of(store, tmp_path / "large", l1_ball=3.5))
+    started = fit(job_of(store, tmp_path / "m", l1_ball=1.0, warm_start=str(tmp_path / "large")))
+    fresh = fit(job_of(store, tmp_path / "fresh", l1_ball=1.0))
+    one, two = (result.training.runs[0].certificate for result in (started, fresh))
+    assert one is not None
+    assert two is not None
+    assert one.primal == pytest.approx(two.primal, rel=2e-4)
+    assert np.abs(started.model.weights).sum() <= 1.0 + 1e-12
+
+
+def test_a_search_judges_by_the_ball(store: Path, tmp_path: Path) -> None:
+    found = tune(TuneJob(str(store), str(tmp_path / "t"), loss="squared", l1_ball=3.5, folds=2))
+    none = tune(TuneJob(str(store), str(tmp_path / "u"), loss="squared", l1_ball=0.1, folds=2))
+    assert found.best.error is not None
+    assert none.best.error is not None
+    assert found.best.error < 0.5 * none.best.error

@@ -1,0 +1,150 @@
+"""Least squares over the l1 ball: the optimum of a path in float64 by the four methods, a bound below it, weights, pools and parts."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import lars_path_gram
+
+from streamsvm.losses import Squared
+from streamsvm.rows import CSR, Dense
+from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
+from streamsvm.types import Block, Problem
+from tests.solvers.kernel_problems import solve
+
+METHODS = {"fw": FrankWolfe, "mfw": ModifiedFrankWolfe, "swap": Swap, "partan": Partan}
+
+
+def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
+    """Rows of columns of several scales, targets that few of them make, weights with 0 among them, and a share of the free norm."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(30, 120)), int(rng.integers(2, 12))
+    X = (rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-0.5, 0.5, d)).astype(np.float32)
+    w = rng.normal(size=d) * (rng.random(d) < 0.5)
+    t = X @ w + 0.3 * rng.normal(size=n) + 0.5
+    return X, t, rng.choice([0.0, 0.5, 1.0, 3.0], n).astype(np.float32), float(rng.choice([0.2, 0.5, 0.8, 1.5]))
+
+
+def problem_of(X: Any, radius: float, tolerance: float) -> Problem:
+    return Problem(Squared(0.5), 1.0, len(X), X.shape[1], 0, 1.0, tolerance=tolerance, l1_ball=radius)
+
+
+def value(X: Any, t: Any, s: Any, w: Any) -> float:
+    """1/2 sum s (w.x - t)^2, from its definition, the constant feature last."""
+    r = np.column_stack([X.astype(np.float64), np.ones(len(X))]) @ w - t
+    return float(0.5 * s.astype(np.float64) @ r**2)
+
+
+def optimum(X: Any, t: Any, s: Any, radius: float) -> float:
+    """The least value in the ball: along the path of the lasso ||w||_1 grows in straight pieces, up to that of least squares."""
+    Z, s = np.column_stack([X.astype(np.float64), np.ones(len(X))]), s.astype(np.float64)
+    _, _, path = lars_path_gram((Z * s[:, None]).T @ t, (Z * s[:, None]).T @ Z, n_samples=1, method="lasso")
+    norms = np.abs(path).sum(0)
+    if radius >= norms[-1]:
+        return value(X, t, s, path[:, -1])
+    k = int(np.searchsorted(norms, radius))
+    share = (radius - norms[k - 1]) / (norms[k] - norms[k - 1])
+    return value(X, t, s, (1.0 - share) * path[:, k - 1] + share * path[:, k])
+
+
+def radius_of(X: Any, t: Any, s: Any, share: float) -> float:
+    """A share of ||w||_1 of least squares."""
+    Z, root = np.column_stack([X.astype(np.float64), np.ones(len(X))]), np.sqrt(s.astype(np.float64))
+    return share * float(np.abs(np.linalg.lstsq(Z * root[:, None], t * root, rcond=None)[0]).sum())
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) -> None:
+    X, t, s, share = fuzzed(seed)
+    name, radius = list(METHODS)[seed % 4], radius_of(X, t, s, share)
+    solver = METHODS[name](sample=5 if seed % 3 == 0 else 0).in_l1_ball()
+    tolerance = 1e-3 if name in {"mfw", "swap"} else 3e-2  # the others go to and fro between vertices of a face
+    state, _, found = solve(solver, problem_of(X, radius, tolerance), X, t, s, block=17, passes=40)
+    best, w = optimum(X, t, s, radius), solver.solution(state).w
+    assert found[-1].gap <= tolerance
+    assert max(one.dual for one in found) <= best * (1 + 1e-9)
+    assert best * (1 - 1e-9) <= found[-1].primal <= best * (1 + 1.02 * tolerance)
+    assert np.abs(w).sum() <= radius * (1 + 1e-12)
+    assert value(X, t, s, w) == pytest.approx(found[-1].primal, rel=1e-9)
+
+
+def test_a_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at_0() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 200)).astype(np.float32)
+    t = X[:, [3, 50, 120]] @ np.array([2.0, -1.0, 0.5]) + 0.1 * rng.normal(size=300)
+    s = np.ones(300, np.float32)
+    problem = problem_of(X, 3.0, 1e-3)
+    whole, _, first = solve(Partan().in_l1_ball(), problem, X, t, s, passes=30)
+    state, _, found = solve(Partan(pool=12).in_l1_ball(), problem, X, t, s, passes=60)
+    assert len(whole.pool) == 200
+    assert len(state.pool) == 12
+    assert found[-1].gap <= 1e-3
+    assert found[-1].primal == pytest.approx(first[-1].primal, rel=1e-3)
+    w = Partan().in_l1_ball().solution(state).w
+    assert set(np.flatnonzero(np.abs(w[:-1]) > 0.05)) == {3, 50, 120}
+    assert found[-1].facts["columns_used"] == np.count_nonzero(w[:-1]) <= 40
+
+
+def test_of_weights_to_start_from_the_largest_are_taken() -> None:
+    X = fuzzed(3)[0]
+    problem = replace(problem_of(X, 2.0, 1e-3), warm=np.append(np.arange(1.0, X.shape[1] + 1.0), 0.5))
+    start = Partan(pool=1).in_l1_ball().start(problem)
+    assert np.flatnonzero(start.point).tolist() == [X.shape[1] - 1, X.shape[1]]
+    assert np.abs(start.point).sum() == pytest.approx(2.0)
+
+
+def test_a_pool_smaller_than_the_solution_ends_without_a_false_proof() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(80, 20)).astype(np.float32)
+    t, s = X @ np.ones(20) + 0.1 * rng.normal(size=80), np.ones(80, np.float32)
+    solver, radius = Swap(pool=8).in_l1_ball(), 15.0
+    state, _, found = solve(solver, problem_of(X, radius, 1e-3), X, t, s, passes=12)
+    best, w = optimum(X, t, s, radius), solver.solution(state).w
+    assert found[-1].gap > 1e-3
+    assert found[-1].dual <= best <= found[-1].primal == pytest.approx(value(X, t, s, w), rel=1e-9)
+
+
+def test_sparse_rows_are_the_same_problem() -> None:
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(2)
+    X = (rng.normal(size=(200, 60)) * (rng.random((200, 60)) < 0.2)).astype(np.float32)
+    t, s, problem = rng.normal(size=200), np.ones(200, np.float32), problem_of(X, 0.7, 1e-4)
+    stored = csr_matrix(X)
+    rows = CSR(stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64), 1.0)
+    for pool in (4096, 20):
+        solver = ModifiedFrankWolfe(pool=pool).in_l1_ball()
+        one, two = (solve(solver, problem, X_, t, s, passes=60)[2][-1].primal for X_ in (Dense(X, 1.0), rows))
+        assert one == pytest.approx(two, rel=1e-4)
+
+
+def test_parts_of_a_pass_add_up() -> None:
+    X, t, s, _ = fuzzed(7)
+    solver, problem = Swap().in_l1_ball(), problem_of(X, 1.0, 1e-3)
+    whole = solver.start(problem)
+    order = np.arange(len(X), dtype=np.int32)
+    block = lambda a, b: Block(Dense(X[a:b], 1.0), t[a:b], s[a:b], 0, a, order[: b - a], 0)  # noqa: E731
+    solver.visit(whole, block(0, len(X)))
+    fresh = solver.start(problem)
+    parts = [solver.part(fresh), solver.part(copy.deepcopy(fresh))]
+    for part, (a, b) in zip(parts, [(0, 11), (11, len(X))], strict=True):
+        solver.visit(part, block(a, b))
+    joined = solver.merge(parts)
+    assert joined.gathered is not None
+    assert whole.gathered is not None
+    np.testing.assert_allclose(joined.gathered, whole.gathered, rtol=1e-12)
+    assert solver.finish(joined).primal == pytest.approx(solver.finish(whole).primal, rel=1e-14)
+
+
+def test_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
+    X, t, s, share = fuzzed(11)
+    radius = radius_of(X, t, s, share)
+    solver = FrankWolfe(step="open", epsilon=0.5).in_l1_ball()
+    _, _, found = solve(solver, problem_of(X, radius, 1e-12), X, t, s, passes=20)
+    assert found[-1].final
+    assert found[-1].facts["simplex_gap"] <= 0.5
+    assert found[-1].primal - optimum(X, t, s, radius) <= 0.5
