@@ -112,13 +112,13 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         return -float(self.model_.weights[0, -1])
 
     def decision_function(self, X: Any) -> Float64:
-        """Return float64 (n_samples,): above 0 inside, below 0 outside."""
-        check_is_fitted(self)
-        return self._decisions(self.model_, X)
+        """Return float64 (n_samples,): above 0 inside, below 0 outside; ``score_samples`` less ``offset_`` to the last bit."""
+        return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> Float64:
         """Return w.phi(x), float64 (n_samples,): the larger, the more a row is like those learned."""
-        return self.decision_function(X) + self.offset_
+        check_is_fitted(self)
+        return self._decisions(self.model_, X) + self.offset_
 
     def predict(self, X: Any) -> Int64:
         """Return 1 for rows inside and -1 for rows outside, (n_samples,)."""

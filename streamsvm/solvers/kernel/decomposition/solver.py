@@ -98,13 +98,14 @@ class Decomposition:
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the pool while the next one is made, of a Gram matrix and the support, of a and f a row."""
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        pool = min(self.pool, layout.rows) * row
-        gram = 4 * min(self.working, layout.rows) ** 2
+        rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
+        pool = min(self.pool, rows) * row
+        gram = 4 * min(self.working, rows) ** 2
         if self.max_support:
-            support = 2 * min(2 * SAMPLE_PER_POINT * self.max_support, layout.rows) * row
-            held = 3 * pool + gram + support + bytes_for(min(self.max_support, layout.rows))
+            support = 2 * min(2 * SAMPLE_PER_POINT * self.max_support, rows) * row
+            held = 3 * pool + gram + support + bytes_for(min(self.max_support, rows))
         else:  # the support is collected when no working set is solved any more
-            held = max(3 * pool + gram, 2 * pool + 2 * layout.rows * row)
+            held = max(3 * pool + gram, 2 * pool + 2 * rows * row)
         return Cost(fixed=held + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
 
     def sized(self, rows: int, asked: Collection[str]) -> Decomposition:

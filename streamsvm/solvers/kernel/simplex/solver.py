@@ -60,8 +60,9 @@ class OnSimplex(PoolMethod):
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the pool and the support while they are joined, of the method's scratch and of a reduced set."""
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        held = min(self.pool + (self.keep or layout.rows), layout.rows)
-        reduced = bytes_for(min(self.max_support, layout.rows))
+        rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
+        held = min(self.pool + (self.keep or rows), rows)
+        reduced = bytes_for(min(self.max_support, rows))
         return Cost(
             fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + reduced,
             per_block_row=ROW_BYTES + 8,
