@@ -22,6 +22,8 @@ from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
 
 OUTCOMES = ("-1", "1")
 """What a model calls rows outside and inside."""
+BORDER = 1e-10
+"""Of the offset: how far from it scores of rows on the border are, which the exact finish of a small fit leaves."""
 
 
 @estimator
@@ -116,9 +118,13 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> Float64:
-        """Return w.phi(x), float64 (n_samples,): the larger, the more a row is like those learned."""
+        """Return w.phi(x), float64 (n_samples,): the larger, the more a row is like those learned.
+
+        Rows on the border have the offset itself, which rounding would put them a little to either side of: they are inside.
+        """
         check_is_fitted(self)
-        return self._decisions(self.model_, X) + self.offset_
+        found, offset = self._decisions(self.model_, X), self.offset_
+        return np.where(np.abs(found) <= BORDER * abs(offset), 0.0, found) + offset
 
     def predict(self, X: Any) -> Int64:
         """Return 1 for rows inside and -1 for rows outside, (n_samples,)."""
