@@ -19,11 +19,13 @@ from streamsvm.losses import (
     Hinge,
     Huber,
     Logistic,
+    Pinball,
     RoundedEpsilon,
     Squared,
     SquaredHinge,
     threshold,
 )
+from streamsvm.losses.pinball import RoundedPinball
 from streamsvm.types.loss import has_box
 
 STEP = 1e-6
@@ -34,6 +36,7 @@ SETTINGS: dict[str, list[dict[str, float]]] = {
     "epsilon_insensitive": [{}, {"epsilon": 0.0}, {"epsilon": 2.0}],
     "squared_epsilon_insensitive": [{}, {"epsilon": 0.0}, {"epsilon": 2.0}],
     "squared": [{}, {"factor": 0.3}],
+    "pinball": [{}, {"quantile": 0.1}, {"quantile": 0.97}],
     "huber": [{}, {"mu": 0.01}, {"mu": 2.0}, {"mu": 0.3, "margin": 2.0}, {"margin": 0.05}],
 }
 CASES = [LOSSES[name](**settings) for name in LOSSES for settings in SETTINGS.get(name, [{}])]
@@ -47,17 +50,20 @@ widths = st.floats(1e-3, 5.0)
 
 def corners(loss: Any) -> list[float]:
     """Where the loss or its slope is not differentiable."""
-    if isinstance(loss, Logistic):
-        return []
-    if isinstance(loss, Huber):
-        return [loss.margin - loss.mu, loss.margin + loss.mu]
-    if isinstance(loss, RoundedEpsilon):
-        return [side * end for side in (-1, 1) for end in loss]
-    if isinstance(loss, Squared):
-        return []
-    if loss.numeric():
-        return [-loss.epsilon, loss.epsilon]
-    return [loss.margin]
+    match loss:
+        case Logistic() | Squared():
+            found = []
+        case Huber():
+            found = [loss.margin - loss.mu, loss.margin + loss.mu]
+        case RoundedEpsilon():
+            found = [side * end for side in (-1, 1) for end in loss]
+        case Pinball():
+            found = [0.0]
+        case RoundedPinball():
+            found = [-loss.mu, loss.mu]
+        case _:
+            found = [-loss.epsilon, loss.epsilon] if loss.numeric() else [loss.margin]
+    return found
 
 
 def box_of(loss: Any, C: float, beyond: float) -> tuple[float, float]:
@@ -148,9 +154,12 @@ def test_conjugate_slope_and_curvature_are_the_derivatives_of_the_conjugate(loss
 @each_loss
 @given(C=costs, share=st.floats(0.01, 0.99))
 def test_of_a_number_the_conjugate_is_even_but_for_what_all_begin_with(loss: Any, C: float, share: float) -> None:
-    """conjugate(a) - a, and the slope of that is odd; the box has the same length on both sides."""
+    """conjugate(a) - a, and the slope of that is odd; the box has the same length on both sides. Of quantiles only the box is not."""
     if not loss.numeric():
         assert lower(loss, C) == 0.0
+        return
+    if isinstance(loss, Pinball):
+        assert lower(loss, C) == pytest.approx(-(1.0 - loss.quantile) * C, rel=1e-15)
         return
     a = share * C
     assert lower(loss, C) == -loss.upper(C)

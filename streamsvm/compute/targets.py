@@ -15,6 +15,9 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 
+LEAST = 1e-300
+"""What stands for the nearest number to 0: small enough not to count beside the epsilon of a loss."""
+
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def argument(loss: Any, y: float, f: float) -> float:
@@ -46,6 +49,14 @@ def lower(loss: Any, C: float) -> float:
     if loss.numeric():
         return -C * loss.slope(np.inf)
     return 0.0
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def left_slope(loss: Any, a: float, C: float) -> float:
+    """Return the derivative of the conjugate on the left of a, which of a number at a = 0 is less than that on the right."""
+    if loss.numeric() and a == 0.0:
+        return loss.conjugate_slope(-LEAST, C)
+    return loss.conjugate_slope(a, C)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

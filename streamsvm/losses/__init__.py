@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 from streamsvm.losses.hinges import Hinge, Huber, SquaredHinge
 from streamsvm.losses.least_squares import Squared
 from streamsvm.losses.logistic import Logistic
+from streamsvm.losses.pinball import Pinball
 from streamsvm.losses.tubes import EpsilonInsensitive, RoundedEpsilon, SquaredEpsilonInsensitive
 from streamsvm.registry import Registry
 
@@ -48,6 +49,7 @@ __all__ = [
     "Hinge",
     "Huber",
     "Logistic",
+    "Pinball",
     "RoundedEpsilon",
     "Squared",
     "SquaredEpsilonInsensitive",
@@ -66,6 +68,7 @@ LOSSES = Registry(
         "epsilon_insensitive": "streamsvm.losses:EpsilonInsensitive",
         "squared_epsilon_insensitive": "streamsvm.losses:SquaredEpsilonInsensitive",
         "squared": "streamsvm.losses:Squared",
+        "pinball": "streamsvm.losses:Pinball",
     },
 )
 

@@ -59,6 +59,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.compute.targets import lower
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.types import Certificate, Problem
@@ -114,7 +115,7 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
     """Return M; ``weights`` None: rows have weights of their own, of which nothing is known. Of numbers something is."""
     if weights is None:
         return 8.0 * primal / _width(problem)
-    found = [problem.loss.upper(1.0) * problem.C * math.sqrt(problem.rows * weights.squares)]
+    found = [_steepest(problem) * problem.C * math.sqrt(problem.rows * weights.squares)]
     if problem.loss.smooth():
         found.append(math.sqrt(2.0 * _bend(problem) * primal * problem.C * problem.rows * weights.largest))
     return min(found)
@@ -133,7 +134,7 @@ def rounding_of_primal(problem: Problem, primal: float, off: float, weights: Row
 
 def rounding_of_few(problem: Problem, primal: float, off: float, weight: float) -> float:
     """Return the same in a box, where only rows with sum C_i = ``weight`` can cost something, and no margin is off by more than ``off``."""
-    return problem.loss.upper(1.0) * off * weight + _sums(problem) * primal
+    return _steepest(problem) * off * weight + _sums(problem) * primal
 
 
 def rounding_of_dual(
@@ -194,9 +195,7 @@ def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | No
             total = problem.nu * weights.total
         else:
             total = min((primal + most) / k, steep) if ends else steep
-        return min(
-            steep, math.sqrt(problem.rows * problem.loss.upper(1.0) * problem.C * weights.largest * total)
-        ), total
+        return min(steep, math.sqrt(problem.rows * _steepest(problem) * problem.C * weights.largest * total)), total
     total = math.sqrt(2.0 * _bend(problem) * most * problem.C * weights.total)
     return steep, total
 
@@ -205,6 +204,11 @@ def _width(problem: Problem) -> float:
     """The margin k; for the logistic loss, which has no end, 1 / sharpness = 1 / (4 b): there -l' <= l / k."""
     end = threshold(problem.loss)
     return end if math.isfinite(end) else 0.25 / _bend(problem)
+
+
+def _steepest(problem: Problem) -> float:
+    """The largest |l'| there is, g; inf without a box."""
+    return max(problem.loss.upper(1.0), -lower(problem.loss, 1.0))
 
 
 def _bend(problem: Problem) -> float:

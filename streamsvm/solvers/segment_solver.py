@@ -36,7 +36,7 @@ class SegmentSolver(WarmStart):
     """Empty: all that passes on is a function of the point and of what was summed up over rows."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a bound follows from sums over the rows."""
 
     def held(self, problem: Problem) -> int:

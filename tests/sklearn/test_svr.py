@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.linear_model import Ridge
-from sklearn.svm import LinearSVR
+from sklearn.svm import SVR, LinearSVR
 
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
@@ -42,6 +42,24 @@ def test_tubes_are_those_of_liblinear(loss: str) -> None:
     theirs.fit(X.astype(np.float32).astype(np.float64), y)
     np.testing.assert_allclose(ours.coef_[0], theirs.coef_, atol=1e-3 if dual else 1e-5)
     assert ours.gap_ <= 1e-8
+
+
+def test_kernels_are_those_of_libsvm_and_landmarks_come_near() -> None:
+    X, y = rows()
+    settings = {"kernel": "rbf", "gamma": 0.2, "C": 1.0, "epsilon": 0.1}
+    theirs = SVR(**settings, tol=1e-6).fit(X.astype(np.float32).astype(np.float64), y)
+    exact = StreamSVR(**settings, loss="epsilon_insensitive", tolerance=1e-5).fit(X, y)
+    assert exact.gap_ <= 1e-5
+    np.testing.assert_allclose(exact.predict(X), theirs.predict(X), atol=0.02)
+    near = StreamSVR(**settings, landmarks=100, bias=10.0).fit(X, y)
+    assert near.gap_ <= 1e-3
+    assert near.score(X, y) > theirs.score(X, y) - 0.02
+
+
+def test_the_pinball_loss_is_that_of_quantiles() -> None:
+    X, y = rows()
+    found = StreamSVR(C=100.0, loss="pinball", quantile=0.8).fit(X, y)
+    assert np.mean(y < found.predict(X)) == pytest.approx(0.8, abs=0.03)
 
 
 def test_files_and_stores_give_the_model_of_arrays(tmp_path: Path) -> None:

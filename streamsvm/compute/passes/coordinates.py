@@ -6,6 +6,10 @@ A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the l
 
 a quadratic with linear part p_i = y_i (1 - conjugate'(0, C_i)) and ridge_i = conjugate'' beside K; its negative gradient
 is v_i = p_i - f_i - ridge_i x_i.
+
+Of a number t_i the coordinate is x_i = a_i, of either sign, and the conjugate has a corner at 0: on the right p_i = t_i + 1 - conjugate'(0+), on
+the left t_i + 1 - conjugate'(0-). A row is shown on the side where its x_i is, low_i or high_i being 0; at 0 on that on which it
+could move with v = b: the right where t_i > f_i + b. ``beyond_corner`` says what v is on the other side of 0.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.targets import argument, entry, left_slope, lower
 from streamsvm.rows import Float32, Float64, Targets
 
 
@@ -38,18 +44,41 @@ class Coordinates(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, C: float, loss: Any) -> Coordinates:
-    """Return the coordinates of rows with these labels, weights, a and f. A row of weight 0 is fixed at 0."""
-    x, low, high, p, ridge = y * alpha, np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), ridges(s, C, loss)
+def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLoss, intercept: float) -> Coordinates:
+    """Return the coordinates of rows with these targets, weights, a and f, and b = ``intercept``. A row of weight 0 is fixed at 0."""
+    C, loss, _ = cost
+    x, low, high, p, ridge = np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), ridges(s, C, loss)
     for i in range(y.size):
-        C_i = C * s[i]
-        if C_i > 0.0:
+        C_i, x[i] = C * np.float64(s[i]), entry(loss, alpha[i], y[i])
+        if C_i > 0.0 and loss.numeric():
+            if alpha[i] > 0.0 or (alpha[i] == 0.0 and y[i] > f[i] + intercept):
+                p[i], high[i] = y[i] + 1.0 - loss.conjugate_slope(0.0, C_i), loss.upper(C_i)
+            else:
+                p[i], low[i] = y[i] + 1.0 - left_slope(loss, 0.0, C_i), lower(loss, C_i)
+        elif C_i > 0.0:
             p[i] = y[i] * (1.0 - loss.conjugate_slope(0.0, C_i))
             if y[i] > 0.0:
                 high[i] = loss.upper(C_i)
             else:
                 low[i] = -loss.upper(C_i)
     return Coordinates(x, low, high, ridge, p, p - f - ridge * x)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
+    """Return the largest v of rows that may grow from 0 to the right, and the least of those that may shrink to the left.
+
+    Of numbers, and of rows that are shown on the other side of 0; -inf and inf where there is none.
+    """
+    top, bottom = -np.inf, np.inf
+    jump = loss.conjugate_slope(0.0, 1.0) - left_slope(loss, 0.0, 1.0)
+    for i in range(given.x.size):
+        if loss.numeric() and given.x[i] == 0.0 and given.low[i] < given.high[i]:
+            if given.high[i] > 0.0:
+                bottom = min(bottom, given.v[i] + jump)
+            else:
+                top = max(top, given.v[i] - jump)
+    return top, bottom
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -63,18 +92,29 @@ def ridges(s: Float32, C: float, loss: Any) -> Float64:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def shifted_losses(f: Float64, y: Targets, s: Float32, C: float, loss: Any, shifts: Float64, out: Float64) -> None:
-    """out[k] += sum_i C s_i l(y_i (f_i + shifts_k)): the losses for several intercepts at once."""
+def largest_loss(loss: Any, m: float, slack: float) -> float:
+    """Return the largest l at most ``slack`` from m: of a margin that on its left, of a residual that at one of the ends."""
+    if loss.numeric():
+        return max(loss.value(m - slack), loss.value(m + slack))
+    return loss.value(m - slack)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def shifted_losses(
+    f: Float64, y: Targets, s: Float32, cost: RowLoss, slack: float, shifts: Float64, out: Float64
+) -> None:
+    """out[k] += sum_i C s_i l(m_i), the largest with f_i + shifts_k off by ``slack``: the losses for several intercepts at once."""
+    C, loss, _ = cost
     for i in range(y.size):
-        C_i = C * s[i]
+        C_i = C * np.float64(s[i])
         for k in range(shifts.size):
-            out[k] += C_i * loss.value(y[i] * (f[i] + shifts[k]))
+            out[k] += C_i * largest_loss(loss, argument(loss, y[i], f[i] + shifts[k]), slack)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def in_reach_of_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
-    """Which rows (n,) would cost something if their margins y_i f_i were less by ``slack``."""
+    """Which rows (n,) would cost something if their margins y_i f_i were less, or residuals more, by ``slack``."""
     out = np.empty(y.size, np.bool_)
     for i in range(y.size):
-        out[i] = loss.value(y[i] * f[i] - slack) > 0.0
+        out[i] = largest_loss(loss, argument(loss, y[i], f[i]), slack) > 0.0
     return out

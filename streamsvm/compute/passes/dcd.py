@@ -5,13 +5,15 @@
 Given: X, y, C_i = C s_i, the first ``count`` entries of ``order``.
 Changed: alpha and w, kept in step: one coordinate after the other is set to its optimum,
     a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
+    Of a number t_i the box is [lower, upper], G = w.x_i - t_i - 1 + conjugate'(a_i) with a jump at a_i = 0, and the optimum a soft
+    threshold (``soft_threshold``; Ho and Lin, JMLR 13, 2012, (20) - (24)); row i enters w with sign 1.
     Where the conjugate is no parabola, the optimum is found by Newton's method on the margin it leads to (``optimum``).
     ``order``: the rows still worth a visit are moved to its front. A row at a bound whose gradient holds it there by
     more than ``held`` says is not among them (shrinking; Hsieh et al., ICML 2008, section 3.2).
 With ``sigma`` > 1 the matrix of the quadratic form is ``sigma`` times what it is: w moves by sigma delta y_i x_i, and
     Q = sigma ||x_i||^2 + conjugate''.
 Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each visit; the largest and the least projected gradient
-    of the rows that are left: G, but at a bound only the part of it that leads away from there.
+    of the rows that are left: G, but at a bound, and of a number at 0, only the part of it that leads away from there.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST, touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.prefetch import touch
+from streamsvm.compute.targets import argument, entry, left_slope, lower
 from streamsvm.rows import Float64, Int32, Labeled
 
 AHEAD = 4
@@ -47,9 +50,9 @@ class Held(NamedTuple):
     """Which rows at a bound are left out; as they are here, all that their gradient holds there."""
 
     above: float = 0.0
-    """Those at 0 with G > above."""
+    """Those at the lower end of their box with G > above."""
     below: float = 0.0
-    """Those at their upper bound with G < below."""
+    """Those at the upper end with G < below; of numbers also those at 0 where both hold, each on its side."""
 
 
 class Swept(NamedTuple):
@@ -92,6 +95,15 @@ def optimum(margin: float, a: float, C: float, loss: Any, square: float) -> floa
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
+def soft_threshold(margin: float, a: float, C: float, loss: Any, Q: float) -> float:
+    """Return the a that maximizes D along one coordinate of a number, without the box: that of the parabola on its own side of 0, else 0."""
+    bend = loss.curvature(C) * a
+    right = a - (margin - 1.0 + loss.conjugate_slope(0.0, C) + bend) / Q
+    left = a - (margin - 1.0 + left_slope(loss, 0.0, C) + bend) / Q
+    return max(right, 0.0) + min(left, 0.0)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
 def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, alpha: Float64, w: Float64) -> Swept:
     """Sweep over the first ``count`` rows of ``order``, as the module has it.
 
@@ -110,29 +122,34 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
             touch(s, later)
             touch_start(X, later)
             touch_row(X, order[t + AHEAD])
-        C_i = C * s[i]
+        C_i = C * np.float64(s[i])  # a float64 also where the pass is not compiled
         if C_i <= 0.0:
             continue
-        margin = y[i] * X.dot(i, w)
+        margin = argument(loss, y[i], X.dot(i, w))
         losses += C_i * loss.value(margin)
-        a, top = alpha[i], loss.upper(C_i)
+        a, bottom, top = alpha[i], lower(loss, C_i), loss.upper(C_i)
         G = margin - 1.0 + loss.conjugate_slope(a, C_i)
-        if (a <= 0.0 and G > held.above) or (a >= top and G < held.below):
+        below = (
+            margin - 1.0 + left_slope(loss, a, C_i)
+        )  # G on the left of a, which is less where the conjugate has a corner
+        up, down = G > held.above, below < held.below
+        if (a <= bottom and up) or (a >= top and down) or (loss.numeric() and a == 0.0 and up and down):
             continue
         order[left] = i
         left += 1
-        projected = min(G, 0.0) if a <= 0.0 else (max(G, 0.0) if a >= top else G)
+        projected = G if G < 0.0 and a < top else (below if below > 0.0 and a > bottom else 0.0)
         highest, lowest = max(highest, projected), min(lowest, projected)
         Q = sigma * X.sqnorm(i) + loss.curvature(C_i)
         if not loss.quadratic():
             new = optimum(margin, a, C_i, loss, sigma * X.sqnorm(i))
         elif Q > 0.0:
-            new = min(max(a - G / Q, 0.0), top)
-        else:  # an empty row: the dual is a line
-            new = top if G < 0.0 else a
+            new = soft_threshold(margin, a, C_i, loss, Q) if loss.numeric() else a - G / Q
+            new = min(max(new, bottom), top)
+        else:  # an empty row: the dual is a line, on each side of 0
+            new = top if G < 0.0 else (bottom if below > 0.0 else a)
         if new != a:
             alpha[i] = new
-            X.axpy(i, sigma * (new - a) * y[i], w)
+            X.axpy(i, np.float64(entry(loss, sigma * (new - a), y[i])), w)
     return Swept(left, losses, highest, lowest)
 
 
@@ -141,4 +158,4 @@ def row_costs(given: Labeled, rows: Int32, w: Float64, cost: RowLoss, out: Float
     """Set out_i = 1 + C_i l(m_i) for some rows. Given: X, y, s; the rows; w; C, l = loss. Changed: out (n,)."""
     X, y, s = given
     for i in rows:
-        out[i] = 1.0 + cost.C * s[i] * cost.loss.value(y[i] * X.dot(i, w))
+        out[i] = 1.0 + cost.C * s[i] * cost.loss.value(argument(cost.loss, y[i], X.dot(i, w)))

@@ -25,22 +25,24 @@ from streamsvm.tasks import REGRESSION
 
 @estimator
 class StreamSVR(RegressorMixin, StreamEstimator):
-    """Fit numbers by a linear function, as ``LinearSVR`` does, whose distance from the optimum is proved.
+    """Fit numbers as ``LinearSVR`` does, or with a kernel as ``SVR``, by a function whose distance from the optimum is proved.
 
     Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias``, regularized like any other:
-    of targets far from 0 take their mean first, or give a large ``bias``.
+    of targets far from 0 take their mean first, or give a large ``bias``. An exact kernel has a constant that costs nothing, as ``SVR`` has.
 
     Parameters
     ----------
     C : float, default 1.0
         Weight of the losses.
     epsilon : float, default 0.1
-        Residuals up to this size cost nothing; without effect for the loss 'squared'.
+        Residuals up to this size cost nothing; without effect for the losses 'squared' and 'pinball'.
     loss : str, default 'squared_epsilon_insensitive'
-        Or 'epsilon_insensitive', or 'squared', which is ridge regression of 1/2 ||w||^2 + C ||Xw - y||^2.
+        Or 'epsilon_insensitive'; 'squared', which is ridge regression of 1/2 ||w||^2 + C ||Xw - y||^2; 'pinball', of quantiles.
+    quantile : float, default 0.5
+        With the loss 'pinball' the share of targets that is to lie below the prediction; without effect for others.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, random_state, \
     verbose, n_jobs, on_pass
-        As of ``StreamSVC``; of the solvers 'newton' fits numbers.
+        As of ``StreamSVC``; of the solvers those whose losses are of numbers too.
 
     Attributes
     ----------
@@ -62,10 +64,13 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     """Half the width of the tube."""
     loss: str = "squared_epsilon_insensitive"
     """The name of the loss."""
+    quantile: float = own(default=0.5)
+    """The quantile of the pinball loss."""
 
     def _job(self, chosen: ByName) -> FitJob:
-        known = "epsilon" in LOSSES[self.loss]._fields
-        return super()._job({"loss_options": {"epsilon": self.epsilon} if known else {}} | chosen)
+        given = {"epsilon": self.epsilon, "quantile": self.quantile}
+        known = {name: value for name, value in given.items() if name in LOSSES[self.loss]._fields}
+        return super()._job({"loss_options": known} | chosen)
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         """See ``StreamEstimator``; targets are numbers."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.passes.breakpoints import breakpoints_pass
-from streamsvm.losses import threshold
+from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
@@ -29,7 +29,7 @@ class Minimum(NamedTuple):
 @saved_as("cutting_plane.line_search")
 @dataclass(slots=True)
 class LineSearch:
-    """For losses max(0, k - m) times a number; float64."""
+    """For losses of lines, max(0, k - m) or of a number one on each side; float64."""
 
     sums: Float64 = field(default_factory=lambda: np.zeros((2, len(GRID) + 1, 2)))
     """(2, J + 1, 2) see ``compute.passes.breakpoints``."""
@@ -40,8 +40,8 @@ class LineSearch:
 
     def add(self, problem: Problem, block: Block, f: Float64, df: Float64) -> None:
         """Count the rows of a block, whose decision values are f + t df (n,)."""
-        cost = problem.loss.upper(1.0) * problem.C * block.s.astype(np.float64)
-        breakpoints_pass(block.y, cost, f, df, threshold(problem.loss), GRID, self.sums)
+        cost = RowLoss(problem.C, problem.loss, problem.loss)
+        breakpoints_pass(block.y, block.s, f, df, cost, GRID, self.sums)
 
     def merge(self, other: LineSearch) -> None:
         """Add what another worker summed along the same segment."""

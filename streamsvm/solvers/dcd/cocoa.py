@@ -18,19 +18,23 @@ With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and
     D(a + sum_r t_r direction_r) = D(a) + linear.t + t' quadratic t - w.sum_r t_r v_r - 1/2 ||sum_r t_r v_r||^2
 
 is known exactly from 2 K vectors, and is maximized over 0 <= t <= 1 for moves, -1 <= t <= 1 for the others: every such
-point is in the box. The dual never falls, whatever sigma; where the groups are not let go as far as they propose it
+point is in the box. Where a move crosses a corner of the conjugate, or that is no parabola, it is a bound from below, exact at t = 0
+and 1: the conjugate is convex. A row is not shifted across a corner. The dual never falls, whatever sigma; where the groups are not let go as far as they propose it
 is raised, up to K, and where they are it is lowered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.loss_sums import dual_sum
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.proposals import proposals_pass
+from streamsvm.compute.targets import lower
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
@@ -89,22 +93,20 @@ def settle(joint: Joint, problem: Problem, block: Block) -> None:
     move, shift = joint.steps[block.chunk % len(joint.steps)].tolist()
     if (move, shift) != AS_PROPOSED:
         alpha, before = block.rows["alpha"], block.rows["before"]
-        _, top = _box(problem, block)
+        bottom, top = _box(problem, block)
         there = before + move * (alpha - before) + shift * _shared(problem, block)
-        np.clip(there, 0.0, top, out=alpha)  # of rounding: the point is in the box
+        np.clip(there, bottom, top, out=alpha)  # of rounding: the point is in the box
 
 
 def count(joint: Joint, problem: Problem, block: Block) -> None:
     """Add what the rows of a block propose."""
-    alpha, before, (C, _) = block.rows["alpha"], block.rows["before"], _box(problem, block)
+    alpha, before = block.rows["alpha"], block.rows["before"]
     ways = np.column_stack([alpha - before, _shared(problem, block)])
-    ways[C <= 0.0] = 0.0
-    C = np.where(C > 0.0, C, 1.0)
-    loss: Any = problem.loss  # its functions of numbers are ones of arrays too
-    joint.dual += float(np.sum(before - loss.conjugate(before, C)))
-    joint.linear += ways.T @ (1.0 - loss.conjugate_slope(before, C) * np.ones(len(C)))
-    joint.quadratic -= 0.5 * (ways.T * loss.curvature(C)) @ ways
-    joint.vectors += operators.adjoint(block.X, ways * block.y[:, None], problem.columns).T
+    ways[block.s <= 0.0] = 0.0
+    joint.dual += dual_sum(before, block.y, block.s, problem.C, problem.loss)
+    cost = RowLoss(problem.C, problem.loss, problem.loss)
+    proposals_pass(block.y, block.s, cost, before, ways, joint.linear, joint.quadratic)
+    joint.vectors += operators.adjoint(block.X, ways * problem.task.signs(block.y)[:, None], problem.columns).T
 
 
 def joined(copies: list[Joint]) -> Joined:
@@ -144,15 +146,22 @@ def _highest(gradient: Float64, matrix: Float64, lowest: Float64) -> Float64:
     return t
 
 
-def _box(problem: Problem, block: Block) -> tuple[Float64, Float64 | float]:
-    """C_i (n,) of the rows of a block, and the upper end of their boxes."""
+def _box(problem: Problem, block: Block) -> tuple[Float64 | float, Float64 | float]:
+    """The lower and upper ends of the boxes of the rows of a block, (n,) where there are any."""
+    if not has_box(problem.loss):
+        return (-np.inf if problem.loss.numeric() else 0.0), np.inf
     C = problem.C * block.s.astype(np.float64)
-    return C, problem.loss.upper(1.0) * C if has_box(problem.loss) else np.inf
+    return lower(problem.loss, 1.0) * C, problem.loss.upper(1.0) * C
 
 
-def _shared(problem: Problem, block: Block) -> NDArray[np.float64]:
-    """The second direction, (n,)."""
-    alpha, before, (C, top) = block.rows["alpha"], block.rows["before"], _box(problem, block)
-    below, above = np.minimum(alpha, before), top - np.maximum(alpha, before)
-    both: Float64 = np.maximum(np.minimum(np.minimum(below, above), SHIFT_SHARE * C), 0.0)
-    return np.multiply(block.y, both)
+def _shared(problem: Problem, block: Block) -> Float64:
+    """The second direction, (n,): nothing where the conjugate is no parabola, of which no step is known that does not fall."""
+    alpha, before, (bottom, top) = block.rows["alpha"], block.rows["before"], _box(problem, block)
+    if not problem.loss.quadratic():
+        return np.zeros(len(alpha))
+    below, above = np.minimum(alpha, before), np.maximum(alpha, before)
+    room = np.minimum(np.minimum(below - bottom, top - above), SHIFT_SHARE * problem.C * block.s.astype(np.float64))
+    if problem.loss.numeric():  # both sides of the corner at 0 are no one parabola
+        room = np.minimum(room, np.maximum(below, -above))
+    found: Float64 = np.maximum(room, 0.0) * problem.task.signs(block.y)
+    return found

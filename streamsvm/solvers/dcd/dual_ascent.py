@@ -76,7 +76,7 @@ class DualAscent(WarmStart):
     ] = 1
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
     state_type: ClassVar[type[DCDState]] = DCDState
     """What ``start`` makes."""
@@ -145,7 +145,7 @@ class DualAscent(WarmStart):
         smooth = slopes_of(p.loss)
         f = warm_sums.add(p, smooth, block, state.w)
         slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, second_derivatives)
-        block.rows["alpha"][:] = slopes * block.y
+        block.rows["alpha"][:] = slopes * p.task.signs(block.y)
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
         for k, w in enumerate(state.candidates):

@@ -37,7 +37,7 @@ from streamsvm.solvers.one_class import RowSums
 from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
 from streamsvm.solvers.segment_solver import SegmentSolver
 from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
-from streamsvm.types import Block, Certificate, Cost, Layout, Problem
+from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
 
 ROWS, PER_COMPONENT = 50_000, 50
 """Rows that are kept: so many, or so many for each component."""
@@ -66,6 +66,8 @@ class InteriorPoint(SegmentSolver):
             default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
         ),
     ] = None
+    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
+    """Of classes: rows near one corner are what is kept."""
     free_offset: ClassVar[bool] = True
     """See ``types.FreeOffset``."""
     halved: ClassVar[str] = "kept"

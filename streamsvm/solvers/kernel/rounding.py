@@ -10,7 +10,7 @@ m points; the second term is that of the float64 sum over them. Hence, the sums 
     |x'Kx - fl(x'Kx)| <= E sum |x_j| + n eps sum |x_i f_i|
     L(f) = sum C_i l(y_i f_i) is at most what it is where every margin is less by E, plus n eps L,
 
-the losses being monotone: they are summed twice, at the margins found and at those less by E. P = 1/2 x'Kx + L and
+the losses being monotone, or of residuals convex: they are summed twice, at the margins found and at those less by E, at the worse of two residuals. P = 1/2 x'Kx + L and
 D = sum (a_i - conjugate(a_i)) - 1/2 x'Kx follow; the terms of the first sum of D are given numbers.
 
 A row that has no coefficient and costs nothing even where its margin is less by what it may be off has no say in

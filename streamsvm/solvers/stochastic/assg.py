@@ -130,7 +130,7 @@ class ASSG(AveragedSolver):
     sample: Annotated[
         int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
     ] = 4096
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

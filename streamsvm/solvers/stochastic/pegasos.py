@@ -7,7 +7,8 @@ a dual bound, for every loss (``compute.passes.stochastic.pegasos``, ``solvers.s
 **Weights.** As in ``solvers.stochastic.sgd``: a row's loss carries s_i, a row is one unit of time.
 
 **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most
-C sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda).
+C sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). Of numbers that
+sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
 
 **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge: t
 then starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
@@ -26,6 +27,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from streamsvm.compute.blocks.loss_sums import loss_sum
 from streamsvm.compute.passes.stochastic.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.config.fields import Bounds, Option
@@ -97,7 +99,7 @@ class PegasosState(AveragedState):
     losses: float = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
     weight: float = 0.0
-    """Sum of s_i over the ``met`` rows of all visits so far: for their mean."""
+    """Sum of s_i, of numbers of 2 s_i l(-t_i), over the ``met`` rows of all visits so far: for their mean."""
     met: int = 0
     """Rows that ``weight`` is summed over."""
 
@@ -115,7 +117,7 @@ class Pegasos(AveragedSolver):
             choices=("none", "all", "tail"),
         ),
     ] = "tail"
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
@@ -133,7 +135,7 @@ class Pegasos(AveragedSolver):
         if state.averaged.ending:
             return
         p, rows = state.problem, len(block.order)
-        state.weight += float(block.s.sum(dtype=np.float64))
+        state.weight += weight_in_radius(p, block)
         state.met += rows
         if state.t == 0:
             self._begin(state, block)
@@ -166,12 +168,12 @@ class Pegasos(AveragedSolver):
         return float(largest / (loss.curvature(1.0) * state.lam))
 
     def _radius(self, state: PegasosState) -> float:
-        """Of a ball that holds the optimum; the sum of all weights is foretold from those met."""
+        """Of a ball that holds the optimum; the sum over all rows is foretold from those met."""
         if not self.projection:
             return inf
         p = state.problem
         weight = state.weight / state.met * p.rows
-        return sqrt(p.C * weight * largest_slope_product(p.loss))
+        return sqrt(p.C * weight * (1.0 if p.loss.numeric() else largest_slope_product(p.loss)))
 
     def _shrink(self, state: PegasosState, by: float) -> None:
         state.before *= by
@@ -234,6 +236,14 @@ class Pegasos(AveragedSolver):
             weight=sum(s.weight for s in states),
             met=sum(s.met for s in states),
         )
+
+
+def weight_in_radius(problem: Problem, block: Block) -> float:
+    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, of numbers 2 sum s_i l(-t_i)."""
+    if problem.loss.numeric():
+        nothing = np.zeros(problem.columns + 1)
+        return 2.0 * loss_sum(block.X, block.y, block.s, nothing, 1.0, problem.loss)
+    return float(block.s.sum(dtype=np.float64))
 
 
 def largest_slope_product(loss: Loss) -> float:

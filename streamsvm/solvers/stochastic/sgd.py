@@ -110,8 +110,8 @@ class SGD(AveragedSolver):
     multiplicity: Annotated[
         int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
     ] = 5
-    losses: ClassVar[LossRequirement] = LossRequirement(box=True, numeric=False)
-    """Slopes are between -1 and 0: the first steps, which are the longest, are no longer for being far off."""
+    losses: ClassVar[LossRequirement] = LossRequirement(box=True)
+    """Slopes are between -1 and 1: the first steps, which are the longest, are no longer for being far off."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights, and a number a row of a block for draws."""

@@ -97,7 +97,7 @@ class SGDQN(AveragedSolver):
         Option("Rows by which the clock is ahead at the start. 0: by trials on a sample.", bounds=Bounds(least=0)),
     ] = 0.0
     sample: Annotated[int, Option("Rows of the sample that t0 is found with.", bounds=Bounds(least=1))] = 1000
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False, box=True)
+    losses: ClassVar[LossRequirement] = LossRequirement(box=True)
     """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too soon."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

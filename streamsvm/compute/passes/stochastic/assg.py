@@ -24,6 +24,7 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
+from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
 
 
@@ -73,7 +74,7 @@ def assg_pass(
         rows = order[start : start + batch]
         for k in range(rows.size):
             i = rows[k]
-            m = y[i] * (scale * X.dot(i, w) + part * X.dot(i, center))
+            m = argument(loss, y[i], scale * X.dot(i, w) + part * X.dot(i, center))
             weight, share = np.float64(s[i]), -loss.slope(m)
             losses += weight * loss.value(m)
             b[k] = weight * share
@@ -83,8 +84,8 @@ def assg_pass(
         decay = 1.0 - eta * lam * rows.size / batch  # a batch cut short is a shorter step
         scale, part = scale * decay, part * decay
         for k in range(rows.size):
-            if b[k] > 0.0:
-                i, c = rows[k], b[k] * y[rows[k]]
+            if b[k] != 0.0:
+                i, c = rows[k], np.float64(entry(loss, b[k], y[rows[k]]))
                 step = c * eta / (batch * scale)
                 uu += step * (2.0 * X.dot(i, w) + step * X.sqnorm(i))
                 uc += step * X.dot(i, center)

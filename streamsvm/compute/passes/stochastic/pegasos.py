@@ -24,6 +24,7 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
+from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
 _SMALLEST = 1e-100
@@ -51,7 +52,7 @@ def pegasos_pass(
         rows = order[start : start + batch]
         for k in range(rows.size):
             i = rows[k]
-            m = scale * y[i] * X.dot(i, a) / (lam * t) if t > 0 else 0.0
+            m = argument(loss, y[i], scale * X.dot(i, a) / (lam * t) if t > 0 else 0.0)
             weight = np.float64(s[i])
             losses += weight * loss.value(m)
             share = -loss.slope(m)
@@ -60,8 +61,8 @@ def pegasos_pass(
             linear += weight * first
             quadratic += weight * second
         for k in range(rows.size):
-            if b[k] > 0.0:
-                i, c = rows[k], b[k] * y[rows[k]] / scale
+            if b[k] != 0.0:
+                i, c = rows[k], np.float64(entry(loss, b[k], y[rows[k]])) / scale
                 if radius < inf:
                     square += c * (2.0 * X.dot(i, a) + c * X.sqnorm(i))
                 X.axpy(i, c, a)
@@ -85,16 +86,16 @@ def pegasos_pass(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def gradient_moments(given: Labeled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
-    """How long the steps of the rows in ``order`` are at w = 0, where b_i = -s_i l'(0).
+    """How long the steps of the rows in ``order`` are at w = 0, where b_i = -s_i l'(m_i), m_i = 0, or -t_i of numbers.
 
     Given: X, y, s, order, loss. Changed: gradient, to which sum b_i y_i x_i is added.
     Returned: sum ||b_i x_i||^2; max s_i ||x_i||^2.
     """
     X, y, s = given
-    squares, largest, share = 0.0, 0.0, -loss.slope(0.0)
+    squares, largest = 0.0, 0.0
     for i in order:
-        b, square = share * np.float64(s[i]), X.sqnorm(i)
+        b, square = -loss.slope(argument(loss, y[i], 0.0)) * np.float64(s[i]), X.sqnorm(i)
         squares += b * b * square
         largest = max(largest, s[i] * square)
-        X.axpy(i, b * y[i], gradient)
+        X.axpy(i, np.float64(entry(loss, b, y[i])), gradient)
     return squares, largest

@@ -13,6 +13,9 @@ A loss without a corner whose slope is bounded goes the same way: a presentation
 in [0, 1] where the hinge has 0 or 1. Then a_i = s_i (sum of its b) / (lambda t), and as conjugates are convex, and conjugate(C b, C) = C
 conjugate(b, 1), the sum of a_i - conjugate(a_i) is at least M / (lambda t) with M = sum s_i (b - conjugate(b, 1)) over the presentations.
 Of the hinge that is margin sum s_i I_i, and no bound but the value itself.
+
+A loss of numbers t_i goes the second way, with a corner or without: b = -l'(a.x_i / (lambda t) - t_i) in [-1, 1], the presentation adds
+b s_i x_i, and M has b t_i more.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.stochastic.steps import Objective
+from streamsvm.compute.targets import argument, dual_gain, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
 
@@ -46,18 +50,20 @@ def updates(excess: float, growth: float, square: float, times: int) -> int:
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def slopes_in_succession(at: float, square: float, t: int, times: int, objective: Objective) -> tuple[float, float]:
-    """What ``times`` presentations of one row add up to, the first as presentation t + 1: sum b, and sum b - conjugate(b, 1).
+def slopes_in_succession(
+    y: float, at: float, square: float, t: int, times: int, objective: Objective
+) -> tuple[float, float]:
+    """What ``times`` presentations of one row add up to, the first as presentation t + 1: sum b, and what the dual has of them.
 
-    Given: at = y_i a.x_i before them; square = s_i ||x_i||^2.
+    Given: y_i; at = a.x_i before them; square = s_i ||x_i||^2.
     """
     lam, loss = objective
     total, gain = 0.0, 0.0
     for k in range(t, t + times):
-        b = -loss.slope(at / (lam * k) if k > 0 else 0.0)
+        b = -loss.slope(argument(loss, y, at / (lam * k) if k > 0 else 0.0))
         total += b
-        gain += b - loss.conjugate(b, 1.0)
-        at += square * b
+        gain += dual_gain(loss, b, y, 1.0)
+        at += square * entry(loss, b, y)
     return total, gain
 
 
@@ -71,19 +77,20 @@ def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: 
     X, y, s = given
     lam, loss = objective
     margin = 1.0 - loss.conjugate_slope(0.0, 1.0)
-    smooth = loss.curvature(1.0) > 0.0
+    steady = loss.curvature(1.0) == 0.0 and not loss.numeric()
     gained, losses, growth = 0.0, 0.0, lam * margin
     for i in order:
-        weight, at = np.float64(s[i]), y[i] * X.dot(i, a)
-        if smooth:
-            losses += weight * loss.value(at / (lam * t) if t > 0 else 0.0)
+        weight, at = np.float64(s[i]), X.dot(i, a)
+        if not steady:
+            losses += weight * loss.value(argument(loss, y[i], at / (lam * t) if t > 0 else 0.0))
             if weight > 0.0:
-                total, gain = slopes_in_succession(at, weight * X.sqnorm(i) if times > 1 else 0.0, t, times, objective)
-                X.axpy(i, total * weight * y[i], a)
+                square = weight * X.sqnorm(i) if times > 1 else 0.0
+                total, gain = slopes_in_succession(y[i], at, square, t, times, objective)
+                X.axpy(i, np.float64(entry(loss, total * weight, y[i])), a)
                 gained += gain * weight
             t += times
             continue
-        excess = at - growth * t
+        excess = argument(loss, y[i], at) - growth * t
         if t > 0:
             losses += weight * max(0.0, -excess) / (lam * t)
         else:

@@ -26,6 +26,7 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.stochastic.steps import Objective
+from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
 STEEPEST = 100.0
@@ -76,8 +77,9 @@ def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving)
     """Let H grow by what row i says of the curvature between v and w. Given: X, y, s; lambda, l. Changed: at.H, at.row."""
     X, y, s = given
     lam, loss = objective
-    now, then = loss.slope(y[i] * X.dot(i, at.w)), loss.slope(y[i] * X.dot(i, at.before))
-    change = s[i] * (now - then) * y[i]
+    now = loss.slope(argument(loss, y[i], X.dot(i, at.w)))
+    then = loss.slope(argument(loss, y[i], X.dot(i, at.before)))
+    change = np.float64(entry(loss, s[i] * (now - then), y[i]))
     at.row[:] = 0.0
     X.axpy(i, change, at.row)
     for j in range(at.w.size):
@@ -100,7 +102,7 @@ def sgd_qn_pass(
         if due:
             measure(given, i, objective, skip, at)
             due = False
-        m, weight = y[i] * X.dot(i, at.w), np.float64(s[i])
+        m, weight = argument(loss, y[i], X.dot(i, at.w)), np.float64(s[i])
         losses += weight * loss.value(m)
         rows += 1
         if rows >= skip:
@@ -111,9 +113,9 @@ def sgd_qn_pass(
                 at.total[j] += at.w[j]
             samples += 1
         share = -loss.slope(m)
-        if share * weight > 0.0:
-            X.axpy_over(i, share * weight * y[i], at.H, at.w)
-            X.axpy(i, share * weight * y[i], at.v)
+        if share * weight != 0.0:
+            X.axpy_over(i, np.float64(entry(loss, share * weight, y[i])), at.H, at.w)
+            X.axpy(i, np.float64(entry(loss, share * weight, y[i])), at.v)
             first, second = dual_terms(loss, share, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second

@@ -18,6 +18,7 @@ from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, Decompositi
 from streamsvm.solvers.kernel.rounding import error_of_values, in_full, needed
 from streamsvm.solvers.kernel.working_set import select
 from streamsvm.types import Certificate
+from streamsvm.types.loss import has_box
 
 if TYPE_CHECKING:
     from streamsvm.solvers.kernel.decomposition.solver import Decomposition
@@ -137,7 +138,7 @@ def _check_bounded(state: DecompositionState, dual: float, rounding: float) -> N
     """
     p = state.problem
     assert p.kernel is not None  # a kernel solver is given problems of one
-    if p.kernel.positive_semidefinite() or np.isfinite(p.loss.upper(p.C)):
+    if p.kernel.positive_semidefinite() or has_box(p.loss) or p.loss.numeric():
         return
     if not dual > state.weight * (1.0 - p.loss.conjugate_slope(0.0, p.C)) + rounding:
         return

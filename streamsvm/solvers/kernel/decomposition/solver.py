@@ -12,6 +12,10 @@ the moves are worth. From there on the block belongs to the present a, and so do
 
 are those of the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
 
+Numbers t_i have x_i = a_i, of either sign, with a corner at 0: in a pool each row stays on the side of 0 that it is shown on, and where it ends
+at 0 the next pass shows it on the other one if that is where it would go (``compute.passes.coordinates``). A pool's problem is therefore
+the same for all. t'x takes the place of y'x.
+
 One class with a free offset rho = -b (``solvers.one_class``) is the same with y_i = 1, a corner at 0 and sum x = nu sum s_i, which adds
 nu sum s_i b to P: x begins at its bounds for a draw of rows, as in LIBSVM.
 
@@ -92,7 +96,7 @@ class Decomposition:
     """See ``types.FreeOffset``."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line, so that a pool's problem is a quadratic one in a box."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
@@ -205,6 +209,7 @@ class Decomposition:
         if support.size == 0:
             raise DataError(
                 "the best function is the same for every row: no row has a coefficient",
-                hint="a class may have no weight at all, or C be too small for float64: check the weights, raise C",
+                hint="a class may have no weight at all, all numbers be within epsilon of one, or C be too small for float64: "
+                "check the weights, lower epsilon, raise C",
             )
         return SupportSolution(support.X, support.index, support.x, state.intercept)

@@ -54,13 +54,13 @@ class DecompositionState:
     shared_values: Float64 | None = None
     """What ``moved`` is worth at the rows that are visited next, if it is known already."""
     support: Pool | None = None
-    """The rows with a_i > 0, as of the last pass that kept them; where fewer are allowed, a draw of those."""
+    """The rows with a_i not 0, as of the last pass that kept them; where fewer are allowed, a draw of those."""
     collected_parts: list[Pool] = field(default_factory=list)
     """The same of the pass under way."""
     support_met: int = 0
-    """Rows with a_i > 0 that were met in the pass under way."""
+    """Rows with a_i not 0 that were met in the pass under way."""
     support_size: int = 0
-    """Rows with a_i > 0 of all the data, as of the last pass, whether they were kept or not."""
+    """Rows with a_i not 0 of all the data, as of the last pass, whether they were kept or not."""
     candidates: list[Pool] = field(default_factory=list)
     """Rows offered to the next pool in the pass under way; a part for each block until there are too many."""
     rate: float = 1.0
@@ -96,7 +96,7 @@ class DecompositionState:
     weight: float = 0.0
     """sum |x_i|."""
     absolute: float = 0.0
-    """sum |x_i f_i|."""
+    """sum |x_i f_i|, of numbers sum |x_i t_i| more."""
     upper_losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
     """The losses at margins that are less by what they can be off."""
     anew: Pool | None = None

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from streamsvm.compute.kernel_values.expansion import expand
+from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.rows import Float64
 from streamsvm.solvers.kernel.reduced_set import reduced_values
@@ -52,14 +53,7 @@ def measure(state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
     if state.reduced is not None:
         values, part = reduced_values(state.reduced, state.form, block)
         state.reduced_square += part
-    shifted_losses(values, block.y, block.s, p.C, p.loss, np.zeros(1), state.losses)
+    cost = RowLoss(p.C, p.loss, p.loss)
+    shifted_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)
     state.error = max(state.error, state.value_error())
-    shifted_losses(
-        values - state.error * block.y.astype(np.float64),
-        block.y,
-        block.s,
-        p.C,
-        p.loss,
-        np.zeros(1),
-        state.upper_losses,
-    )
+    shifted_losses(values, block.y, block.s, cost, state.error, np.zeros(1), state.upper_losses)
