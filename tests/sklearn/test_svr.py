@@ -46,7 +46,7 @@ def test_tubes_are_those_of_liblinear(loss: str) -> None:
 
 def test_kernels_are_those_of_libsvm_and_landmarks_come_near() -> None:
     X, y = rows()
-    settings = {"kernel": "rbf", "gamma": 0.2, "C": 1.0, "epsilon": 0.1}
+    settings: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "C": 1.0, "epsilon": 0.1}
     theirs = SVR(**settings, tol=1e-6).fit(X.astype(np.float32).astype(np.float64), y)
     exact = StreamSVR(**settings, loss="epsilon_insensitive", tolerance=1e-5).fit(X, y)
     assert exact.gap_ <= 1e-5

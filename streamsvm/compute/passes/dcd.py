@@ -128,10 +128,8 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
         margin = argument(loss, y[i], X.dot(i, w))
         losses += C_i * loss.value(margin)
         a, bottom, top = alpha[i], lower(loss, C_i), loss.upper(C_i)
-        G = margin - 1.0 + loss.conjugate_slope(a, C_i)
-        below = (
-            margin - 1.0 + left_slope(loss, a, C_i)
-        )  # G on the left of a, which is less where the conjugate has a corner
+        # the slope of -D on the right of a, and on its left, where it is less if the conjugate has a corner
+        G, below = margin - 1.0 + loss.conjugate_slope(a, C_i), margin - 1.0 + left_slope(loss, a, C_i)
         up, down = G > held.above, below < held.below
         if (a <= bottom and up) or (a >= top and down) or (loss.numeric() and a == 0.0 and up and down):
             continue

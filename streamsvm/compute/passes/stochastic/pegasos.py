@@ -55,14 +55,14 @@ def pegasos_pass(
             m = argument(loss, y[i], scale * X.dot(i, a) / (lam * t) if t > 0 else 0.0)
             weight = np.float64(s[i])
             losses += weight * loss.value(m)
-            share = -loss.slope(m)
-            b[k] = weight * share
-            first, second = dual_terms(loss, share, y[i], 1.0)
+            slope = loss.slope(m)
+            b[k] = -weight * slope
+            first, second = dual_terms(loss, -slope, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second
         for k in range(rows.size):
             if b[k] != 0.0:
-                i, c = rows[k], np.float64(entry(loss, b[k], y[rows[k]])) / scale
+                i, c = rows[k], np.float64(entry(loss, b[k], y[rows[k]]) / scale)
                 if radius < inf:
                     square += c * (2.0 * X.dot(i, a) + c * X.sqnorm(i))
                 X.axpy(i, c, a)
@@ -76,9 +76,9 @@ def pegasos_pass(
                 a *= scale
                 square, scale = square * scale * scale, 1.0
         if (start // batch) % every == 0:
-            c = scale / (lam * t)
+            share = scale / (lam * t)
             for j in range(a.size):
-                total[j] += c * a[j]
+                total[j] += share * a[j]
             samples += 1.0
     a *= scale
     return linear, quadratic, shrunk, losses, samples
