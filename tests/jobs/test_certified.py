@@ -182,6 +182,7 @@ def test_dual_variables_are_asked_of_rows_as_the_solver_has_seen_them(
     taken: list[Any] = []
 
     def evaluated(*given: Any) -> list[Any]:
+        assert given[1] == Raw(1.0)  # the constant of folded weights is theirs
         taken.append(given[-1])
         return []
 
@@ -235,11 +236,8 @@ def test_rows_are_counted_only_where_that_can_matter(
     both = training_of(Certificate(3.0, 2.9), Certificate(3e9, 2.9), one=one)  # of one of both it can matter
     assert (certified._of_few_rows(plan, both, store, [1e-13, 1e-13])[0] == few) == counted
     for loss in (SquaredHinge(), EpsilonInsensitive()):  # of no box, or of numbers: each row can cost something
-        training, plan = (
-            training_of(Certificate(3.0, 2.9)),
-            plan_of(store=store, problems=[problem(loss)], tolerance=1e-14),
-        )
-        assert certified._of_few_rows(plan, training, store, [1e-3]) == [1e-3]
+        other = training_of(Certificate(3.0, 2.9), one=problem(loss))
+        assert certified._of_few_rows(plan_of(store=store, tolerance=1e-14), other, store, [1e-3]) == [1e-3]
 
 
 @pytest.mark.parametrize(
@@ -258,6 +256,7 @@ def test_a_status_says_no_more_than_the_certificates(found: Certificate, before:
     assert status_of(training_of(found, status=before), plan) == after
     worst = training_of(Certificate(1.0, 1.0), found, status=before)
     assert status_of(worst, plan) == after
+    assert status_of(training_of(Certificate(2.0, 1.0)), plan_of(tolerance=0.5)) == Status.CONVERGED  # it is reached
 
 
 def test_a_gap_on_the_simplex_is_a_criterion_of_those_solvers_alone() -> None:

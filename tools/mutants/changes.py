@@ -68,14 +68,12 @@ EQUIVALENT = {
         "streamsvm/jobs/fit/results/certified.py",
         "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))",
     ): "as is that of the map",
-    ("streamsvm/compute/passes/certificate.py", "X.axpy(i, (a / y[i]), v)"): "y is 1 or -1",
     ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
     ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
     (
         "streamsvm/jobs/fit/results/evaluations.py",
         "apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 5e-301))",
     ): "any number hardly above 0 will do",
-    ("streamsvm/compute/passes/certificate.py", "if (a >= 0.0):"): "of 0 nothing is added",
     ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",
     ("streamsvm/compute/passes/certificate.py", "if (linear < 0.0) or curvature <= 0.0:"): "t is 0 there as well",
     (
@@ -100,7 +98,7 @@ EQUIVALENT = {
     ): "the slope of a loss in a box is bounded by 1",
     (
         "streamsvm/solvers/point_evaluation.py",
-        "self.v += operators.adjoint(block.X, (alpha / block.y), problem.columns)",
+        "entering = (alpha / problem.task.signs(block.y))",
     ): "y is 1 or -1",
     (
         "streamsvm/solvers/point_evaluation.py",
@@ -116,9 +114,12 @@ EQUIVALENT = {
     ): "but for a number that is a tenth of the tolerance to the last bit",
     (
         "streamsvm/jobs/fit/results/certified.py",
-        "(value >= SHARE * plan.tolerance * abs(_certificate(run).primal))",
+        "(value >= SHARE * plan.tolerance * abs(certificate_of(run).primal))",
     ): "but for a number that is a tenth of the tolerance to the last bit",
-    ("streamsvm/solvers/point_evaluation.py", "return (dual_point.t * slopes / block.y)"): "y is 1 or -1",
+    (
+        "streamsvm/solvers/point_evaluation.py",
+        "return (dual_point.t * slopes / problem.task.signs(block.y))",
+    ): "y is 1 or -1",
     (
         "streamsvm/solvers/dcd/dual_ascent.py",
         "joint = cocoa.begun(self.parts, first.w, copies[1].sigma)",
@@ -137,7 +138,7 @@ EQUIVALENT = {
     ): "as above",
     (
         "streamsvm/solvers/newton/in_memory/newton_steps.py",
-        "smoothing = losses - linear - quadratic + float(self._slopes @ f)",
+        "smoothing = (losses - linear - quadratic) + float(self._slopes @ f)",
     ): "asked for where a corner is rounded: the conjugate of a loss with a corner has no parabola",
     (
         "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
