@@ -7,7 +7,6 @@ are exchanged from there on (``exchange``). P and D are those of the rows gather
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -17,12 +16,12 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import bytes_per_row, take
 from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
-from streamsvm.compute.passes.smo import smo
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, terms_of
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
 from streamsvm.solvers.active_set.spaces import GramSpace
+from streamsvm.solvers.kernel.box_problem import Box, solve_box, system_bytes
 from streamsvm.solvers.kernel.rounding import error_of_values, extended, form_of, in_full, joined, rounding_of
 from streamsvm.solvers.kernel.working_set import Form
 from streamsvm.tags import saved_as
@@ -39,9 +38,9 @@ from streamsvm.types import (
 )
 
 START_VIOLATION = 1e-3
-"""In margins: pairs are optimized to this."""
-PAIRS, MOST_SLICES = 50_000, 200
-"""Pairs between two looks at the clock, and how often at most."""
+"""In margins: pairs are optimized to this ..."""
+PAIRS = 10_000_000
+"""... or until so many were moved."""
 MATRIX_BYTES = 24
 """Of an entry of the Gram matrix: itself, a copy while it is made symmetric or has a ridge, the factor's entry where all rows are free."""
 
@@ -91,7 +90,9 @@ class KernelActiveSet:
         rows = problem.rows
         held = JOINING * rows * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ARRAYS)
         return Cost(
-            fixed=held + MATRIX_BYTES * rows * rows + scratch_bytes(layout.columns), per_row=8, per_block_row=16
+            fixed=held + MATRIX_BYTES * rows * rows + system_bytes(rows) + scratch_bytes(layout.columns),
+            per_row=8,
+            per_block_row=16,
         )
 
     def sized(self, rows: int, asked: Collection[str]) -> Self:
@@ -182,10 +183,7 @@ def _paired(K: Float64, terms: DualTerms, deadline: float) -> Float64:
     if curvature.any():
         M = K.copy()
         M[np.diag_indices_from(M)] += curvature
-    for _ in range(MOST_SLICES):
-        made = int(smo(M, x, low, high, v, START_VIOLATION * float(z.max()), PAIRS))
-        if made < PAIRS or time.perf_counter() > deadline:
-            break
+    solve_box(M, x, v, Box(low, high), START_VIOLATION * float(z.max()), most=PAIRS, deadline=deadline)
     return y * x
 
 

@@ -21,17 +21,15 @@ from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
-from streamsvm.compute.passes.smo import smo
 from streamsvm.rows import Float64, Int64, Rows, row_stack
+from streamsvm.solvers.kernel.box_problem import Box, solve_box, system_bytes
 from streamsvm.tags import saved_as
 from streamsvm.types import Kernel
 
 INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
 MAX_STEPS = 200_000
-"""Of a working set: a second or less, in which nobody looks whether the run is to stop."""
-SLICE_STEPS = 20_000
-"""Of a working set between two looks at the clock."""
+"""Of a working set: some seconds, in which nobody looks whether the run is to stop."""
 ROUNDS = 4
 """Of a level, for each pair of the subsets it can be cut into; and of a pool on levels that holds all rows, before the next pass: a
 pass costs little beside them, and it brings a certificate and a look at whether anything is gained."""
@@ -183,6 +181,11 @@ class Improvement:
             self.rounds = 0
 
 
+def matrix_bytes(working: int) -> int:
+    """Return what optimizing so many coordinates takes: their Gram matrix, and systems of those that are free."""
+    return 4 * working**2 + system_bytes(working)
+
+
 def rounds_for(size: int, below: int) -> int:
     """Subsets of ``below`` rows after which a level of ``size`` is left: some for each pair of them.
 
@@ -235,12 +238,8 @@ def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: floa
     """
     X, old = take(pool.X, chosen), pool.x[chosen]
     M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
-    x, v, steps = old.copy(), pool.v[chosen], 0
-    while steps < MAX_STEPS and not (steps and late(deadline)):
-        made = int(smo(M, x, pool.low[chosen], pool.high[chosen], v, tolerance, SLICE_STEPS))
-        steps += made
-        if made < SLICE_STEPS:
-            break
+    x, v, box = old.copy(), pool.v[chosen], Box(pool.low[chosen], pool.high[chosen])
+    steps = solve_box(M, x, v, box, tolerance, most=MAX_STEPS, deadline=deadline)
     moved = np.flatnonzero(x != old)
     change = np.zeros(len(x))
     weigh(M, x - old, change)

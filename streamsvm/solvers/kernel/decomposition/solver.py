@@ -66,6 +66,7 @@ from streamsvm.solvers.kernel.working_set import (
     LEAST_POOL,
     ROW_BYTES,
     late,
+    matrix_bytes,
     select,
 )
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
@@ -104,7 +105,7 @@ class Decomposition:
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
         pool = min(self.pool, rows) * row
-        gram = 4 * min(self.working, rows) ** 2
+        gram = matrix_bytes(min(self.working, rows))
         if self.max_support:
             support = 2 * min(2 * SAMPLE_PER_POINT * self.max_support, rows) * row
             held = 3 * pool + gram + support + bytes_for(min(self.max_support, rows))

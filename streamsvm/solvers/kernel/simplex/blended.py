@@ -22,7 +22,7 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState
-from streamsvm.solvers.kernel.working_set import Improvement, Pool, coordinates, improve, rounds_for
+from streamsvm.solvers.kernel.working_set import Improvement, Pool, coordinates, improve, matrix_bytes, rounds_for
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
@@ -51,8 +51,8 @@ class Blended(OnSimplex):
         return rounds_for(pool.size, self.working)
 
     def scratch(self, rows: int) -> int:
-        """Bytes of the Gram matrix of a working set."""
-        return 4 * min(self.working, rows) ** 2
+        """Bytes of the matrices of a working set."""
+        return matrix_bytes(min(self.working, rows))
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """The smallest g, and where more rows than there is room for lie within their margin, a sample of these."""
