@@ -13,7 +13,7 @@ from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomi
 from streamsvm.engine.problem_rows import block_of, own_rows
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import rounded, threshold
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.solvers.dcd.multinomial import ranked
@@ -22,6 +22,8 @@ from streamsvm.types import Block, FeatureMap, Problem, Store
 
 WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
 """Of a corner rounded off: the slopes of one of them make a good dual point of a loss that has a corner."""
+COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
+"""Of how many chunks so many rows are mapped twice, to see what float32 does."""
 
 
 class Evaluation:
@@ -142,6 +144,25 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
     for k, block, alpha in _blocks(store, features, problems, dual):
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
     return found
+
+
+def margins_apart(store: Store, one: FeatureMap, other: FeatureMap, weights: list[Float64]) -> list[float]:
+    """Return for each weights (p,) or (classes, p) by how much a margin differs between two maps, at most, of rows all over the store."""
+    found, visits = [0.0] * len(weights), list(epoch_visits(store.layout, 0, 0, shuffled=False))
+    with Stream(store, iter(visits[:: -(-len(visits) // COMPARED_CHUNKS)])) as stream:
+        for loaded in stream:
+            chosen = np.arange(len(loaded.chunk.codes)) < COMPARED_ROWS
+            values = [_decision_values(map_, row_where(loaded.chunk.X, chosen), weights) for map_ in (one, other)]
+            for k, (f, g) in enumerate(zip(*values, strict=True)):
+                # of classes a margin is the difference of two decision values
+                found[k] = max(found[k], (f.ndim if f.size else 1) * float(np.abs(f - g).max(initial=0.0)))
+    return found
+
+
+def _decision_values(map_: FeatureMap, X: Rows, weights: list[Float64]) -> list[Float64]:
+    """Those of rows, which the map may change, (n,) or (n, classes) for each."""
+    parts = [[operators.margins(part.X, w.T) for w in weights] for part in map_.parts(X)]
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
 def weight_that_costs(

@@ -165,6 +165,10 @@ class Nystrom:
         """The same map in the arithmetic of certificates, with pairs for parts, in the memory of this one."""
         return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self.memory)
 
+    def in_single(self) -> Nystrom:
+        """The map as solvers see it."""
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, here or on another machine, has buffers of its own."""
         return Nystrom, (self.projection, self.bias, self.factored, self.exact)
@@ -235,6 +239,10 @@ class Embedded:
     def in_full(self) -> Nystrom:
         """The map of the rows the embedding was made from, in the arithmetic of certificates, with pairs for parts."""
         return Nystrom(self.projection, self.bias, factored=True, exact=True)
+
+    def in_single(self) -> Nystrom:
+        """The map of the rows the embedding was made from, in the arithmetic it was made in."""
+        return Nystrom(self.projection, self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
         """The block as it is stored, in one part, with the constant feature."""

@@ -121,6 +121,14 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
     return min(found)
 
 
+def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
+    """Return the most that sum a_i can be at the optimum: k sum a_i <= 2 L + ||w||^2 = 2 P, where a margin k costs nothing; or M."""
+    found, k = steepness(problem, primal, weights), threshold(problem.loss)
+    if problem.nu is not None or problem.loss.numeric() or not math.isfinite(k):
+        return found
+    return min(found, 2.0 * primal / k)
+
+
 def rounding_of_primal(problem: Problem, primal: float, off: float, weights: RowWeights | None) -> float:
     """Return how far P can be off where margins are by ``off``, d above."""
     if problem.loss.numeric():

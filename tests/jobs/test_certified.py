@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.final_evaluation import Evaluation
+from streamsvm.engine.final_evaluation import Evaluation, margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
@@ -30,6 +30,7 @@ from streamsvm.solvers.linear_rounding import (
     UNIT,
     RowWeights,
     VectorSum,
+    pull_at_optimum,
     rounding_of_dual,
     rounding_of_few,
     rounding_of_primal,
@@ -311,13 +312,15 @@ class Found:
         return self.dual
 
 
-def replaced(slopes: Any, own: Any = None, before: Any = None, row_state: Any = (), off: float = 1e-6) -> Certificate:
+def replaced(
+    slopes: Any, own: Any = None, before: Any = None, row_state: Any = (), off: float = 1e-6, moved: float = 0.0
+) -> Certificate:
     run = Run(problem(), None, before or Certificate(3.0, 2.95, final=True, facts={"kept": 1}))
     solver = SimpleNamespace(row_state=row_state)
     evaluation: Any = Evaluation(problem(), W)
     evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
     v = VectorSum(4, running=False, spread=4.0)
-    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0))
+    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0, moved))
     assert run.certificate is not None
     return run.certificate
 
@@ -352,17 +355,39 @@ def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_c
     assert above.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
 
 
-def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float, float]]:
-    """Where an evaluation takes the place of a certificate: what margins are said to be off by, terms of sums, spread, and size."""
-    said: list[tuple[float, int, float, float]] = []
+def test_a_plane_beyond_all_corners_says_nothing_of_what_the_optimum_has_changed_by() -> None:
+    """P has not changed; sum a*_i is at most 2 P, and margins have changed by 1e-3."""
+    before = Certificate(3.0, 2.95)
+    found = replaced([1.0], before=before, moved=1e-3)
+    grown = 1.0 + 2.0 * np.sqrt((3.0 - 2.95) / 3.0) * np.sqrt(3)
+    assert found.dual == 2.95
+    assert pull_at_optimum(problem(), 3.0, KNOWN) == min(6.0, steepness(problem(), 3.0, KNOWN))
+    expected = grown * pull_at_optimum(problem(), 3.0, KNOWN) * 1e-3 + expected_rounding(1.0, 1e-6)
+    assert found.rounding == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("shape", "values"), [((3,), 1), ((4, 3), 2)])
+def test_margins_of_two_maps_are_compared(shape: tuple[int, ...], values: int) -> None:
+    """That of a row with classes is the difference of two decision values."""
+    w = np.random.default_rng(0).normal(size=shape)
+    shift, scale = np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32)
+    change = (X - (X - shift) * scale) @ w.T[:2]
+    (found,) = margins_apart(stored(), Raw(2.0), Standardized(shift, scale, 2.0), [w])
+    assert found == pytest.approx(values * np.abs(change).max(), rel=1e-12)
+
+
+def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float, float, float]]:
+    """Where an evaluation takes the place of a certificate: what margins are said to be off by, terms of sums, spread, size, and change."""
+    said: list[tuple[float, int, float, float, float]] = []
 
     def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: Inexact) -> None:
         assert not inexact.v.running
-        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size))
+        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size, inexact.moved))
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []
     monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
+    monkeypatch.setattr(certified, "margins_apart", lambda *_: [0.25])
     monkeypatch.setattr(certified, "take_evaluation", replace)
     return said
 
@@ -375,7 +400,7 @@ def test_folded_weights_are_evaluated_on_rows_as_they_are_stored(monkeypatch: py
     sizes = np.array([1.5, np.sqrt(8.0), 2.0])
     off = 2 * (3 + 2) * UNIT * float(sizes @ np.abs(W))
     terms = two_sum_terms(4) + 8
-    known = (off, terms, float(np.linalg.norm(sizes)), float(sizes @ np.abs(W)))
+    known = (off, terms, float(np.linalg.norm(sizes)), float(sizes @ np.abs(W)), 0.0)
     assert said[0] == pytest.approx(known, rel=1e-9, abs=0.0)
 
 
@@ -397,7 +422,7 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
     coefficients = 1.0 + abs(-2.0 * 1.0 + 3.0 * -2.0)
     sums = 1.0 * (1.0 + 2.0) + 2.0 * 3.0
     off = value * (coefficients + sums) + 2 * UNIT * 3.0 * 0.5
-    assert said[0] == pytest.approx((off, 4, np.sqrt(14.0), 5.0 + 3.0 * 0.5), rel=1e-12, abs=0.0)
+    assert said[0] == pytest.approx((off, 4, np.sqrt(14.0), 5.0 + 3.0 * 0.5, 0.25), rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(("problems", "shape"), [(1, (4,)), (2, (2, 4))])

@@ -49,7 +49,7 @@ def main() -> None:
     )  # fmt: skip
     with scratch() as directory:
         store = Path(options.store) if options.store else directory / "table.zarr"
-        if not options.store:
+        if not store.exists():
             size = ("--rows", str(options.rows), "--columns", str(options.columns))
             command("synth", options.generator, str(store), *size)
         rows = [measured(store, loss, options) for loss in options.losses.split(",")]

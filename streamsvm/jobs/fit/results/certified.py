@@ -12,7 +12,8 @@ w, b = W w: W as it is stored *is* the map.
 The dual point of the solver may be better than the slopes. D is computed anew of its variables too, where it has them for rows
 or can say them of features (``DualWitness``). Where that does not prove enough, as of variables that were only in memory, the
 value found is taken, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the dual may be
-off by LIKELY times the change of P, and more where v is not near w.
+off by LIKELY times the change of P, by what the a_i of an optimum make of the change of margins, which is looked at in some
+rows all over the store, and by more where v is not near w. (At a w beyond all corners P does not change at all.)
 
 **Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less than was
 asked for (``plan.ROOM``).
@@ -32,6 +33,7 @@ from streamsvm.engine.final_evaluation import (
     Evaluation,
     RowsInOrder,
     evaluated,
+    margins_apart,
     weight_that_costs,
 )
 from streamsvm.engine.training import RowNumbers, Run, Training
@@ -234,9 +236,9 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
-    known = row_weights(plan, raw)
+    known, moved = row_weights(plan, raw), margins_apart(raw, map_.in_single(), map_.in_full(), weights)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
-    for run, w, evaluation in zip(training.runs, weights, sums, strict=True):
+    for run, w, evaluation, apart in zip(training.runs, weights, sums, moved, strict=True):
         reach = reach_of_weights(w)
         coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
         off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
@@ -244,7 +246,7 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
-        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size))
+        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size, apart))
 
 
 def _folded(features: Standardized, solution: LinearSolution) -> Float64:

@@ -12,13 +12,19 @@ from streamsvm.engine.training import Run
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.row_weights import certificate_of, weights_of_rows
 from streamsvm.rows import Float64
-from streamsvm.solvers.linear_rounding import RowWeights, VectorSum, rounding_of_dual, rounding_of_primal, steepness
+from streamsvm.solvers.linear_rounding import (
+    RowWeights,
+    VectorSum,
+    pull_at_optimum,
+    rounding_of_dual,
+    rounding_of_primal,
+    steepness,
+)
 from streamsvm.types import DUAL, Certificate, LinearSolution
 
 LIKELY = 10.0
-"""Times what P has changed by: what a dual value can have changed by that is not computed anew, at v = w; the more the further v
-can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P).
-"""
+"""Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have changed by that is
+not computed anew, at v = w; the more the further v can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P)."""
 
 
 class Inexact(NamedTuple):
@@ -32,15 +38,18 @@ class Inexact(NamedTuple):
     """What is known of the weights of rows."""
     size: float
     """F: how large decision values are, at most."""
+    moved: float = 0.0
+    """By how much a margin is another one to the solver, to whom rows were float32."""
 
 
 def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
     """Give a run the certificate of an evaluation whose margins are off by so much.
 
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
-    are no variables of rows, it is the one the solver found, whose error is known to first order.
+    are no variables of rows, it is the one the solver found. That is below the optimum of its own problem, which differs from the
+    one of the saved model by sum_i a*_i (change of m_i) to first order.
     """
-    off, v, known, size = inexact
+    off, v, known, size, moved = inexact
     (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, abs(primal), weights) * off
@@ -49,8 +58,8 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        likely = LIKELY * (1.0 + apart * np.sqrt(len(evaluation.weights)))
-        rounding = float(likely * abs(primal - before.primal)) + new.rounding
+        change = max(LIKELY * abs(primal - before.primal), pull_at_optimum(run.problem, abs(primal), weights) * moved)
+        rounding = float((1.0 + apart * np.sqrt(len(evaluation.weights))) * change) + new.rounding
         new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
     run.certificate = new
 
