@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.compute.passes.smo import smo
-from streamsvm.solvers.kernel.box_problem import MOST_FREE, Box, settle, solve_box
+from streamsvm.solvers.kernel.box_problem import MOST_FREE, Interval, settle, solve_box
 
 
-def circle(count: int, C: float) -> tuple[Any, Any, Box]:
+def circle(count: int, C: float) -> tuple[Any, Any, Interval]:
     """A smooth kernel's Gram matrix, the linear term, and the box of labels of which one in ten is wrong."""
     rng = np.random.default_rng(1)
     X = rng.uniform(-1.0, 1.0, (count, 2))
     y = np.where((np.square(X).sum(1) < 0.6) ^ (rng.random(count) < 0.1), 1.0, -1.0)
     M = np.exp(-0.5 * np.square(X[:, None] - X[None]).sum(2))
-    return M, y, Box(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
+    return M, y, Interval(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
 
 
 def objective(M: Any, p: Any, x: Any) -> float:
@@ -32,7 +32,7 @@ def objective(M: Any, p: Any, x: Any) -> float:
 def test_free_coordinates_fall_and_stay_in_the_box(seed: int, n: int, rank: int) -> None:
     rng = np.random.default_rng(seed)
     A, p = rng.normal(size=(n, min(rank, n))), rng.normal(size=n)
-    M, box = A @ A.T, Box(np.zeros(n), rng.choice([0.5, 2.0, 100.0], n))
+    M, box = A @ A.T, Interval(np.zeros(n), rng.choice([0.5, 2.0, 100.0], n))
     x = rng.choice([0.0, 0.25, 0.5], n)
     v = p - M @ x
     before, total = objective(M, p, x), x.sum()
@@ -68,7 +68,7 @@ def test_what_pairs_alone_do_not_reach() -> None:
 def test_too_many_free_coordinates_are_left_to_pairs() -> None:
     n = MOST_FREE + 1
     x, v = np.full(n, 0.5), np.linspace(0, 1, n)
-    settle(np.eye(n), x, v, Box(np.zeros(n), np.ones(n)))
+    settle(np.eye(n), x, v, Interval(np.zeros(n), np.ones(n)))
     assert (x == 0.5).all()
     assert (v == np.linspace(0, 1, n)).all()
 

@@ -21,7 +21,7 @@ from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, terms_of
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
 from streamsvm.solvers.active_set.spaces import GramSpace
-from streamsvm.solvers.kernel.box_problem import Box, solve_box, system_bytes
+from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
 from streamsvm.solvers.kernel.rounding import error_of_values, extended, form_of, in_full, joined, rounding_of
 from streamsvm.solvers.kernel.working_set import Form
 from streamsvm.tags import saved_as
@@ -183,7 +183,7 @@ def _paired(K: Float64, terms: DualTerms, deadline: float) -> Float64:
     if curvature.any():
         M = K.copy()
         M[np.diag_indices_from(M)] += curvature
-    solve_box(M, x, v, Box(low, high), START_VIOLATION * float(z.max()), most=PAIRS, deadline=deadline)
+    solve_box(M, x, v, Interval(low, high), START_VIOLATION * float(z.max()), most=PAIRS, deadline=deadline)
     return y * x
 
 

@@ -34,7 +34,7 @@ RIDGE = 1e-13
 """Added to the diagonal, of its largest entry: rows that are there twice have no curvature between them."""
 
 
-class Box(NamedTuple):
+class Interval(NamedTuple):
     """The bounds, (n,) each."""
 
     low: Float64
@@ -52,7 +52,7 @@ def system_bytes(rows: int) -> int:
     return 3 * 8 * min(rows, MOST_FREE) ** 2
 
 
-def solve_box(M: Array, x: Float64, v: Float64, box: Box, tolerance: float, *, most: int, deadline: float) -> int:
+def solve_box(M: Array, x: Float64, v: Float64, box: Interval, tolerance: float, *, most: int, deadline: float) -> int:
     """Optimize x in its box until v differs by ``tolerance`` at most between coordinates that could change places.
 
     Given: M (n, n) symmetric, ``most`` pairs, the moment of ``time.perf_counter`` after which no other turn is begun.
@@ -68,7 +68,7 @@ def solve_box(M: Array, x: Float64, v: Float64, box: Box, tolerance: float, *, m
     return made
 
 
-def settle(M: Array, x: Float64, v: Float64, box: Box) -> None:
+def settle(M: Array, x: Float64, v: Float64, box: Interval) -> None:
     """Go to where the free coordinates are best, from one bound to the next. Changes x and v as ``solve_box`` does."""
     for _ in range(SYSTEMS):
         free = box.free(x)
@@ -76,7 +76,7 @@ def settle(M: Array, x: Float64, v: Float64, box: Box) -> None:
             return
 
 
-def _step(M: Array, x: Float64, v: Float64, free: Array, box: Box) -> bool:
+def _step(M: Array, x: Float64, v: Float64, free: Array, box: Interval) -> bool:
     """Go along d as far as the box allows; whether that was the whole of it."""
     d = _direction(M[np.ix_(free, free)].astype(np.float64), v[free])
     if not v[free] @ d > 0.0:  # rounding is all there is

@@ -22,7 +22,7 @@ from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
 from streamsvm.rows import Float64, Int64, Rows, row_stack
-from streamsvm.solvers.kernel.box_problem import Box, solve_box, system_bytes
+from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
 from streamsvm.tags import saved_as
 from streamsvm.types import Kernel
 
@@ -238,7 +238,7 @@ def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: floa
     """
     X, old = take(pool.X, chosen), pool.x[chosen]
     M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
-    x, v, box = old.copy(), pool.v[chosen], Box(pool.low[chosen], pool.high[chosen])
+    x, v, box = old.copy(), pool.v[chosen], Interval(pool.low[chosen], pool.high[chosen])
     steps = solve_box(M, x, v, box, tolerance, most=MAX_STEPS, deadline=deadline)
     moved = np.flatnonzero(x != old)
     change = np.zeros(len(x))
