@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.compute.blocks.column_counts import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import rounded
 from streamsvm.rows import CSR, Float64
@@ -163,7 +164,7 @@ def unknown_squares(sample: Sample, total: Float64) -> Float64:
     unsure, columns = sample.probability < 1.0, len(total) - 1
     left = np.maximum(total - squares(sample.X, np.where(unsure, 0.0, sample.s), columns), 0.0)
     if isinstance(sample.X, CSR):
-        counts = np.bincount(sample.X.indices[np.repeat(unsure, np.diff(sample.X.indptr))], minlength=columns + 1)
+        counts = column_counts(sample.X, columns + 1, unsure)
         counts[-1] = np.count_nonzero(unsure)
     else:
         counts = np.full(columns + 1, np.count_nonzero(unsure))

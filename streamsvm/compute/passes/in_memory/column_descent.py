@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from streamsvm.compute.blocks.column_counts import column_counts
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms
 from streamsvm.compute.targets import argument, change
@@ -53,7 +54,7 @@ def _gather(data: Float32, indices: Int32, indptr: Int64, place: Int32, free: In
 
 def columns_of(X: CSR, chosen: Int64, columns: int) -> StoredColumns:
     """The ``chosen`` columns of sparse rows; those without an entry are left out."""
-    counts = np.bincount(X.indices, minlength=columns)
+    counts = column_counts(X, columns)
     chosen = chosen[counts[chosen] > 0]
     place = np.full(columns, -1, np.int32)
     place[chosen] = np.arange(len(chosen), dtype=np.int32)

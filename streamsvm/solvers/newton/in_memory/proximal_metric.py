@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.compute.blocks.column_counts import column_counts
 from streamsvm.compute.passes.in_memory.all_rows import sparse_block
 from streamsvm.compute.passes.in_memory.proximal_descent import MetricRows, metric_rows, row_squares
 from streamsvm.compute.passes.newton import squares
@@ -63,7 +64,7 @@ def lengths_differ(X: CSR, columns: int) -> bool:
 
 def full_columns(X: CSR, columns: int) -> Int64:
     """The densest columns, rising, and the constant as the last."""
-    counts = np.bincount(X.indices, minlength=columns)
+    counts = column_counts(X, columns)
     densest = np.argsort(-counts, kind="stable")[: most_full(len(X.data), len(X.indptr) - 1) - 1]
     dense = densest[counts[densest] >= DENSE * (len(X.indptr) - 1)]
     return np.append(np.sort(dense), columns)

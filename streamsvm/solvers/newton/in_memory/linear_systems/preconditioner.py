@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.column_counts import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
 from streamsvm.solvers.newton.explicit import factorized, most_explicit
@@ -90,7 +91,7 @@ def densest(X: Rows, columns: int) -> Int64:
     if size > columns:
         return np.arange(columns + 1)
     if isinstance(X, CSR):
-        weight = np.bincount(X.indices, minlength=columns).astype(np.float64)
+        weight = column_counts(X, columns).astype(np.float64)
     else:
         weight = squares(X, np.ones(row_count(X)), columns)[:-1]
     return np.append(np.sort(np.argsort(-weight, kind="stable")[: size - 1]), columns)
