@@ -22,6 +22,7 @@ from streamsvm.solvers.newton.in_memory import memory_rows, proximal_descent, pr
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
 from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import Solved
+from streamsvm.solvers.newton.in_memory.newton_steps import NewtonSteps
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalPoint, ProximalState
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
@@ -138,7 +139,9 @@ def texts(n: int = 300, d: int = 900) -> tuple[Any, Any]:
     return values, np.where(score + 0.02 * rng.normal(size=n) > np.median(score), 1.0, -1.0)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Hinge(2.0), Huber(0.2)], ids=["hinge", "margin 2", "huber"])
+@pytest.mark.parametrize(
+    "loss", [Hinge(), Hinge(2.0), Huber(0.2), SquaredHinge()], ids=["hinge", "margin 2", "huber", "squared hinge"]
+)
 @pytest.mark.usefixtures("narrow_block")
 def test_coordinate_descent_solves_texts_and_both_its_bounds_hold(loss: Any) -> None:
     values, y = texts()
@@ -152,7 +155,7 @@ def test_coordinate_descent_solves_texts_and_both_its_bounds_hold(loss: Any) -> 
     assert found.descent is not None
     a = found.descent.a
     assert a.min() >= 0.0
-    assert a.max() <= 30.0
+    assert a.max() <= loss.upper(30.0)
     v = full.T @ (a * y)
     assert found.dual == pytest.approx(sum(b - loss.conjugate(b, 30.0) for b in a) - 0.5 * v @ v, rel=1e-3)
     assert found.dual <= found.primal
@@ -351,6 +354,28 @@ def test_descent_goes_on_after_a_reading_where_it_was(
     assert halting.facts()["method"] == method
     np.testing.assert_array_equal(halting.best, straight.best)
     assert halting.dual == straight.dual
+
+
+@pytest.mark.usefixtures("narrow_block")
+def test_a_loss_without_corners_goes_on_with_newton_from_the_best_point_of_descent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values, y = table()
+    apart = solver_of(sample_of(values, y), values.shape[1], SquaredHinge(), 1.0)
+    apart.advance(np.inf)
+    assert apart.descent is None, "rows of such different lengths do not begin with descent"
+    monkeypatch.setattr(proximal_metric, "LENGTHS_DIFFER", np.inf)
+    begun: list[float] = []
+    run = NewtonSteps.run
+    monkeypatch.setattr(NewtonSteps, "run", lambda self: (begun.append(self._known.primal), run(self))[1])
+    found = solver_of(sample_of(values, y), values.shape[1], SquaredHinge(), 1.0)
+    found.advance(np.inf)
+    assert found.descent is not None
+    assert found.descent.left
+    assert found.facts()["method"] == "newton"
+    assert found.solved
+    assert found.primal <= begun[0] < np.inf
+    assert found.primal == pytest.approx(apart.primal, rel=2e-3)
 
 
 @pytest.mark.usefixtures("narrow_block")

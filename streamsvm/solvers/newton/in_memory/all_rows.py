@@ -1,6 +1,7 @@
 """The problem itself, all its rows in memory: solved between two readings, which only confirm what was found.
 
-A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``newton_steps``). So are losses whose
+A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``newton_steps``), but of sparse rows of about one
+length, such as texts, dual coordinate descent first, which is twice as fast there (``coordinate_descent``). So are losses whose
 corner is rounded, where a matrix of all columns is affordable: there are then many rows a column, and a few thousand of
 them already say about where the optimum is. All other problems begin with dual coordinate descent (``coordinate_descent``); where that
 does not move, of sparse rows, the columns they share are held near a center that moves (``proximal_descent``).
@@ -122,7 +123,7 @@ class AllRows:
     def facts(self) -> dict[str, Any]:
         """What there is to say of it in the events of a run."""
         held = "proximal " if isinstance(self.descent, ProximalState) else ""
-        method = "newton" if self.descent is None else f"{held}dual coordinate descent"
+        method = "newton" if self.descent is None or self.steps else f"{held}dual coordinate descent"
         method = method if self.interior is None else "interior point"
         return {"rows": "all in memory", "method": method, "steps": self.steps, "products": self.products}
 
@@ -131,6 +132,21 @@ class AllRows:
         self.advances += 1
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
+        if self.interior is None and self._like_texts(rows, preconditioner):
+            CoordinateDescent(self, rows).run()
+            self.w = self.best
+        if not self._over(rows):
+            self._by_newton_or_descent(rows, preconditioner, deadline)
+        if has_interior_point(self.problem.loss) and not self._over(rows):
+            self._inside(rows, preconditioner)
+        self.products += rows.products
+
+    def _over(self, rows: MemoryRows) -> bool:
+        """Whether a reading comes next: there is something for it to confirm."""
+        return self.solved or (rows.exhausted and self.primal < np.inf)
+
+    def _by_newton_or_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, deadline: float) -> None:
+        """What comes before an interior point."""
         loss = self.problem.loss
         rounded, open_ended = loss.smooth() or self.mu > 0.0, not (has_box(loss) and has_interior_point(loss))
         if self.interior is None and rounded and (preconditioner.whole or open_ended):
@@ -139,9 +155,15 @@ class AllRows:
             NewtonSteps(self, rows, preconditioner).run()
         elif self.interior is None and self.outer is None:
             self._descend(rows, preconditioner)
-        if has_interior_point(loss) and not self.solved and not (rows.exhausted and self.primal < np.inf):
-            self._inside(rows, preconditioner)
-        self.products += rows.products
+
+    def _like_texts(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> bool:
+        """Whether a loss without corners has dual coordinate descent first: of sparse rows of about one length, until it is left."""
+        smooth = has_interior_point(self.problem.loss) and not has_box(self.problem.loss)
+        if not smooth or self.outer is not None or preconditioner.whole:
+            return False
+        if self.descent is not None:
+            return not self.descent.left
+        return isinstance(rows.X, CSR) and not lengths_differ(rows.X, self.problem.columns)
 
     def _descend(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Dual coordinate descent; where that is left, or of rows so different not begun, the same with shared columns held."""
