@@ -146,17 +146,30 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
     return found
 
 
-def margins_apart(store: Store, one: FeatureMap, other: FeatureMap, weights: list[Float64]) -> list[float]:
-    """Return for each weights (p,) or (classes, p) by how much a margin differs between two maps, at most, of rows all over the store."""
-    found, visits = [0.0] * len(weights), list(epoch_visits(store.layout, 0, 0, shuffled=False))
+class MarginChange(NamedTuple):
+    """By how much margins differ between two maps, of some rows all over a store."""
+
+    largest: float = 0.0
+    """At most."""
+    root_mean_square: float = 0.0
+    """As a rule: what float32 rounds has either sign."""
+
+
+def margins_apart(store: Store, one: FeatureMap, other: FeatureMap, weights: list[Float64]) -> list[MarginChange]:
+    """Return for each weights (p,) or (classes, p) what margins are apart in two maps."""
+    found: list[list[Float64]] = [[] for _ in weights]
+    visits = list(epoch_visits(store.layout, 0, 0, shuffled=False))
     with Stream(store, iter(visits[:: -(-len(visits) // COMPARED_CHUNKS)])) as stream:
         for loaded in stream:
             chosen = np.arange(len(loaded.chunk.codes)) < COMPARED_ROWS
             values = [_decision_values(map_, row_where(loaded.chunk.X, chosen), weights) for map_ in (one, other)]
-            for k, (f, g) in enumerate(zip(*values, strict=True)):
-                # of classes a margin is the difference of two decision values
-                found[k] = max(found[k], (f.ndim if f.size else 1) * float(np.abs(f - g).max(initial=0.0)))
-    return found
+            for differences, f, g in zip(found, *values, strict=True):
+                differences.append(f.ndim * np.abs(f - g).ravel())  # of classes a margin is a difference of two values
+    return [_margin_change(np.concatenate(differences)) for differences in found]
+
+
+def _margin_change(differences: Float64) -> MarginChange:
+    return MarginChange(float(differences.max(initial=0.0)), float(np.sqrt(np.mean(np.square(differences)))))
 
 
 def _decision_values(map_: FeatureMap, X: Rows, weights: list[Float64]) -> list[Float64]:

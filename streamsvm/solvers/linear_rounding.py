@@ -124,9 +124,21 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
 def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
     """Return the most that sum a_i can be at the optimum: k sum a_i <= 2 L + ||w||^2 = 2 P, where a margin k costs nothing; or M."""
     found, k = steepness(problem, primal, weights), threshold(problem.loss)
-    if problem.nu is not None or problem.loss.numeric() or not math.isfinite(k):
+    if problem.nu is not None:
+        return min(found, problem.nu * weights.total) if weights else found
+    if problem.loss.numeric() or not math.isfinite(k):
         return found
     return min(found, 2.0 * primal / k)
+
+
+def root_pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
+    """Return the most that sqrt(sum a_i^2) can be there: sum a_i max a_i in a box, sum a_i^2 <= 2 b C max s P without corners; or sum a_i."""
+    found, largest = [pull_at_optimum(problem, primal, weights)], problem.C * (weights.largest if weights else math.inf)
+    if has_box(problem.loss):
+        found.append(math.sqrt(found[0] * problem.loss.upper(1.0) * largest))
+    if problem.loss.smooth():
+        found.append(math.sqrt(2.0 * _bend(problem) * largest * primal))
+    return min(found)
 
 
 def rounding_of_primal(problem: Problem, primal: float, off: float, weights: RowWeights | None) -> float:

@@ -239,7 +239,7 @@ def test_a_short_model_is_short(loss: str, store: Callable[..., Path]) -> None:
 
 def test_a_short_model_needs_no_room_for_all_rows(store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
-    case = Case("decomposition", {"pool": 100, "working": 64}, "hinge")
+    case = Case("decomposition", {"pool": 100, "working": 16}, "hinge")
     tight = make_plan(job_of(case, store(), memory=1), opened)
     short = make_plan(job_of(case, store(), memory=1, max_support=5), opened)
     assert short.memory.total < tight.memory.total

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.final_evaluation import Evaluation, margins_apart
+from streamsvm.engine.final_evaluation import Evaluation, MarginChange, margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
@@ -31,6 +31,7 @@ from streamsvm.solvers.linear_rounding import (
     RowWeights,
     VectorSum,
     pull_at_optimum,
+    root_pull_at_optimum,
     rounding_of_dual,
     rounding_of_few,
     rounding_of_primal,
@@ -313,14 +314,19 @@ class Found:
 
 
 def replaced(
-    slopes: Any, own: Any = None, before: Any = None, row_state: Any = (), off: float = 1e-6, moved: float = 0.0
+    slopes: Any,
+    own: Any = None,
+    before: Any = None,
+    row_state: Any = (),
+    off: float = 1e-6,
+    moved: MarginChange | None = None,
 ) -> Certificate:
     run = Run(problem(), None, before or Certificate(3.0, 2.95, final=True, facts={"kept": 1}))
     solver = SimpleNamespace(row_state=row_state)
     evaluation: Any = Evaluation(problem(), W)
     evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
     v = VectorSum(4, running=False, spread=4.0)
-    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0, moved))
+    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0, moved or MarginChange()))
     assert run.certificate is not None
     return run.certificate
 
@@ -346,10 +352,10 @@ def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_c
     before = Certificate(3.0 + 1e-4, 2.95)
     found = replaced([1.0], before=before)
     likely = 10.0 * (1.0 + 2.0 * np.sqrt((3.0 - 2.95) / 3.0) * np.sqrt(3))
-    assert found.dual == 2.95
-    assert found.rounding == pytest.approx(likely * 1e-4 + expected_rounding(1.0, 1e-6), rel=1e-9)
+    assert found.dual == pytest.approx(2.95 - likely * 1e-4, rel=1e-9)
+    assert found.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
     assert replaced([1.0], before=before, row_state=DCD().row_state).dual == 1.0
-    assert replaced([1.0], before=before, row_state=(SimpleNamespace(name="other"),)).dual == 2.95
+    assert replaced([1.0], before=before, row_state=(SimpleNamespace(name="other"),)).dual == found.dual
     assert replaced([1.0], before=Certificate(3.9, 2.95)).dual == 1.0  # it has changed by more than it is better
     above = replaced([1.0], before=Certificate(3.0, 3.5))  # by rounding, of which nothing else is known
     assert above.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
@@ -358,12 +364,26 @@ def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_c
 def test_a_plane_beyond_all_corners_says_nothing_of_what_the_optimum_has_changed_by() -> None:
     """P has not changed; sum a*_i is at most 2 P, and margins have changed by 1e-3."""
     before = Certificate(3.0, 2.95)
-    found = replaced([1.0], before=before, moved=1e-3)
+    found = replaced([1.0], before=before, moved=MarginChange(1e-3, 1.0))
     grown = 1.0 + 2.0 * np.sqrt((3.0 - 2.95) / 3.0) * np.sqrt(3)
-    assert found.dual == 2.95
     assert pull_at_optimum(problem(), 3.0, KNOWN) == min(6.0, steepness(problem(), 3.0, KNOWN))
-    expected = grown * pull_at_optimum(problem(), 3.0, KNOWN) * 1e-3 + expected_rounding(1.0, 1e-6)
-    assert found.rounding == pytest.approx(expected, rel=1e-9)
+    assert found.dual == pytest.approx(2.95 - grown * pull_at_optimum(problem(), 3.0, KNOWN) * 1e-3, rel=1e-12)
+    assert found.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
+    usual = replaced([1.0], before=before, moved=MarginChange(1e-3, 1e-6))  # of signs of their own
+    expected = 2.95 - grown * 4.0 * root_pull_at_optimum(problem(), 3.0, KNOWN) * 1e-6
+    assert usual.dual == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_squares_of_an_optimum_are_bounded_too() -> None:
+    """Of the hinge sum a_i^2 <= C max s sum a_i, of its square a_i = 2 C xi_i and sum a_i^2 = 4 C L; sum a_i <= 2 P both times."""
+    weights = RowWeights(400.0, 900.0, 3.0)
+    hinge, square = (Problem(loss(), 0.5, 100, 2, 1) for loss in (Hinge, SquaredHinge))
+    assert pull_at_optimum(hinge, 7.0, weights) == 14.0
+    assert root_pull_at_optimum(hinge, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(14.0 * 0.5 * 3.0)))
+    assert root_pull_at_optimum(square, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(4 * 0.5 * 3.0 * 7.0)))
+    assert root_pull_at_optimum(hinge, 7.0, None) == pull_at_optimum(hinge, 7.0, None)
+    outliers = Problem(Hinge(), 1.0, 100, 2, 0, nu=0.01)
+    assert pull_at_optimum(outliers, 7.0, weights) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("shape", "values"), [((3,), 1), ((4, 3), 2)])
@@ -373,7 +393,8 @@ def test_margins_of_two_maps_are_compared(shape: tuple[int, ...], values: int) -
     shift, scale = np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32)
     change = (X - (X - shift) * scale) @ w.T[:2]
     (found,) = margins_apart(stored(), Raw(2.0), Standardized(shift, scale, 2.0), [w])
-    assert found == pytest.approx(values * np.abs(change).max(), rel=1e-12)
+    usual = values * np.sqrt(np.mean(np.square(change)))
+    assert found == pytest.approx((values * np.abs(change).max(), usual), rel=1e-12)
 
 
 def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float, float, float]]:
@@ -382,12 +403,12 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float,
 
     def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: Inexact) -> None:
         assert not inexact.v.running
-        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size, inexact.moved))
+        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size, inexact.moved.largest))
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []
     monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
-    monkeypatch.setattr(certified, "margins_apart", lambda *_: [0.25])
+    monkeypatch.setattr(certified, "margins_apart", lambda *_: [MarginChange(0.25)])
     monkeypatch.setattr(certified, "take_evaluation", replace)
     return said
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.engine.final_evaluation import Evaluation, MultinomialEvaluation
+from streamsvm.engine.final_evaluation import Evaluation, MarginChange, MultinomialEvaluation
 from streamsvm.engine.training import Run
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.row_weights import certificate_of, weights_of_rows
@@ -16,13 +16,14 @@ from streamsvm.solvers.linear_rounding import (
     RowWeights,
     VectorSum,
     pull_at_optimum,
+    root_pull_at_optimum,
     rounding_of_dual,
     rounding_of_primal,
     steepness,
 )
-from streamsvm.types import DUAL, Certificate, LinearSolution
+from streamsvm.types import DUAL, Certificate, LinearSolution, Problem
 
-LIKELY = 10.0
+LIKELY, SIGMAS = 10.0, 4.0
 """Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have changed by that is
 not computed anew, at v = w; the more the further v can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P)."""
 
@@ -38,7 +39,7 @@ class Inexact(NamedTuple):
     """What is known of the weights of rows."""
     size: float
     """F: how large decision values are, at most."""
-    moved: float = 0.0
+    moved: MarginChange = MarginChange()
     """By how much a margin is another one to the solver, to whom rows were float32."""
 
 
@@ -47,7 +48,7 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
 
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
     are no variables of rows, it is the one the solver found. That is below the optimum of its own problem, which differs from the
-    one of the saved model by sum_i a*_i (change of m_i) to first order.
+    one of the saved model by sum_i a*_i (change of m_i) to first order: so much less is said.
     """
     off, v, known, size, moved = inexact
     (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
@@ -58,10 +59,16 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        change = max(LIKELY * abs(primal - before.primal), pull_at_optimum(run.problem, abs(primal), weights) * moved)
-        rounding = float((1.0 + apart * np.sqrt(len(evaluation.weights))) * change) + new.rounding
-        new = min(new, replace(new, dual=before.dual, rounding=rounding), key=lambda one: one.gap)
+        change = max(LIKELY * abs(primal - before.primal), _change_of_optimum(run.problem, abs(primal), weights, moved))
+        least = before.dual - float((1.0 + apart * np.sqrt(len(evaluation.weights))) * change)
+        new = min(new, replace(new, dual=least), key=lambda one: one.gap)
     run.certificate = new
+
+
+def _change_of_optimum(problem: Problem, primal: float, weights: RowWeights | None, moved: MarginChange) -> float:
+    """What sum_i a*_i (change of m_i) comes to: at most, or if every change has a sign of its own SIGMAS times what is usual."""
+    most = pull_at_optimum(problem, primal, weights) * moved.largest
+    return min(most, SIGMAS * root_pull_at_optimum(problem, primal, weights) * moved.root_mean_square)
 
 
 def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
