@@ -1,21 +1,42 @@
-"""Numbers by exact kernels: the optimum and the bound against LIBSVM and a linear system, with weights, and what rows at a corner do."""
+"""Numbers by exact kernels: the optimum and the bound against LIBSVM and a linear system, with weights; rows at a corner; and by
+way of a store, a run and a model what ``tests/contract/test_kernel_solvers.py`` has of classes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.svm import SVR
 
+from streamsvm import model as models
+from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import DataError
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
+from streamsvm.solvers import SOLVERS, losses_of
+from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import KernelSolver, Stop
 
 GAMMA, EPSILON = 0.5, 0.1
+NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
+KERNEL = [name for name in SOLVERS if isinstance(SOLVERS[name](), KernelSolver)]
+each_case = pytest.mark.parametrize(
+    ("solver", "loss"), [(solver, loss) for solver in KERNEL for loss in losses_of(solver) if loss in NUMERIC]
+)
 
 
 def drawn(seed: int) -> tuple[Any, Any, Any, float]:
@@ -53,7 +74,7 @@ def optimum(loss: str, X: Any, t: Any, s: Any, C: float) -> float:
     return float(0.5 * a @ K @ a + sum(w * value(m) for w, m in zip(c, residual.tolist(), strict=True)))
 
 
-@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name]().numeric()])
+@pytest.mark.parametrize("loss", NUMERIC)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(loss: str, seed: int) -> None:
     X, t, s, C = drawn(seed)
@@ -79,3 +100,81 @@ def test_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
     job = FitJob("m", "m", loss="epsilon_insensitive", kernel="rbf", gamma=GAMMA, max_passes=50)
     with pytest.raises(DataError, match="the best function is the same for every row"):
         fit_in_memory(job, store)
+
+
+def smooth_rows() -> tuple[Any, Any]:
+    """Rows whose numbers are a smooth function and noise."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(240, 3)).astype(np.float32)
+    return X, 5.0 + np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=len(X))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Smooth rows on disk."""
+    X, t = smooth_rows()
+    path = tmp_path_factory.mktemp("numbers") / "store"
+    writer = create(path, sparse=False, chunk_bytes=1000)
+    writer.append(Dense(X), t, None)
+    writer.commit((), 3, {"names": None})
+    return path
+
+
+def job_of(solver: str, loss: str, store: Path, **more: Any) -> FitJob:
+    """A pool that holds a third of the rows, where the solver has one."""
+    options = {"pool": 80, "working": 32} if solver == "decomposition" else {}
+    settings: dict[str, Any] = {"kernel": "rbf", "gamma": GAMMA, "C": 2.0, "overwrite": True, **more}
+    return FitJob(str(store), f"{store}.{solver}.{loss}", solver=solver, loss=loss, options=options, **settings)
+
+
+@pytest.fixture(scope="module")
+def read_ahead(store: Path) -> Callable[[str, str], FitResult]:
+    """The fit that reads three blocks ahead."""
+    return cache(lambda solver, loss: fit(job_of(solver, loss, store, prefetch=3)))
+
+
+@each_case
+def test_a_fit_ends_certified_and_its_model_is_the_function(
+    solver: str, loss: str, read_ahead: Callable[[str, str], FitResult]
+) -> None:
+    result = read_ahead(solver, loss)
+    certificate, again = result.training.runs[0].certificate, models.load(Path(str(result.run).removesuffix(".run")))
+    assert certificate is not None
+    assert certificate.exact
+    assert certificate.dual <= certificate.primal * (1.0 + 1e-6)
+    assert certificate.final or certificate.gap <= 1e-3
+    X, t = smooth_rows()
+    predicted = again.predict(X)
+    np.testing.assert_array_equal(predicted, result.model.predict(X))
+    assert np.mean((predicted - t) ** 2) < 0.1 * t.var()
+    value = LOSSES[loss]().value
+    solution = result.plan.solver.solution(result.training.runs[0].state)
+    a, Z = solution.coefficients, X[solution.numbers].astype(np.float64)
+    K = np.exp(-GAMMA * ((Z[:, None] - Z[None]) ** 2).sum(-1))
+    costs = sum(value(m) for m in (predicted - t).tolist())
+    assert certificate.primal == pytest.approx(0.5 * a @ K @ a + 2.0 * costs, rel=1e-5)
+
+
+@each_case
+def test_the_result_does_not_depend_on_the_prefetch(
+    solver: str, loss: str, store: Path, read_ahead: Callable[[str, str], FitResult]
+) -> None:
+    ahead = read_ahead(solver, loss).model.weights
+    job = job_of(solver, loss, store, prefetch=0)
+    weights = fit(replace(job, model=f"{job.model}.0")).model.weights
+    np.testing.assert_array_equal(weights, ahead)
+
+
+@each_case
+def test_a_state_survives_a_checkpoint(solver: str, loss: str, store: Path) -> None:
+    opened = open_store(str(store))
+    plan = make_plan(job_of(solver, loss, store), opened)
+    trainer = local_trainer(opened, plan.solver, plan.problems, plan.features, RunSettings(), lambda event: None)
+    state = trainer.train(Stop(max_passes=6)).runs[0].state  # the first pass shows all rows on one side of 0
+    encoder = Encoder()
+    tree = encoder.encode(deepcopy(state))
+    restored = Decoder(encoder.tensors.__getitem__).decode(tree)
+    one, other = (plan.solver.solution(s) for s in (state, restored))
+    assert len(one.coefficients) > 0
+    np.testing.assert_array_equal(one.coefficients, other.coefficients)
+    np.testing.assert_array_equal(one.numbers, other.numbers)
