@@ -37,7 +37,7 @@ AGAIN = 0.1
 """Seconds from one alarm of a limit to the next, until the job is left: what is raised in a callback of C or in __del__ is lost."""
 FINISHING, FINISHING_SHARE = 2.0, 0.4
 """Seconds, or this share of its limit, that a job may take beyond it to come to a result."""
-LEAST_PATIENCE, PATIENCE_SHARE = 1.5, 0.1
+LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
 """Seconds from there to the end of the process, or this share of the limit, up to PATIENCE. A limit of 5 s ends within 10 s."""
 
 
