@@ -80,18 +80,18 @@ class SampledVertices(StepsFromSamples):
     """Whether steps have the length 2 / (k + 2)."""
     count: int = 0
     """Iterations made since the run began."""
-    f: float = 0.0
-    """1/2 a'Ka."""
     members: list[int] = field(default_factory=list)
     """Vertices that have or had weight."""
+    size: int = 0
+    """How many there are."""
     a: Float64 = field(default_factory=lambda: np.empty(0))
     """Their weights; with more than ``size`` places."""
-    before: Float64 = field(default_factory=lambda: np.empty(0))
-    """Their weights in the iterate before, for PARTAN."""
+    f: float = 0.0
+    """1/2 a'Ka."""
     tangent: Tangent | None = None
     """What PARTAN's second search needs."""
-    size: int = 0
-    """How many members there are."""
+    before: Float64 = field(default_factory=lambda: np.empty(0))
+    """Their weights in the iterate before, for PARTAN."""
     _diagonal: Float64 = field(default_factory=lambda: np.empty(0))
     _place: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     _i: int = 0
