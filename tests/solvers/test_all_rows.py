@@ -573,7 +573,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_auto_certifies_a_wide_raw_table_in_three_readings(
     loss: str, standardize: bool, store: Path, tmp_path: Path
 ) -> None:
-    job = FitJob(str(store), str(tmp_path / "m"), loss=loss, standardize=standardize, memory=1 << 30)
+    job = FitJob(str(store), str(tmp_path / "m"), loss=loss, standardize=standardize, memory=4 << 30)
     assert make_plan(job, open_store(store)).solver_name == "newton"
     found = fit(job)
     assert found.training.passes <= 3
@@ -587,7 +587,7 @@ def test_readings_grow_with_the_logarithm_of_the_work_in_memory(
 ) -> None:
     monkeypatch.setattr(memory_rows, "WORK", 1)
     monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
-    found = fit(FitJob(str(store), str(tmp_path / "m"), loss="hinge", memory=1 << 30))
+    found = fit(FitJob(str(store), str(tmp_path / "m"), loss="hinge", memory=4 << 30))
     state = found.training.runs[0].state
     assert state.all_rows.advances > 12
     assert found.training.passes <= np.log2(state.all_rows.advances + 1) + 4
@@ -596,8 +596,8 @@ def test_readings_grow_with_the_logarithm_of_the_work_in_memory(
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_a_cluster_finds_the_same_optimum(loss: str, store: Path, tmp_path: Path) -> None:
-    alone = fit(FitJob(str(store), str(tmp_path / "a"), loss=loss, memory=1 << 30))
-    job = FitJob(str(store), str(tmp_path / "b"), loss=loss, memory=1 << 30, cluster="here:", groups=3)
+    alone = fit(FitJob(str(store), str(tmp_path / "a"), loss=loss, memory=4 << 30))
+    job = FitJob(str(store), str(tmp_path / "b"), loss=loss, memory=4 << 30, cluster="here:", groups=3)
     spread = fit(job)
     bounds = [found.training.runs[0].certificate for found in (alone, spread)]
     assert max(b.dual for b in bounds if b) <= min(b.primal for b in bounds if b) * (1 + 1e-9)

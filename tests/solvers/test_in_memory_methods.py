@@ -118,7 +118,7 @@ def test_a_small_table_is_certified_in_few_readings_and_products(
     columns stay short, and the interior point that takes over needs five times the products.
     """
     events: list[Any] = []
-    fit(FitJob(str(store), str(tmp_path / "m"), loss=loss, standardize=standardize, memory=1 << 30), events.append)
+    fit(FitJob(str(store), str(tmp_path / "m"), loss=loss, standardize=standardize, memory=4 << 30), events.append)
     last = [event for event in events if event["event"] == "pass"][-1]
     assert last["gap"] <= 1e-3, f"not certified: {last}"
     assert last["pass"] <= 20, "more readings than the table of issue 14 allows"
