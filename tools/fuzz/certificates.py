@@ -31,7 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from streamsvm.errors import ConfigError, DataError, StreamSVMError, UsageError
+from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.options import FitJob
@@ -200,6 +200,8 @@ def _attempt(case: Case, directory: Path) -> tuple[str, list[str], float]:
         result = fit(FitJob(str(directory / "store"), str(directory / "model"), overwrite=True, **case.settings))
     except (UsageError, DataError, ConfigError) as error:
         return f"refused {error.code}", [], 0.0
+    except InterruptedRun:  # before there was a result to certify
+        return "stopped", [], time.perf_counter() - _waited() - began
     except StreamSVMError as error:
         return f"error {error.code}", [str(error)], 0.0
     except Exception:  # noqa: BLE001  this is what is looked for
