@@ -27,9 +27,9 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
 from streamsvm.solvers.kernel import kernel_cache
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.pool import LEAST_POOL
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import LEAST_CACHE
-from streamsvm.solvers.kernel.working_set import LEAST_POOL
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop
 from tests.arrays import csr_of

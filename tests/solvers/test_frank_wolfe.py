@@ -11,12 +11,13 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.kernel_cache import COLUMNS_AT_ONCE, KernelCache
+from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex import iterations as iterations_module
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
-from streamsvm.solvers.kernel.working_set import Form, Pool, refresh
+from streamsvm.solvers.kernel.working_set import refresh
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 

@@ -11,6 +11,7 @@ from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, SINGLE
 from streamsvm.kernels import RBF, Polynomial
 from streamsvm.losses import Hinge
 from streamsvm.rows import Dense, Reach
+from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.kernel.rounding import (
     BLUNT,
     EPS,
@@ -23,7 +24,6 @@ from streamsvm.solvers.kernel.rounding import (
     rounding_of,
     same_arithmetic,
 )
-from streamsvm.solvers.kernel.working_set import Form
 from streamsvm.types import Problem
 
 NEAR, FAR = Reach(3, 4.0), Reach(5, 1e6)

@@ -9,8 +9,8 @@ import pytest
 
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.reduced_set import drawn, reduced_to
-from streamsvm.solvers.kernel.working_set import Form, Pool
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows
 

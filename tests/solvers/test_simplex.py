@@ -15,10 +15,10 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import Target
-from streamsvm.solvers.kernel.working_set import Form, Pool
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 

@@ -12,19 +12,8 @@ from hypothesis import strategies as st
 from streamsvm.compute.passes.smo import smo
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.working_set import (
-    Form,
-    Improvement,
-    Pool,
-    extremes,
-    follow,
-    improve,
-    in_order,
-    select,
-    unite,
-    violation,
-    worst,
-)
+from streamsvm.solvers.kernel.pool import Form, Pool, extremes, in_order, select, unite, violation, worst
+from streamsvm.solvers.kernel.working_set import Improvement, follow, improve
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
 GAMMA = 0.5

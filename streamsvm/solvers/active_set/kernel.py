@@ -22,8 +22,8 @@ from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, te
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
 from streamsvm.solvers.active_set.spaces import GramSpace
 from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
+from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.kernel.rounding import error_of_values, extended, form_of, in_full, joined, rounding_of
-from streamsvm.solvers.kernel.working_set import Form
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,

@@ -12,7 +12,7 @@ from streamsvm.compute.kernel_values.expansion import expand_all
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.rows import Dense, Float64, Rows, row_count, row_stack
-from streamsvm.solvers.kernel.working_set import Form, Pool
+from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.tags import saved_as
 
 COLUMNS_AT_ONCE = 8

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64, row_slice
-from streamsvm.solvers.kernel.working_set import Form, Pool, select
+from streamsvm.solvers.kernel.pool import Form, Pool, select
 from streamsvm.types import Block
 
 RELATIVE_RIDGE = 1e-6

@@ -24,7 +24,7 @@ from typing import Any
 from streamsvm.compute.kernel_values.gram import squares_of
 from streamsvm.compute.kernel_values.rounding import SINGLE, error_of, exact_arithmetic, reach_of, working_arithmetic
 from streamsvm.rows import Reach, Rows
-from streamsvm.solvers.kernel.working_set import Form
+from streamsvm.solvers.kernel.pool import Form
 from streamsvm.types import Problem
 
 EPS = 2.0**-53

@@ -15,9 +15,9 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.coordinates import beyond_corner, coordinates, in_reach_of_loss, shifted_losses
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
+from streamsvm.solvers.kernel.pool import Form, Pool, extremes
 from streamsvm.solvers.kernel.reduced_set import reduced_values
 from streamsvm.solvers.kernel.rounding import in_full
-from streamsvm.solvers.kernel.working_set import Form, Pool, extremes
 from streamsvm.types import Block
 
 COPIED_ROWS = 8192

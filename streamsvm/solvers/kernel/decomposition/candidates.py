@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.compute.random import lots, smallest
 from streamsvm.solvers.kernel.decomposition.multilevel import NEGLIGIBLE_SHARE, WORST_ROWS
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
-from streamsvm.solvers.kernel.working_set import Pool, depth, select, unite, worst
+from streamsvm.solvers.kernel.pool import Pool, depth, select, unite, worst
 
 CARRIED_SHARE = 0.25
 """The most of a new pool that is taken from the last one: rows still between their bounds."""

@@ -15,8 +15,8 @@ from streamsvm.errors import UsageError
 from streamsvm.solvers.kernel.decomposition.model_rows import collected, reduce_support
 from streamsvm.solvers.kernel.decomposition.pool_work import begin_work, working_coordinates
 from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, DecompositionState
+from streamsvm.solvers.kernel.pool import select
 from streamsvm.solvers.kernel.rounding import error_of_values, in_full, needed
-from streamsvm.solvers.kernel.working_set import select
 from streamsvm.types import Certificate
 from streamsvm.types.loss import has_box
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
+from streamsvm.solvers.kernel.pool import Pool, in_order, select, unite
 from streamsvm.solvers.kernel.reduced_set import SAMPLE_PER_POINT, drawn, reduced_to
-from streamsvm.solvers.kernel.working_set import Pool, in_order, select, unite
 
 
 def collect(state: DecompositionState, rows: Pool, most: int) -> None:

@@ -15,20 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import take
-from streamsvm.solvers.kernel.working_set import (
-    INNER_SHARE,
-    Form,
-    Improvement,
-    Pool,
-    depth,
-    extremes,
-    follow,
-    improve,
-    rounds_for,
-    select,
-    violation,
-    worst,
-)
+from streamsvm.solvers.kernel.pool import Form, Pool, depth, extremes, select, violation, worst
+from streamsvm.solvers.kernel.working_set import INNER_SHARE, Improvement, follow, improve, rounds_for
 from streamsvm.tags import saved_as
 
 LEVEL_RATIO = 8

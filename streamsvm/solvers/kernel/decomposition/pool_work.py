@@ -12,19 +12,10 @@ from streamsvm.errors import UsageError
 from streamsvm.solvers.kernel.decomposition.candidates import next_pool
 from streamsvm.solvers.kernel.decomposition.multilevel import SAMPLED_FROM, Level, size_below, solve_step, threshold
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState, LevelWork
+from streamsvm.solvers.kernel.pool import Pool, in_order, select
+from streamsvm.solvers.kernel.pool import violation as worst_violation
 from streamsvm.solvers.kernel.rounding import error_of_values
-from streamsvm.solvers.kernel.working_set import (
-    ROUNDS,
-    Improvement,
-    Pool,
-    coordinates,
-    in_order,
-    late,
-    refresh,
-    rounds_for,
-    select,
-)
-from streamsvm.solvers.kernel.working_set import violation as worst_violation
+from streamsvm.solvers.kernel.working_set import ROUNDS, Improvement, coordinates, late, refresh, rounds_for
 
 if TYPE_CHECKING:
     from streamsvm.solvers.kernel.decomposition.solver import Decomposition

@@ -52,6 +52,7 @@ from streamsvm.solvers.kernel.decomposition.multilevel import (
 from streamsvm.solvers.kernel.decomposition.pool_work import optimize
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.pool import LEAST_POOL, ROW_BYTES, select
 from streamsvm.solvers.kernel.reduced_set import (
     SAMPLE_PER_POINT,
     MaxSupport,
@@ -62,13 +63,7 @@ from streamsvm.solvers.kernel.rounding import (
     form_of,
     same_arithmetic,
 )
-from streamsvm.solvers.kernel.working_set import (
-    LEAST_POOL,
-    ROW_BYTES,
-    late,
-    matrix_bytes,
-    select,
-)
+from streamsvm.solvers.kernel.working_set import late, matrix_bytes
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 FIRST_POOL = 32768

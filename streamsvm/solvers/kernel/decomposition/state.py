@@ -9,8 +9,8 @@ import numpy as np
 
 from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.kernel.decomposition.multilevel import Level
+from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.rounding import error_of_values, in_full, joined, rounding_of
-from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 

@@ -20,9 +20,10 @@ import numpy as np
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState
-from streamsvm.solvers.kernel.working_set import Improvement, Pool, coordinates, improve, matrix_bytes, rounds_for
+from streamsvm.solvers.kernel.working_set import Improvement, coordinates, improve, matrix_bytes, rounds_for
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of

@@ -10,10 +10,10 @@ from streamsvm.compute.kernel_values.expansion import expand
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.rows import Float64
+from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.reduced_set import reduced_values
 from streamsvm.solvers.kernel.rounding import extended
 from streamsvm.solvers.kernel.simplex.state import SimplexState
-from streamsvm.solvers.kernel.working_set import Pool
 from streamsvm.types import Block
 
 

@@ -26,11 +26,11 @@ from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.kernel_cache import KernelCache
+from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import Pool
 from streamsvm.solvers.l1_ball.solver import OnL1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem

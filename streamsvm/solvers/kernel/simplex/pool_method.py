@@ -17,8 +17,9 @@ import numpy as np
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.kernel.pool import LEAST_POOL, Pool, in_order, select, unite
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import LEAST_POOL, Pool, in_order, refresh, select, unite
+from streamsvm.solvers.kernel.working_set import refresh
 from streamsvm.types import Problem
 
 POOL_SHARE = 0.1

@@ -16,8 +16,8 @@ from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.compute.passes.simplex import Tangent
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack
+from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex.sampled_steps import StepsFromSamples
-from streamsvm.solvers.kernel.working_set import Form, Pool
 from streamsvm.tags import saved_as
 
 ROWS_PER_LOT = 128

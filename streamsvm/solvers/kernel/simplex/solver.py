@@ -30,13 +30,13 @@ from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.pool import ROW_BYTES
 from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to
 from streamsvm.solvers.kernel.rounding import form_of, in_full, needed, same_arithmetic
 from streamsvm.solvers.kernel.simplex.block_update import measure, rows_of
 from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
 from streamsvm.solvers.kernel.simplex.pool_method import PoolMethod
 from streamsvm.solvers.kernel.simplex.state import Candidates, SimplexState
-from streamsvm.solvers.kernel.working_set import ROW_BYTES
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
 
 

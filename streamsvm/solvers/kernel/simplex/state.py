@@ -12,8 +12,9 @@ import numpy as np
 
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Reach
+from streamsvm.solvers.kernel.pool import Form, Pool, select, unite
 from streamsvm.solvers.kernel.rounding import error_of_values, joined
-from streamsvm.solvers.kernel.working_set import Form, Pool, late, select, unite
+from streamsvm.solvers.kernel.working_set import late
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
