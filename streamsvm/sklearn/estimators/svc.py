@@ -14,7 +14,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO, OVR
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model
-from streamsvm.model.model import votes
+from streamsvm.model.outcomes import votes
 from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.classifier import StreamClassifier
 from streamsvm.sklearn.estimators.probabilities import AROUND, check_calibrated
