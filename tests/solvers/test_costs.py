@@ -114,6 +114,14 @@ def test_sparse_rows_are_counted_by_their_entries() -> None:
     assert (row_bytes(asked), row_bytes(problem())) == (32, 28)
 
 
+@pytest.mark.parametrize(("entries", "row"), [(3, 188), (10, 188), (11, 140 + 4 * 13), (30, 140 + 4 * 24)])
+def test_proximal_descent_holds_full_columns_of_each_row(entries: int, row: int) -> None:
+    """Of rows with k entries k + 2 columns are full at most, and no more than 24."""
+    layout = Layout(50, (40,), (40 * entries,), ("a", "b"), (20, 20))
+    assert Newton().cost(problem(layout=layout), layout).fixed == 32 * 8 * 51 + 40 * row
+    assert Newton().cost(problem(SquaredHinge(), layout), layout).fixed == 32 * 8 * 51 + 40 * 188
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_where_columns_are_many_only_some_are_in_a_matrix(sparse: bool) -> None:
     columns = 9_000

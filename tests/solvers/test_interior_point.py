@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,46 @@ def test_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
     assert found.primal == pytest.approx(primals[best], rel=1e-12)
     assert found.dual == pytest.approx(max(0.0, *duals), rel=1e-10, abs=1e-10)
     np.testing.assert_allclose(found.v, sums[best], rtol=1e-10, atol=1e-12)
+
+
+def segment_sums(seed: int) -> SegmentSums:
+    sums, rng = SegmentSums(2), np.random.default_rng(seed)
+    sums.losses, sums.gains = rng.integers(1, 9, (2, len(STEPS))).astype(float)
+    sums.v, sums.low = rng.integers(-9, 9, (2, 2)).astype(float)
+    sums.differences[1:] = rng.integers(-9, 9, (len(STEPS) - 1, 2))
+    sums.differences[4] = 0.0
+    return sums
+
+
+def test_sums_along_a_segment_are_joined_number_by_number() -> None:
+    """What rounding took from v among them: it is too little to be seen in the end."""
+    joined = segment_sums(1)
+    joined.merge(segment_sums(2))
+    one, other, both = (asdict(sums) for sums in (segment_sums(1), segment_sums(2), joined))
+    for name in both.keys() - {"components"}:
+        np.testing.assert_array_equal(both[name], one[name] + other[name])
+    g, V = joined.planes()
+    apart = [0, 1, 2, 3, 5]  # the steps 0.1 and 1 have one plane
+    np.testing.assert_array_equal(g, joined.gains[apart])
+    np.testing.assert_array_equal(V, (joined.v + joined.low + joined.differences)[apart])
+
+
+def test_the_bound_of_a_segment_is_that_of_its_steepest_point() -> None:
+    sums, w, d = SegmentSums(2), np.array([1.0, 0.0]), np.array([0.0, 2.0])
+    sums.losses[:] = 9.0, 9.0, 0.5, 9.0, 9.0, 9.0
+    sums.gains[:] = 1.0, 1.0, 1.0, 7.0, 1.0, 1.0
+    sums.v, sums.low, sums.differences[3] = np.array([1.0, 0.0]), np.array([0.0, 1.0]), [1.0, 0.0]
+    found = sums.close(w, d)
+    assert (found.step, found.primal, found.gain) == (0.6, 0.5 * (1.0 + 1.2**2) + 0.5, 1.0)
+    np.testing.assert_array_equal(found.w, [1.0, 1.2])
+    np.testing.assert_array_equal(found.v, [1.0, 1.0])
+    assert found.dual == 7.0 - 0.5 * 5.0
+    assert found.steepest is not None
+    np.testing.assert_array_equal(found.steepest, [1.0, 0.6])
+    sums.clear()
+    nothing = sums.close(w, d)
+    assert nothing.steepest is None
+    assert (nothing.dual, nothing.primal) == (0.0, 0.5)
 
 
 def test_the_nearest_rows_do_not_depend_on_how_rows_are_dealt() -> None:

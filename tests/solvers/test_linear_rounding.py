@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,23 @@ import pytest
 from streamsvm.compute.passes.certificate import best_scale
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, rounded
+from streamsvm.losses import (
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+    rounded,
+)
 from streamsvm.rows import Dense
 from streamsvm.solvers.linear_rounding import (
     UNIT,
     RowWeights,
     VectorSum,
+    pull_at_optimum,
+    reach_of_weights,
+    root_pull_at_optimum,
     rounding_of_dual,
     rounding_of_few,
     rounding_of_primal,
@@ -184,6 +196,87 @@ def test_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
             four_rows(Hinge()), Certificate(2.0, 2.5), steps, weights
         )  # by rounding: v as at the optimum
         assert above == pytest.approx(off * (2.0 + 0.5 * off), rel=1e-12, abs=0.0)
+
+
+TUBE, SMOOTH_TUBE = EpsilonInsensitive(0.5), SquaredEpsilonInsensitive(0.5)
+"""e = 1/2; M = 8 of the first whatever P, of the second, b = 2, sqrt(48 P)."""
+
+
+@pytest.mark.parametrize(("loss", "M", "b"), [(TUBE, 8.0, 0.0), (SMOOTH_TUBE, math.sqrt(144.0), 2.0)])
+@pytest.mark.parametrize("off", [0.0, 0.25])
+def test_margins_of_numbers_are_off_by_what_is_taken_from_them_too(loss: Any, M: float, b: float, off: float) -> None:
+    d = 2.0 * off + UNIT * 0.5
+    expected = M * d + 0.5 * b * 2.0 * 4 * 1.5 * d * d + (4 + 7 + 8 + 2) * UNIT * 3.0
+    assert rounding_of_primal(four_rows(loss), 3.0, off, KNOWN) == pytest.approx(expected, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "H", "mass", "products", "start"),
+    [
+        (TUBE, 8.0, 8.0, 2.0 + 0.5 * 10.0, 2.0 + 0.5 * 10.0 + 8.0 * 0.25),
+        (SMOOTH_TUBE, math.sqrt(216.0), math.sqrt(180.0), math.sqrt(162.0), 8.0 + 10.0 + 24.0 / 16.0),
+    ],
+)
+def test_the_dual_of_numbers_has_a_sum_of_products_with_them(
+    loss: Any, H: float, mass: float, products: float, start: float
+) -> None:
+    """P = 2, Q = 4.5, F = 1/4; sum |a_i| |m_i| <= P + e sum C_i, or sqrt(2 b Q (4 P / b + 2 e^2 sum C_i))."""
+    problem, found = four_rows(loss), Certificate(2.0, 1.5)
+    least = rounding_of_dual(problem, found, VectorSum(0, running=False, spread=0.25), KNOWN, 0.25)
+    assert least == pytest.approx(2.0 * 12 * UNIT * (mass + products + H * 0.25), rel=1e-12, abs=0.0)
+    off = 5.0 * math.sqrt(2.0 * start)
+    steps = rounding_of_dual(problem, found, VectorSum(2**53, running=True, spread=0.25), KNOWN, 0.25)
+    assert steps == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "off", "length"),
+    [({"classes": 3}, 4.0, 3.0), ({"l1_ball": 5.0}, 2.0, 5.0), ({"nu": 0.5}, 0.25 * math.sqrt(30.0), 3.0)],
+    ids=str,
+)
+def test_the_dual_of_other_forms_is_off_by_what_the_module_says(more: Any, off: float, length: float) -> None:
+    """Of classes dv is twice as long; t takes the place of ||v||; sum a_i is nu sum s_i = 2.5, and H the root of 4 * 3 times that."""
+    problem, found = replace(four_rows(Hinge()), **more), Certificate(2.0, 1.5)
+    large = rounding_of_dual(problem, found, VectorSum(2**53, running=False, spread=0.25), KNOWN)
+    assert large == pytest.approx(off * (length + 0.5 * off), rel=1e-12, abs=0.0)
+    least = rounding_of_dual(problem, found, VectorSum(0, running=False, spread=0.25), KNOWN)
+    mass = 2.5 if "nu" in more else 6.5
+    assert least == pytest.approx(2.0 * 12 * UNIT * mass, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "primal", "weights", "pull", "root"),
+    [
+        (Hinge(), 3.0, KNOWN, 6.0, math.sqrt(18.0)),  # 2 P / k; sum a_i max a_i
+        (Hinge(2.0), 3.0, KNOWN, 3.0, 3.0),
+        (Hinge(), 30.0, KNOWN, 8.0, math.sqrt(24.0)),  # M
+        (Hinge(), 0.25, KNOWN, 0.5, 0.5),
+        (Hinge(), 3.0, None, 6.0, 6.0),  # of weights that are not known no a_i has a bound
+        (SquaredHinge(), 30.0, KNOWN, math.sqrt(1440.0), math.sqrt(360.0)),  # sqrt(2 b C max s P)
+        (Huber(0.5), 0.75, KNOWN, 1.0, 1.0),  # k = 3 / 2
+        (Huber(0.5), 6.0, KNOWN, 8.0, math.sqrt(24.0)),
+        (Logistic(4.0), 1.5, KNOWN, 6.0, 3.0),
+        (TUBE, 1.0, KNOWN, 8.0, math.sqrt(24.0)),
+    ],
+)
+def test_what_dual_variables_can_be_at_the_optimum(
+    loss: Any, primal: float, weights: Any, pull: float, root: float
+) -> None:
+    assert pull_at_optimum(four_rows(loss), primal, weights) == pytest.approx(pull, rel=1e-12)
+    assert root_pull_at_optimum(four_rows(loss), primal, weights) == pytest.approx(root, rel=1e-12)
+
+
+def test_of_one_class_dual_variables_sum_up_to_its_share() -> None:
+    one = replace(four_rows(Hinge()), nu=0.5)
+    assert pull_at_optimum(one, 3.0, KNOWN) == 2.5
+    assert pull_at_optimum(one, 3.0, None) == 24.0
+    assert pull_at_optimum(replace(one, nu=1.0), 30.0, KNOWN) == 5.0
+    assert pull_at_optimum(replace(one, C=0.5), 30.0, KNOWN) == 2.0  # M is less
+
+
+def test_what_margins_are_off_by_is_asked_of_the_weights_of_all_classes() -> None:
+    np.testing.assert_array_equal(reach_of_weights(np.array([-3.0, 2.0])), [3.0, 2.0])
+    np.testing.assert_array_equal(reach_of_weights(np.array([[-3.0, 2.0, 0.5], [1.0, -4.0, 0.25]])), [6.0, 8.0, 1.0])
 
 
 @pytest.mark.parametrize(("rows", "terms"), [(0, 4), (1, 5), (2**26, 5), (2**27, 6), (2**28, 12)])

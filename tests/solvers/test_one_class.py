@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point.solver import InteriorPoint
-from streamsvm.solvers.one_class import CORNER, OFFSET, OffsetObjective, RowSums
+from streamsvm.solvers.one_class import CORNER, DEGENERATE, OFFSET, OffsetObjective, RowSums
 from streamsvm.types import EVERY_ROW, Block, Problem
 from tests.solvers.kernel_problems import solve
 
@@ -81,6 +81,49 @@ def test_slopes_at_any_weights_are_made_a_feasible_dual_point(nu: float) -> None
         assert objective.dual(0.0, a @ Z) <= best * (1 - 1e-7)
         assert objective.value(w) + float(s @ np.maximum(0.0, -(Z @ w))) >= best * (1 + 1e-7)
     assert objective.least <= best * (1 - 1e-7)
+
+
+def three_rows(*rows: int) -> RowSums:
+    """Sums over some of (3, 4), (1, 2) and (0, 5), which weigh 1, 2 and 3."""
+    X, s = np.array([[3, 4], [1, 2], [0, 5]], np.float32)[list(rows)], np.array([1, 2, 3], np.float32)[list(rows)]
+    sums, n = RowSums(3), len(rows)
+    block = Block(Dense(X, OFFSET), np.ones(n, np.float32), s, 0, 0, np.arange(n, dtype=np.int32), 0)
+    sums.add(problem_of(X, 0.5, 0.0), block, np.append(s @ (X * X), s.sum()).astype(np.float64))
+    return sums
+
+
+def test_sums_over_rows_are_joined_from_those_of_workers() -> None:
+    sums = three_rows(2, 0)
+    sums.merge(three_rows(1))
+    assert sums.facts() == {"weight": 6.0, "squared_weights": 14.0, "largest_weight": 3.0}
+    np.testing.assert_array_equal(sums.v, [5.0, 23.0, -6.0])
+    assert sums.energy == 25.0 + 2 * 5.0 + 3 * 25.0
+    assert sums.usual == sums.energy / 6.0
+    assert RowSums(3).usual == RowSums(1).usual == float(np.finfo(np.float32).tiny)
+
+
+@pytest.mark.parametrize(
+    ("v", "dual"),
+    [
+        ([1.0, 2.0, -6.0], -0.5 * 1.25),  # T = 6 > nu S = 3: a_i / 2
+        ([1.0, 2.0, -3.0], -0.5 * 5.0),
+        ([1.0, 2.0, -1.5], -0.5 * ((7 / 3) ** 2 + 9.0**2)),
+    ],
+)
+def test_the_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: float) -> None:
+    """Of the last t = (3 - 1.5) / (6 - 1.5) = 1/3 of the way from (1, 2) to V = (5, 23)."""
+    objective = OffsetObjective(0.5, three_rows(0, 1, 2))
+    assert objective.mass == 3.0
+    assert objective.dual(0.0, np.array(v)) == pytest.approx(dual, rel=1e-14)
+    assert objective.least == -0.5 * 0.25 * (25.0 + 529.0)
+    assert objective.value(np.array([1.0, 2.0, 5.0])) == 0.5 * 5.0 - 3.0 * 5.0
+    edge = -0.5 * DEGENERATE * 9.0 * 110.0 / 6.0
+    assert objective.degenerate(0.999 * edge)
+    assert not objective.degenerate(1.001 * edge)
+
+
+def test_without_any_weight_the_dual_is_that_of_the_sum_itself() -> None:
+    assert OffsetObjective(0.5, RowSums(3)).dual(0.0, np.array([3.0, 4.0, 0.0])) == -12.5
 
 
 def test_rows_around_the_origin_have_no_hyperplane_and_the_run_says_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from streamsvm.losses import Hinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd.shrinking import RESTING, Shrinking, merged
+from streamsvm.solvers.dcd.shrinking import RESTING, Shrinking, merged, resting_losses
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.types import Block, Problem
 
@@ -53,6 +53,15 @@ def test_rows_that_are_out_keep_their_dual_variables_and_count_with_the_loss_the
     passes(solver, state, given, 1)
     np.testing.assert_array_equal(given.rows["alpha"][out], alpha[out])
     assert np.all(given.rows[RESTING][out] > 0.0)
+
+
+def test_rows_that_are_out_cost_what_was_noted_of_them() -> None:
+    given = block()
+    given.rows[RESTING][[3, 5, 7]] = 1.0, 1.25, 3.0  # the first costs nothing
+    assert resting_losses(given) == 2.25
+    assert len(Shrinking(waking=False).met(given)) == ROWS - 3
+    assert len(Shrinking().met(given)) == ROWS
+    assert resting_losses(given) == 0.0
 
 
 def test_the_optimum_is_that_of_all_rows() -> None:

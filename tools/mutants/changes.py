@@ -148,6 +148,10 @@ EQUIVALENT = {
         "streamsvm/jobs/fit/results/certified.py",
         "sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 1",
     ): "three are counted at least",
+    (
+        "streamsvm/schedule/stream.py",
+        "chunk_bytes = store.layout.bytes_per_pass / max(2, len(store.layout.chunks))",
+    ): "of a store of one chunk nothing else is announced",
     ("streamsvm/schedule/peak.py", "self._most = 1"): "a process holds more than a byte",
     (
         "streamsvm/schedule/stream.py",
