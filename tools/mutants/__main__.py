@@ -7,7 +7,7 @@
 
 A mutant is one operator, constant, comparison or word of control exchanged in the syntax tree of a function (``changes``). It is
 given the tests that reach the function (``reach``), the cheapest first, in a fork (``trial``), until one fails or takes too
-long. Survivors are printed as a diff of a line, and counted. Passes run as Python, so that they can be changed, too; for files
+long. Tests that import a file that is changed are looked at first, and those that there was no time for are named. Survivors are printed as a diff of a line, and counted. Passes run as Python, so that they can be changed, too; for files
 that hold none ``--compiled`` is a lot faster. What tests reach is looked up once and kept in a file (--map);
 a test file that changed is looked at anew. Exit code 1 when a planted fault survived.
 """
@@ -35,6 +35,7 @@ from tools.mutants.reach import (
     Tracer,
     chosen,
     hash_of,
+    imported_files,
     keep,
     known,
     packed,
@@ -46,18 +47,24 @@ FOLDERS = ("compute", "solvers", "schedule", "engine", "features", "jobs", "cont
 """Folders of tests whose reach is looked up."""
 
 
-def mapped(trials: Trials, kept: Path, until: float, *, compiled: bool) -> Reach:
-    """What the tests reach, of those files that were looked at in time."""
+def mapped(trials: Trials, kept: Path, until: float, *, compiled: bool, first: set[str]) -> tuple[Reach, list[str]]:
+    """What the tests reach, and the files of tests that were not looked at in time; those that name ``first`` come first.
+
+    ``first`` are the files that are changed: a test that was written for one imports it.
+    """
     found = known(kept)
     reach: Reach = {}
-    for name, tests in trials.by_file().items():
+    tests_of = trials.by_file()
+    order = sorted(tests_of, key=lambda name: not first & imported_files(name))
+    for name in order:
+        tests = tests_of[name]
         if found.get(name, {}).get("hash") != hash_of(name) and time.monotonic() < until:
             found[name] = {"hash": hash_of(name), **_looked_at(trials, tests, kept.with_suffix(".seen"), compiled)}
             keep(kept, found)
             print(f"{name}: {len(found[name]['tests'])} of {len(tests)} tests", flush=True)
         if name in found:
             reach |= unpacked(found[name])
-    return reach
+    return reach, [name for name in order if found.get(name, {}).get("hash") != hash_of(name)]
 
 
 def _looked_at(trials: Trials, tests: list[str], seen: Path, compiled: bool) -> Kept:
@@ -85,6 +92,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="leave out so many of them, which were tried before")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--map-minutes", type=float, default=30.0, help="how long to look which tests reach what")
     parser.add_argument("--compiled", action="store_true", help="passes run as machine code, and cannot be changed")
     parser.add_argument("--map", type=Path, help="the file that keeps which tests reach what")
     asked = parser.parse_args()
@@ -106,9 +114,11 @@ def _drawn(asked: argparse.Namespace) -> list[Mutant]:
 def _try(asked: argparse.Namespace, trials: Trials) -> None:
     """Look up what is reached, try the mutants and print what became of them."""
     until = time.monotonic() + 60.0 * asked.minutes
-    reach, imports = mapped(trials, asked.map, until, compiled=asked.compiled), Imports()
-    drawn = [] if asked.map_only else _drawn(asked)
-    trials.load({mutant.path for mutant in drawn})
+    drawn, imports = [] if asked.map_only else _drawn(asked), Imports()
+    paths = {mutant.path for mutant in drawn}
+    looking = until if asked.map_only else time.monotonic() + 60.0 * asked.map_minutes
+    reach, unknown = mapped(trials, asked.map, looking, compiled=asked.compiled, first=paths)
+    trials.load(paths)
     survived = tried = 0
     for mutant in drawn:
         if time.monotonic() > until:
@@ -127,6 +137,8 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
     print(
         f"{tried} mutants of seed {asked.seed} from {asked.first}, {survived} survived ({survived / max(tried, 1):.0%})"
     )
+    if unknown:
+        print(f"nobody knows what these reach, and no share is to be claimed: {', '.join(unknown)}")
     trials.failed = bool(asked.planted and survived)
 
 

@@ -153,6 +153,13 @@ def chosen(tests: Reach, path: str, function: str, users: set[str]) -> list[str]
     return taken
 
 
+def imported_files(name: str) -> set[str]:
+    """The files of the package that a file imports by itself, for types only among them."""
+    nodes = ast.walk(ast.parse((REPOSITORY / name).read_bytes()))
+    modules = {module.replace(".", "/") for node in nodes for module in _names(node) if module.startswith("streamsvm")}
+    return {path for module in modules for path in (f"{module}.py", f"{module}/__init__.py")}
+
+
 class Imports:
     """Which files of the package import which."""
 
