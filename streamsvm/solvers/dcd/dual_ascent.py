@@ -14,7 +14,7 @@ estimate says it is time, a pass evaluates.
 the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are where
 descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
 
-Many workers at once: ``solvers.dcd.cocoa``.
+Many workers at once: ``solvers.dcd.cocoa``, joined by ``solvers.dcd.joining``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamsvm.compute.random import shuffle
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.dcd.shrinking import merged
+from streamsvm.solvers.dcd.joining import joined_states
 from streamsvm.solvers.dcd.state import DCDState
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
@@ -247,34 +247,11 @@ class DualAscent(WarmStart):
         state.certifying = state.warm_sums is None  # which is an evaluation anyway
 
     def merge(self, states: list[DCDState]) -> DCDState:
-        """Join all ``parts`` copies of one state at the end of a pass."""
+        """See ``solvers.dcd.joining``; all ``parts`` copies of one state, or it alone."""
         if len(states) == 1:
             return states[0]
         assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
-        first, copies = states[0], [s.joint for s in states if s.joint is not None]
-        if first.warm_sums is not None:
-            for other in states[1:]:
-                assert other.warm_sums is not None
-                first.warm_sums.merge(other.warm_sums)
-            return first
-        losses = sum(s.losses for s in states)
-        if first.certifying:
-            joint = cocoa.begun(self.parts, first.w, copies[0].sigma)
-            evaluated = sum((s.evaluated for s in states[1:]), first.evaluated)
-            return replace(first, losses=losses, evaluated=evaluated, joint=joint)
-        found = cocoa.joined(copies)
-        shrinking = merged([s.shrinking for s in states if s.shrinking is not None]) if first.shrinking else None
-        mean = np.asarray(sum(s.mean / max(s.samples, 1) for s in states) / self.parts)
-        return replace(
-            first,
-            w=found.w,
-            mean=mean,
-            samples=1,
-            duals=found.dual,
-            losses=losses,
-            joint=found.joint,
-            shrinking=shrinking,
-        )
+        return joined_states(states)
 
     def candidate(self, state: DCDState) -> Float64:
         """The mean over passes."""
