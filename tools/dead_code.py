@@ -65,7 +65,7 @@ DECORATORS = [
     "@click.*",
     "@main.*",
     "@*.command*",
-    "@njit*",
+    "@compiled*",
     "@intrinsic*",
     "@*.fixture*",
     "@rule*",

@@ -14,7 +14,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload, overload_method
 
-from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+from streamsvm.compute.compiled import NOT_FROM_C
 from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.rows import Dense, Rows
 
@@ -50,7 +50,7 @@ def _bridge(name: str, arguments: int) -> None:
         3: lambda self, a, b, c: find(self),
         4: lambda self, a, b, c, d: find(self),
     }
-    options = {"fastmath": False if name in STRICT else FAST}
+    options = {"fastmath": False if name in STRICT else FAST, **NOT_FROM_C}
     overload_method(types.BaseNamedTuple, name, jit_options=options, strict=False)(templates[arguments])
 
 
@@ -58,7 +58,7 @@ def touch_start(X: Rows, i: int) -> None:
     """Ask for where row i lies, early enough for ``touch_row`` to know it; uncompiled, nothing happens."""
 
 
-@overload(touch_start, strict=False)
+@overload(touch_start, jit_options=NOT_FROM_C, strict=False)
 def _touch_start(X: Any, i: Any) -> Any:
     if X.instance_class is Dense:
         return lambda X, i: None
@@ -69,7 +69,7 @@ def touch_row(X: Rows, i: int) -> None:
     """Ask for row i before it is needed; uncompiled, nothing happens."""
 
 
-@overload(touch_row, strict=False)
+@overload(touch_row, jit_options=NOT_FROM_C, strict=False)
 def _touch_row(X: Any, i: Any) -> Any:
     if X.instance_class is Dense:
 

@@ -12,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic, overload
 
-from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+from streamsvm.compute.compiled import NOT_FROM_C
 
 LINE = 64 // 4
 """Float32 entries of a cache line."""
@@ -38,6 +38,6 @@ def _prefetch(_: Any, values: Any, position: Any) -> Any:
     return types.void(values, types.intp), generate
 
 
-@overload(touch, strict=False)
+@overload(touch, jit_options=NOT_FROM_C, strict=False)
 def _touch(values: Any, position: Any) -> Any:
     return lambda values, position: _prefetch(values, position)  # noqa: PLW0108 (numba wants a Python function)

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.splitmix import MIX1, STEP, mixed
 from streamsvm.rows import Int32, Int64
 
@@ -21,7 +21,7 @@ mix: Any = njit(nogil=True, inline="always")(mixed)
 """One number at a time."""
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def shuffle(order: Int32, count: int, seed: int) -> None:
     """Permutes the first ``count`` entries of ``order``."""
     state = np.uint64(seed)
@@ -32,7 +32,7 @@ def shuffle(order: Int32, count: int, seed: int) -> None:
         order[i], order[j] = order[j], order[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def permutation(order: Int32, seed: int) -> None:
     """Fills ``order`` with a permutation of its indices."""
     for i in range(order.size):

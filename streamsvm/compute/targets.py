@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 
 LEAST = 1e-300
 """What stands for the nearest number to 0: small enough not to count beside the epsilon of a loss."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def argument(loss: Any, y: float, f: float) -> float:
     """Return m, of which the loss is a function, of a row with target y and decision value f."""
     if loss.numeric():
@@ -27,7 +27,7 @@ def argument(loss: Any, y: float, f: float) -> float:
     return y * f
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def change(loss: Any, y: float, df: float) -> float:
     """Return by how much m changes when f changes by df."""
     if loss.numeric():
@@ -35,7 +35,7 @@ def change(loss: Any, y: float, df: float) -> float:
     return y * df
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def entry(loss: Any, a: float, y: float) -> float:
     """Return what a row with dual variable a and target y is multiplied by where it enters w."""
     if loss.numeric():
@@ -43,7 +43,7 @@ def entry(loss: Any, a: float, y: float) -> float:
     return a * y
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def lower(loss: Any, C: float) -> float:
     """Return the least feasible dual variable: -C times the slope that l ends with, which is 0 of a margin; -inf where it has no end."""
     if loss.numeric():
@@ -51,7 +51,7 @@ def lower(loss: Any, C: float) -> float:
     return 0.0
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def left_slope(loss: Any, a: float, C: float) -> float:
     """Return the derivative of the conjugate on the left of a, which of a number at a = 0 is less than that on the right."""
     if loss.numeric() and a == 0.0:
@@ -59,7 +59,7 @@ def left_slope(loss: Any, a: float, C: float) -> float:
     return loss.conjugate_slope(a, C)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def dual_gain(loss: Any, a: float, y: float, C: float) -> float:
     """Return what a row adds to the dual beside the norm: a - conjugate(a, C), of a number a t more."""
     if loss.numeric():

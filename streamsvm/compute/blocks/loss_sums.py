@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, dual_gain
 from streamsvm.rows import Float32, Float64, Rows, Targets
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def loss_sum(X: Rows, y: Targets, s: Float32, w: Float64, C: float, loss: Any) -> float:
     """sum_i C s_i l(m_i). Given: all. Changed: nothing."""
     total = 0.0
@@ -20,7 +19,7 @@ def loss_sum(X: Rows, y: Targets, s: Float32, w: Float64, C: float, loss: Any) -
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
     """sum_i a_i - conjugate(a_i, C s_i), of numbers a_i t_i more: the part of the dual that is not -1/2 ||w||^2. Changed: nothing."""
     total = 0.0
@@ -30,7 +29,7 @@ def dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> flo
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def add_rows_precisely(X: Rows, factors: Float64, v: Float64, low: Float64) -> None:
     """Add sum_i c_i x_i to v + low, both (p,): low has what rounding takes from v. Given: X; c (n,). Changed: v, low."""
     for i in range(factors.size):

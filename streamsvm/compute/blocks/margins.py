@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Float64, Int64, Rows
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def decision_values(X: Rows, W: Float64, out: Float64) -> None:
     """out[i, k] = W[k].x_i. Given: X (n rows), W (k, d + 1). Changed: out (n, k)."""
     for i in range(out.shape[0]):
@@ -17,7 +17,7 @@ def decision_values(X: Rows, W: Float64, out: Float64) -> None:
             out[i, k] = X.dot(i, W[k])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def projected_squares(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
     """out[i] = ||W' x_c||^2, c = chosen[i]. Given: X, chosen (n,), W (d + 1, k), k contiguous. Changed: out (n,)."""
     found = np.empty(W.shape[1])

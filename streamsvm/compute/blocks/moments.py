@@ -8,12 +8,12 @@ stored entries x: sum (x - shift), sum (x - shift)^2, min x, max x. The shift ke
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Float32, Float64, Int32, Int64
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def dense_moments(
     values: Float32, shift: Float64, sums: Float64, squares: Float64, minimum: Float64, maximum: Float64
 ) -> None:
@@ -28,7 +28,7 @@ def dense_moments(
             maximum[j] = max(maximum[j], values[i, j])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def sparse_moments(
     data: Float32,
     indices: Int32,

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.compute import threading
 from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_slice, row_stack, row_where
 from streamsvm.tags import saved_as
@@ -177,7 +177,7 @@ def _scaled_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) -
     out[:, -1] = X.bias * factors
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def add_rows(X: Rows, A: Float64, out: Float64) -> None:
     """Adds to ``out`` (q, p): sum_i A[k, i] x_i. Given: X (n rows), A (q, n)."""
     for i in range(A.shape[1]):
@@ -186,7 +186,7 @@ def add_rows(X: Rows, A: Float64, out: Float64) -> None:
                 X.axpy(i, A[k, i], out[k])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sum_rows(X: Rows, A: Float64, out: Float64, low: Float64) -> None:
     """The same, added to ``out`` + ``low`` (q, p): rounding loses nothing but what it takes from each product."""
     for i in range(A.shape[1]):
@@ -195,7 +195,7 @@ def sum_rows(X: Rows, A: Float64, out: Float64, low: Float64) -> None:
                 X.add_row(i, A[k, i], out[k], low[k])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Float32 | Float64, out: Float64) -> None:
     """Adds to the lower triangle of ``out`` (p, p): sum_i a_i x_i x_i'. Indices rise within a row."""
     last = out.shape[0] - 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamsvm.aliases import Array
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
 
@@ -34,7 +34,7 @@ def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None) -> 
     return 4 * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def row_squares(X: Rows, out: Array) -> None:
     """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
     for i in range(out.size):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Float32, Int32
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
     """Changes ``values`` (n, d)."""
     n, d = values.shape
@@ -16,7 +15,7 @@ def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
             values[i, j] = (values[i, j] - shift[j]) * scale[j]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) -> None:
     """Changes ``data``. A shift is right only for columns that every row stores (``features.scaling.filled``)."""
     for p in range(data.size):

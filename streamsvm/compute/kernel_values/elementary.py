@@ -12,12 +12,14 @@ read off the bits of x / ln 2 + 1.5 2^52: unlike a conversion to int64 that is o
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
 from streamsvm import kernels
+from streamsvm.compute.compiled import NOT_FROM_C, compiled
 
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)
@@ -32,9 +34,10 @@ LOWEST, HIGHEST = np.float32(-87.33), np.float32(88.37)
 BIAS, MANTISSA_BITS = np.int32(127), np.int32(23)
 FUSED = {"contract"}
 """No reordering here: the two-part subtraction depends on its order."""
+EXACT_ORDER: Any = {"fastmath": FUSED, **NOT_FROM_C}
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@compiled(fastmath=FUSED)
 def exp32(x):
     """Return e^x of a float32; NaN stays NaN."""
     x = LOWEST if x < LOWEST else x  # noqa: FURB136  max would turn NaN into a number
@@ -52,7 +55,7 @@ BIAS_64, MANTISSA_BITS_64 = np.int64(1023), np.int64(52)
 T = tuple(1.0 / math.factorial(n) for n in range(14))
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@compiled(fastmath=FUSED)
 def exp64(x):
     """e^x of a float64 between -708 and 709, beyond them that of the nearer end; NaN stays NaN."""
     x = LOWEST_64 if x < LOWEST_64 else x  # noqa: FURB136  max would turn NaN into a number
@@ -67,7 +70,7 @@ def exp64(x):
     return ((q * r) * r + r + 1.0) * power
 
 
-@overload(kernels.exp, jit_options={"fastmath": FUSED})
+@overload(kernels.exp, jit_options=EXACT_ORDER)
 def _exp(x):
     def double(x):
         return exp64(x)
@@ -78,7 +81,7 @@ def _exp(x):
     return single if x == types.float32 else double
 
 
-@overload(kernels.positive)
+@overload(kernels.positive, jit_options=NOT_FROM_C)
 def _positive(x):
     zero = np.float32(0) if x == types.float32 else 0.0
 
@@ -88,7 +91,7 @@ def _positive(x):
     return positive
 
 
-@overload(kernels.tanh, jit_options={"fastmath": FUSED, "error_model": "numpy"})
+@overload(kernels.tanh, jit_options=EXACT_ORDER | {"error_model": "numpy"})
 def _tanh(x):
     """1 - 2 / (1 + exp(2 x)): an absolute error of 2e-7."""
 
@@ -101,7 +104,7 @@ def _tanh(x):
     return single if x == types.float32 else double
 
 
-@overload(kernels.power)
+@overload(kernels.power, jit_options=NOT_FROM_C)
 def _power(x, degree):
     """Products for the usual degrees: the general power is a scalar call."""
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import matrix_of
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
@@ -91,7 +91,7 @@ def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
     return out
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def weigh(K: Array, coefficients: Float64, out: Float64) -> None:
     """Adds K c to ``out`` (n,), summed in float64."""
     n, m = K.shape
@@ -102,7 +102,7 @@ def weigh(K: Array, coefficients: Float64, out: Float64) -> None:
         out[i] += total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def weigh_some(K: Array, places: Int64, coefficients: Float64, out: Float64) -> None:
     """Adds sum_j coefficients[j] K[:, places[j]] to ``out`` (n,), summed in float64."""
     for i in range(out.size):

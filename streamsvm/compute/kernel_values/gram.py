@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import row_squares
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
@@ -140,7 +140,7 @@ def distances(X: Rows, Z: Points, out: Array, *, by_differences: bool = False) -
         sparse_distances(X.data, X.indices, X.indptr, Z.columns, out)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def finish(out: Array, sqx: Array, sqz: Array, kernel: Any) -> None:
     """Changes ``out`` (n, m) from products, or distances, to kernel values."""
     n, m = out.shape
@@ -149,14 +149,14 @@ def finish(out: Array, sqx: Array, sqz: Array, kernel: Any) -> None:
             out[i, j] = kernel.similarity(out[i, j], sqx[i], sqz[j])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def finish_diagonal(out: Array, squares: Array, kernel: Any) -> None:
     """Changes ``out`` (n,) from ||x||^2, or 0, to k(x, x)."""
     for i in range(out.size):
         out[i] = kernel.similarity(out[i], squares[i], squares[i])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Array, out: Array) -> None:
     """Changes ``out`` (n, m): rows of a CSR matrix times ``columns`` (d, m). Four entries at a time: out is what costs."""
     n, m = out.shape
@@ -177,7 +177,7 @@ def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Array
             p += 1
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def dense_distances(values: Array, columns: Array, out: Array) -> None:
     """Adds to ``out`` (n, m): |x_ik - z_jk|, summed over k."""
     n, m = out.shape
@@ -188,7 +188,7 @@ def dense_distances(values: Array, columns: Array, out: Array) -> None:
                 out[i, j] += abs(value - columns[k, j])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def dense_half_squares(values: Array, columns: Array, out: Array) -> None:
     """Adds to ``out`` (n, m): -1/2 (x_ik - z_jk)^2, summed over k."""
     n, m = out.shape
@@ -200,7 +200,7 @@ def dense_half_squares(values: Array, columns: Array, out: Array) -> None:
                 out[i, j] -= 0.5 * difference * difference
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: Array, out: Array) -> None:
     """Adds to ``out`` (n, m), which holds |z_j|_1: |x_ik - z_jk| - |z_jk| over the stored entries of row i."""
     n, m = out.shape

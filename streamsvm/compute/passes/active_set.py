@@ -8,12 +8,12 @@ a factorization takes k^3 / 3. No freedom is taken with the order of sums: small
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Float64
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def forward(L: Float64, k: int, x: Float64) -> None:
     """Changes x (k,) to L^-1 x. Given: L, of which the first k rows and columns count."""
     for i in range(k):
@@ -23,7 +23,7 @@ def forward(L: Float64, k: int, x: Float64) -> None:
         x[i] = total / row[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def backward(L: Float64, k: int, x: Float64) -> None:
     """Changes x (k,) to L^-T x, row by row of L."""
     for i in range(k - 1, -1, -1):
@@ -33,7 +33,7 @@ def backward(L: Float64, k: int, x: Float64) -> None:
             x[j] -= row[j] * x[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def remove_row(L: Float64, k: int, gone: int) -> None:
     """Changes L from the factor of H (k, k) to that of H without row and column ``gone``."""
     for i in range(gone, k - 1):

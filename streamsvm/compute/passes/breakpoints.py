@@ -11,15 +11,15 @@ Sonnenburg, JMLR 10, 2009, section 3.2) and wants a number for each row; sorted 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.targets import argument, change, left_slope, lower
 from streamsvm.rows import Float32, Float64, Targets
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _add_line(cost: float, r: float, d: float, grid: Float64, sums: Float64) -> None:
     """Add C_i max(0, r - t d)."""
     if d == 0.0:
@@ -30,7 +30,7 @@ def _add_line(cost: float, r: float, d: float, grid: Float64, sums: Float64) -> 
     sums[side, e, 1] += cost * d
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def breakpoints_pass(
     y: Targets, s: Float32, f: Float64, df: Float64, cost: RowLoss, grid: Float64, sums: Float64
 ) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
@@ -34,7 +34,7 @@ class RowLoss(NamedTuple):
     """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
     """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own.
 
@@ -52,7 +52,7 @@ def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
     return a - first * a, loss.conjugate(a, C) - first * a
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple[float, float, float]:
     """The three sums over a block that P(w) and D(t a) for every t follow from, a_i = -C s_i smooth'(m_i).
 

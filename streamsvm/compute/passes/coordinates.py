@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.targets import argument, entry, left_slope, lower
@@ -43,7 +43,7 @@ class Coordinates(NamedTuple):
     """The negative gradient, p - M x."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLoss, intercept: float) -> Coordinates:
     """Return the coordinates of rows with these targets, weights, a and f, and b = ``intercept``. A row of weight 0 is fixed at 0."""
     C, loss, _ = cost
@@ -64,7 +64,7 @@ def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLos
     return Coordinates(x, low, high, ridge, p, p - f - ridge * x)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
     """Return the largest v of rows that may grow from 0 to the right, and the least of those that may shrink to the left.
 
@@ -81,7 +81,7 @@ def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
     return top, bottom
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def ridges(s: Float32, C: float, loss: Any) -> Float64:
     """Return the ridge of every row (n,); 0 for a row of weight 0."""
     out = np.zeros(s.size)
@@ -91,7 +91,7 @@ def ridges(s: Float32, C: float, loss: Any) -> Float64:
     return out
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def largest_loss(loss: Any, m: float, slack: float) -> float:
     """Return the largest l at most ``slack`` from m: of a margin that on its left, of a residual that at one of the ends."""
     if loss.numeric():
@@ -99,7 +99,7 @@ def largest_loss(loss: Any, m: float, slack: float) -> float:
     return loss.value(m - slack)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def shifted_losses(
     f: Float64, y: Targets, s: Float32, cost: RowLoss, slack: float, shifts: Float64, out: Float64
 ) -> None:
@@ -111,7 +111,7 @@ def shifted_losses(
             out[k] += C_i * largest_loss(loss, argument(loss, y[i], f[i] + shifts[k]), slack)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def in_reach_of_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
     """Which rows (n,) would cost something if their margins y_i f_i were less, or residuals more, by ``slack``."""
     out = np.empty(y.size, np.bool_)

@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST, touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.prefetch import touch
@@ -68,7 +68,7 @@ class Swept(NamedTuple):
     """The least one."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def optimum(margin: float, a: float, C: float, loss: Any, square: float) -> float:
     """Return the a that maximizes D along one coordinate, for smooth losses.
 
@@ -94,7 +94,7 @@ def optimum(margin: float, a: float, C: float, loss: Any, square: float) -> floa
     return -C * loss.slope(m)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def soft_threshold(margin: float, a: float, C: float, loss: Any, Q: float) -> float:
     """Return the a that maximizes D along one coordinate of a number, without the box: that of the parabola on its own side of 0, else 0."""
     bend = loss.curvature(C) * a
@@ -103,7 +103,7 @@ def soft_threshold(margin: float, a: float, C: float, loss: Any, Q: float) -> fl
     return max(right, 0.0) + min(left, 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, alpha: Float64, w: Float64) -> Swept:
     """Sweep over the first ``count`` rows of ``order``, as the module has it.
 
@@ -151,7 +151,7 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
     return Swept(left, losses, highest, lowest)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def row_costs(given: Labeled, rows: Int32, w: Float64, cost: RowLoss, out: Float64) -> None:
     """Set out_i = 1 + C_i l(m_i) for some rows. Given: X, y, s; the rows; w; C, l = loss. Changed: out (n,)."""
     X, y, s = given

@@ -25,8 +25,7 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
-from numba import njit
-
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.dcd import Box
 from streamsvm.rows import Float64, Int32, Labeled
@@ -52,7 +51,7 @@ class Learned(NamedTuple):
     """What the rows that did not move hide of P - D."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def mpu_pass(given: Labeled, order: Int32, box: Box, steps: Steps, alpha: Float64, w: Float64) -> Learned:
     """Visit the rows of ``order``, as the module has it."""
     X, y, s = given

@@ -28,14 +28,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.dcd import Box, Swept
 from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows, Targets
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def row_margin(f: Float64, own: int) -> float:
     """Return how far the decision value of a row's own class is above the largest other one; f (K,)."""
     other = -np.inf
@@ -45,7 +45,7 @@ def row_margin(f: Float64, own: int) -> float:
     return f[own] - other
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def level(A: Float64, own: int, low: float, g: float, most: float) -> float:
     """Return t: the level above which A_k (K,) counts, ``most`` being q upper. Changed: nothing."""
     t, bound = low, False
@@ -66,7 +66,7 @@ def level(A: Float64, own: int, low: float, g: float, most: float) -> float:
         t = higher
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def lone_optimum(a: Float64, own: int, C_i: float, loss: Any) -> None:
     """Set the numbers a (K,) of an empty row, whose dual does not depend on how b is shared out."""
     slope, curvature, b = 1.0 - loss.conjugate_slope(0.0, C_i), loss.curvature(C_i), 0.0
@@ -77,7 +77,7 @@ def lone_optimum(a: Float64, own: int, C_i: float, loss: Any) -> None:
     a[0 if own != 0 else 1] = -b
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def moved(X: Rows, i: int, sigma: float, own: int, most: float, new: Float64, a: Float64, W: Float64) -> bool:
     """Move the numbers a (K,) of row i to ``new`` (K,), that of its own class to what the others leave, and W with them.
 
@@ -96,7 +96,7 @@ def moved(X: Rows, i: int, sigma: float, own: int, most: float, new: Float64, a:
     return changed
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha: Float64, W: Float64) -> Swept:
     """Sweep over the first ``count`` rows of ``order``, as the module has it.
 
@@ -132,7 +132,7 @@ def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha:
     return Swept(left, losses, np.inf, -np.inf)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def multinomial_loss_sum(F: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
     """sum_i C s_i l(m_i). Given: all, F (n, K) the decision values. Changed: nothing."""
     total = 0.0
@@ -141,7 +141,7 @@ def multinomial_loss_sum(F: Float64, y: Targets, s: Float32, C: float, loss: Any
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def multinomial_dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
     """sum_i b_i - conjugate(b_i, C s_i): the part of the dual that is not -1/2 ||W||^2. Given: all. Changed: nothing."""
     total = 0.0

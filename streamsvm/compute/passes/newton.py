@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss, dual_terms
 from streamsvm.compute.random import mix
@@ -27,7 +27,7 @@ FAR_SHARE = 0.01
 there later."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def look_pass(
     given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64, low: Float64
 ) -> tuple[float, float, float, float]:
@@ -55,7 +55,7 @@ def look_pass(
     return losses, smoothed, linear, quadratic
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def slopes_pass(
     y: Targets, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, second_derivatives: Float64
 ) -> tuple[float, float, float, float]:
@@ -83,7 +83,7 @@ def slopes_pass(
     return losses, smoothed, linear, quadratic
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def trial_pass(
     y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, steps: Float64
 ) -> Float64:
@@ -96,7 +96,7 @@ def trial_pass(
     return values
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def scores_pass(y: Targets, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
     """Multiply scores_i by s_i and by 1, 1/5, 1/25 or FAR_SHARE: the first where h bends within ``width`` of m_i, the
     next within 2 and 4 times that, the last where it does not. Where the conjugate is no parabola h bends everywhere: the factor
@@ -117,7 +117,7 @@ def scores_pass(y: Targets, s: Float32, f: Float64, smooth: Any, width: float, s
         scores[i] *= s[i] * max(near, FAR_SHARE)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def keys_pass(scores: Float64, start: int, salt: int, keys: Float64) -> None:
     """keys_i = u_i / scores_i, u_i in (0, 1] a hash of ``salt`` and the row's global number start + i (splitmix64).
 
@@ -154,7 +154,7 @@ def squares(X: Rows, a: Float64, columns: int) -> Float64:
     return out
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _dense_leverages(values: Float32, bias: float, scale: Float64, out: Float64) -> None:
     for i in range(out.size):
         row = values[i]
@@ -164,7 +164,7 @@ def _dense_leverages(values: Float32, bias: float, scale: Float64, out: Float64)
         out[i] += min(total, 1.0)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _sparse_leverages(data: Float32, indices: Int32, indptr: Int64, bias: float, scale: Float64, out: Float64) -> None:
     for i in range(out.size):
         total = bias * bias * scale[scale.size - 1]
@@ -173,7 +173,7 @@ def _sparse_leverages(data: Float32, indices: Int32, indptr: Int64, bias: float,
         out[i] += min(total, 1.0)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _dense_squares(values: Float32, a: Float64, out: Float64) -> None:
     for i in range(a.size):
         row = values[i]
@@ -181,7 +181,7 @@ def _dense_squares(values: Float32, a: Float64, out: Float64) -> None:
             out[j] += a[i] * row[j] * row[j]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _sparse_squares(data: Float32, indices: Int32, indptr: Int64, a: Float64, out: Float64) -> None:
     for i in range(a.size):
         for p in range(indptr[i], indptr[i + 1]):

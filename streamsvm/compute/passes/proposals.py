@@ -9,15 +9,15 @@ corner, or is no parabola, the line through its ends lies below, the conjugate b
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.targets import dual_gain
 from streamsvm.rows import Float32, Float64, Targets
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def proposals_pass(
     y: Targets, s: Float32, cost: RowLoss, a: Float64, ways: Float64, linear: Float64, quadratic: Float64
 ) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, dual_gain, entry
 from streamsvm.rows import Float64, Labeled
@@ -47,7 +47,7 @@ class LineSums(NamedTuple):
     """(J, p) v_j - v_0."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def segment_pass(given: Labeled, line: Line, f: Float64, df: Float64, sums: LineSums) -> None:
     """Given: X, y, s; the line. Changed: f (n,) = X w, df (n,) = X d, and the sums."""
     X, y, s = given

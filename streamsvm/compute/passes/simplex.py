@@ -24,8 +24,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
 from streamsvm.tags import saved_as
@@ -95,7 +95,7 @@ def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
     return (1.0 + m) * (1.0 + m) * f_mid - m * (1.0 + m) * A + m * m * tangent.before
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def lowest(g: Float64) -> int:
     """Return argmin g, found in stripes: a loop without branches finds which, a short one where."""
     best, stripe = np.inf, 0
@@ -112,7 +112,7 @@ def lowest(g: Float64) -> int:
     return place
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def highest(g: Float64, a: Float64) -> int:
     """Return argmax g over a > 0."""
     place, best = -1, -np.inf
@@ -122,7 +122,7 @@ def highest(g: Float64, a: Float64) -> int:
     return place
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) -> None:
     """Step along a vertex: a *= keep, g = keep g + share column. The vertex's own a is the caller's."""
     for t in range(a.size):
@@ -130,14 +130,14 @@ def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) ->
         g[t] = keep * g[t] + share * column[t]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
     """Move weight between two vertices: g += length (K_i - K_v)."""
     for t in range(g.size):
         g[t] += length * (gains[t] - loses[t])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def extrapolate(a: Float64, g: Float64, b: Float64, h: Float64, old_a: Float64, old_g: Float64, m: float) -> None:
     """a, g = (1 + m) (a, g) - m (b, h); b, h become what a, g were before the step toward, ``old_a`` and ``old_g``."""
     for t in range(a.size):
@@ -146,7 +146,7 @@ def extrapolate(a: Float64, g: Float64, b: Float64, h: Float64, old_a: Float64, 
         b[t], h[t] = old_a[t], old_g[t]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def tangent_room(a: Float64, b: Float64) -> float:
     """Return the largest m with (1 + m) a - m b >= 0."""
     room = np.inf

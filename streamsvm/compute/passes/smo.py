@@ -17,8 +17,8 @@ Maxima are sought in stripes: first which stripe has it, by a loop without branc
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
 
@@ -31,7 +31,7 @@ FLAT = 1e-12
 """The least curvature along a pair: equal rows have none."""
 
 
-@njit(cache=True, nogil=True, fastmath=FINITE)
+@compiled(fastmath=FINITE)
 def smo(M: Float32, x: Float64, low: Float64, high: Float64, v: Float64, tolerance: float, most: int) -> int:
     """Optimize x in its box at constant sum, pair by pair, as the module has it.
 
@@ -61,7 +61,7 @@ def smo(M: Float32, x: Float64, low: Float64, high: Float64, v: Float64, toleran
     return most
 
 
-@njit(cache=True, nogil=True, fastmath=FINITE)
+@compiled(fastmath=FINITE)
 def _largest(v: Float64, closed: Float64) -> int:
     """Where v is largest among the coordinates that are open."""
     best, stripe = -np.inf, 0
@@ -78,7 +78,7 @@ def _largest(v: Float64, closed: Float64) -> int:
     return place
 
 
-@njit(cache=True, nogil=True, fastmath=FINITE)
+@compiled(fastmath=FINITE)
 def _partner(row: Float32, diagonal: Float64, v: Float64, closed: Float64, top: float, own: float) -> tuple[int, float]:
     """The open coordinate that drops the objective most, paired with the one whose row is given; the smallest open v."""
     best, stripe, bottom = -1.0, 0, 2.0 * OUT

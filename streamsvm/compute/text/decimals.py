@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from streamsvm.compute.compiled import compiled
+
 PLUS, MINUS, DOT = 43, 45, 46
 EXPONENT = 0x65
 UPPER_TO_LOWER = 0x20
@@ -30,7 +32,7 @@ def digit_at(text, i):
     return np.int64(text[i]) - 48
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _value(mantissa, exponent, dropped):
     """The number mantissa * 10**exponent, and whether it is right: exactly, or after rounding to float32."""
     if not dropped and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= exponent <= EXACT_POWER:
@@ -40,7 +42,7 @@ def _value(mantissa, exponent, dropped):
     return 0.0, UNFINISHED
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _value32(mantissa, exponent, dropped):
     """As ``_value``; also right when all doubles near the product round to one float32."""
     value, status = _value(mantissa, exponent, dropped)
@@ -53,7 +55,7 @@ def _value32(mantissa, exponent, dropped):
     return 0.0, UNFINISHED
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _mantissa(text, i):
     """Digits with at most one point from ``i`` on: (mantissa, exponent, dropped, digits seen, next byte)."""
     mantissa, exponent, significant, seen = np.int64(0), np.int64(0), 0, 0
@@ -77,7 +79,7 @@ def _mantissa(text, i):
         i += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _exponent(text, i):
     """The signed integer after an 'e': (value, digits seen, next byte)."""
     negative = text[i] == MINUS
@@ -91,7 +93,7 @@ def _exponent(text, i):
     return -value if negative else value, i - first, i
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def number(text, i, single):
     """Read a decimal number at ``i`` and return (value, status, next byte)."""
     negative = text[i] == MINUS

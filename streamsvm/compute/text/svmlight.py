@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from streamsvm.aliases import Array
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.text.decimals import BAD, OK, UNFINISHED, digit_at, number
 from streamsvm.rows import Float64, Int32, Int64
 
@@ -69,7 +69,7 @@ def scratch(rows: int, entries: int, *, exact: bool = False) -> Scratch:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _index(text, i, top):
     """Digits without a leading zero, then a colon: (index, next byte); -1 when it is not that or beyond ``top``."""
     index = digit_at(text, i)
@@ -84,7 +84,7 @@ def _index(text, i, top):
     return index, i + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _line_end(text, i):
     """The line feed of an ending or a comment that begins at ``i``; -1 when neither does."""
     if text[i] == RETURN and text[i + 1] == NEWLINE:
@@ -95,14 +95,14 @@ def _line_end(text, i):
     return i if text[i] == NEWLINE else -1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _skip_spaces(text, i):
     while text[i] == SPACE or text[i] == TAB:
         i += 1
     return i
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _label(text, i, unlabeled):
     """The number a line begins with, (value, status, next byte); NaN if there is none and there need not be one."""
     value, status, after = number(text, i, i < 0)  # never in float32, and no literal: see ``parse``
@@ -111,7 +111,7 @@ def _label(text, i, unlabeled):
     return value, status, after
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _entries(text, i, separated, base, top, entries, left, out):
     """Parse 'index:value' to the end of the line: (entries, unfinished, first index, line feed or -1 when bad)."""
     first, previous = NO_INDEX, base - 1
@@ -136,13 +136,13 @@ def _entries(text, i, separated, base, top, entries, left, out):
         entries += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _note(unfinished, left, entry, start, stop):
     unfinished[left, 0], unfinished[left, 1], unfinished[left, 2] = entry, start, stop
     return left + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def parse(text, stop, base, top, unlabeled, out):
     """Parse text[:stop], which ends with a line feed, into ``out``. Returns a ``Parsed``.
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.targets import argument, change, entry
@@ -29,7 +29,7 @@ from streamsvm.rows import Float32, Float64, Int32, Int64, Rows, Targets
 from streamsvm.tags import saved_as
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def hessian_product(X: Rows, h: Float64, d: Float64, out: Float64) -> int:
     """Adds X' diag(h) X d to ``out`` (p,), each row read once; returns how many rows have h_i > 0."""
     count = 0
@@ -40,7 +40,7 @@ def hessian_product(X: Rows, h: Float64, d: Float64, out: Float64) -> int:
     return count
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sparse_block(
     data: Float32, indices: Int32, indptr: Int64, bias: float, h: Float64, place: Int32, out: Float64
 ) -> None:
@@ -70,7 +70,7 @@ def sparse_block(
                 out[max(k, j), min(k, j)] += scaled * values[q]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def line_pass(
     y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, t: float
 ) -> tuple[float, float]:
@@ -125,13 +125,13 @@ class Aim(NamedTuple):
     """The weight of the second-order correction, at most 1: how much of an affine step can be taken."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def inside(a: float, bound: float) -> float:
     """Return a, or what is next to it inside (0, bound) where rounding has taken it to an end; bound may be inf."""
     return max(min(a, bound * (1.0 - 2.0**-52)), min(LEAST, 0.5 * bound))
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tuple[float, float]:
     """What the two complementarity products of a row are to change by, second-order correction included."""
     a, lower, upper = at.a[i], at.below[i], at.above[i]
@@ -141,7 +141,7 @@ def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tupl
     return low, high
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def system_pass(
     rows: RowTerms, f: Float64, at: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
 ) -> None:
@@ -162,7 +162,7 @@ def system_pass(
         theta[i], right[i] = 1.0 / weight, residual
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def step_pass(
     rows: RowTerms,
     at: Interior,
@@ -199,7 +199,7 @@ def step_pass(
     return longest
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) -> float:
     """The sum of all complementarity products after so much of an affine step."""
     y, s, C, loss = rows
@@ -215,7 +215,7 @@ def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) ->
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float64, length: float) -> None:
     """Changes ``at``: moves along da and the multiplier steps that go with it."""
     y, s, C, loss = rows
@@ -232,7 +232,7 @@ def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float
         a[i] = inside(a[i] + length * da[i], loss.upper(C_i))
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tuple[float, float, float, float]:
     """Changes slopes (n,) to a_i y_i. Returned: sum C_i l(m_i), linear and quadratic of the dual, all complementarity products."""
     y, s, C, loss = rows

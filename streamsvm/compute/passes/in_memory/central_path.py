@@ -12,8 +12,8 @@ minimum is where w = sum_i a_i y_i x_i.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.in_memory.all_rows import Interior, RowTerms, inside
 from streamsvm.rows import Float64
@@ -24,7 +24,7 @@ ROOT_PRECISION = 1e-14
 """Of a, where it ends."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
     """The root in (0, bound / 2] of z - curvature a + t / a - t / (bound - a), z at most curvature bound / 2.
 
@@ -45,7 +45,7 @@ def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
     return a
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
     """Return a in (0, bound), and bound - a, neither of them by a difference; see above."""
     if bound == np.inf:
@@ -58,7 +58,7 @@ def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, 
     return bound - small, small
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None:
     """Changes ``at`` to the point of the central path that goes with margins y f; ``target`` is t of a row of weight 1."""
     y, s, C, loss = rows
@@ -78,7 +78,7 @@ def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None
             upper[i] = t / room
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def center_line_pass(rows: RowTerms, f: Float64, df: Float64, target: float, step: float) -> tuple[float, float]:
     """First and second derivative along f + step df of the function with the slopes -a_i."""
     y, s, C, loss = rows

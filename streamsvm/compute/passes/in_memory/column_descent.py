@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from streamsvm.compute.blocks.column_counts import column_counts
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms
 from streamsvm.compute.targets import argument, change
@@ -41,7 +41,7 @@ class StoredColumns(NamedTuple):
     """The value of each entry."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _gather(data: Float32, indices: Int32, indptr: Int64, place: Int32, free: Int64, rows: Int32, out: Float32) -> None:
     for i in range(indptr.size - 1):
         for p in range(indptr[i], indptr[i + 1]):
@@ -73,7 +73,7 @@ class Outside(NamedTuple):
     """q (p,)."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def column_sweep(
     given: StoredColumns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64
 ) -> float:

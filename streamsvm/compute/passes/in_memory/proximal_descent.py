@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
@@ -38,7 +38,7 @@ class MetricRows(NamedTuple):
     """(n,) Q without conjugate''."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _whiten(
     data: Float32, indices: Int32, indptr: Int64, bias: float, place: Int32, inverse: Float64, out: Float32
 ) -> None:
@@ -54,7 +54,7 @@ def _whiten(
             out[i, r] = found[r] + inverse[r, k - 1] * bias
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _squares(
     data: Float32, indices: Int32, indptr: Int64, place: Int32, shrink: Float64, full: Float32, out: Float64
 ) -> None:
@@ -83,7 +83,7 @@ def metric_rows(X: CSR, place: Int32, shrink: Float64, inverse: Float64) -> Metr
     return MetricRows(X, place, shrink, full, row_squares(X, place, shrink, full))
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _decision(part: Float32, where: Int32, z: Float32, place: Int32, w: Float64, u: Float64) -> float:
     """The decision value of a row with entries ``part`` in columns ``where``."""
     f = 0.0
@@ -96,7 +96,7 @@ def _decision(part: Float32, where: Int32, z: Float32, place: Int32, w: Float64,
     return f
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _add(
     change: float, part: Float32, where: Int32, z: Float32, place: Int32, shrink: Float64, w: Float64, u: Float64
 ) -> None:
@@ -109,7 +109,7 @@ def _add(
         u[c] += change * z[c]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def proximal_sweep(
     rows: MetricRows, terms: RowTerms, order: Int32, count: int, a: Float64, w: Float64, u: Float64
 ) -> int:

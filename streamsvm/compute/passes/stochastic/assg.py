@@ -19,8 +19,8 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
@@ -39,7 +39,7 @@ class Stage(NamedTuple):
     """The length of a step."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def _projected(scale: float, part: float, products: tuple[float, float, float], radius: float) -> tuple[float, float]:
     """Scale and part of w = scale u + part c after P; products: ||u||^2, u.c, ||c||^2."""
     (uu, uc, cc), off = products, part - 1.0
@@ -50,7 +50,7 @@ def _projected(scale: float, part: float, products: tuple[float, float, float], 
     return scale * shrink, 1.0 + shrink * off
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def assg_pass(
     given: Labeled, batches: Batches, objective: Objective, stage: Stage, w: Float64, total: Float64, v: Float64
 ) -> tuple[float, float, float, float]:

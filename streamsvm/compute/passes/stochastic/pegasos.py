@@ -19,8 +19,8 @@ from math import inf, sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
@@ -30,7 +30,7 @@ from streamsvm.rows import Float64, Int32, Labeled
 _SMALLEST = 1e-100
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def pegasos_pass(
     given: Labeled, batches: Batches, objective: Objective, radius: float, t: float, a: Float64, total: Float64
 ) -> tuple[float, float, float, float, float]:
@@ -84,7 +84,7 @@ def pegasos_pass(
     return linear, quadratic, shrunk, losses, samples
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def gradient_moments(given: Labeled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
     """How long the steps of the rows in ``order`` are at w = 0, where b_i = -s_i l'(m_i), m_i = 0, or -t_i of numbers.
 

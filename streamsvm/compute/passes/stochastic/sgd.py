@@ -23,15 +23,15 @@ from __future__ import annotations
 from math import floor
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.stochastic.steps import Objective
 from streamsvm.compute.targets import argument, dual_gain, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def updates(excess: float, growth: float, square: float, times: int) -> int:
     """How many of ``times`` presentations of one row in succession lead to an update, in closed form.
 
@@ -49,7 +49,7 @@ def updates(excess: float, growth: float, square: float, times: int) -> int:
     return min(max(int(largest), 0), times)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def slopes_in_succession(
     y: float, at: float, square: float, t: int, times: int, objective: Objective
 ) -> tuple[float, float]:
@@ -67,7 +67,7 @@ def slopes_in_succession(
     return total, gain
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: int, a: Float64) -> tuple[float, float]:
     """Presents the rows of ``order``, each ``times`` times in succession, the first one as presentation t + 1.
 

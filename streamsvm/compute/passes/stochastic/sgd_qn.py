@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.stochastic.steps import Objective
@@ -72,7 +72,7 @@ class Summed(NamedTuple):
     """How many values of w are in ``total``."""
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving) -> None:
     """Let H grow by what row i says of the curvature between v and w. Given: X, y, s; lambda, l. Changed: at.H, at.row."""
     X, y, s = given
@@ -89,7 +89,7 @@ def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving)
         at.H[j] += skip * r
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def sgd_qn_pass(
     given: Labeled, order: Int32, objective: Objective, skip: int, clock: Counted, at: Moving
 ) -> tuple[Summed, Counted]:
