@@ -122,7 +122,8 @@ def model_lines(facts: JsonObject) -> Iterator[str]:
     yield f"classes  {', '.join(facts['classes'][:10]) or 'none: it predicts a number'}" + (
         ", ..." if len(facts["classes"]) > 10 else ""
     )
-    yield f"columns  {facts['columns']}"
+    used = [str(found["columns_used"]) for found in facts["certificates"][:10] if "columns_used" in found]
+    yield f"columns  {facts['columns']}" + (f", of which {', '.join(used)} have weights" if used else "")
     yield from offset_lines(facts)
     if facts["expansion"]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]

@@ -88,6 +88,14 @@ class ModelOptions(ScalingOptions):
             bounds=Bounds(above=0),
         ),
     ] = None
+    l1: Annotated[
+        float | None,
+        Option(
+            "Weight of ||w||_1 beside ||w||^2 / 2, the elastic net: weights of columns that are of little use are 0.",
+            "model",
+            bounds=Bounds(above=0),
+        ),
+    ] = None
     positive: Annotated[
         str | None, Option("Train one class against the rest: the label that is the positive class.", "model")
     ] = None

@@ -30,6 +30,10 @@ changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i
 
 **l1 ball** (``solvers.l1_ball.regularizer``): D has t max |v_j| in the place of ||v||^2 / 2, which is off by t ||dv|| at most.
 
+**Elastic net** (``solvers.elastic_net``): ||w||^2 / 2 of P has l1 ||w||_1 beside it, a sum of terms as positive; ||v||^2 / 2 of D is
+||soft(v)||^2 / 2, whose slope is soft(v): all of the above holds with soft(v) for v but in dv, as D(a) is the least of a function of
+w that is strongly convex around soft(v).
+
 The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i <= sum C_i are what is known then.
 
 **All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for a_i all of the above

@@ -13,6 +13,7 @@ from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.elastic_net import regularizer as elastic_net
 from streamsvm.solvers.l1_ball.regularizer import best_multiple
 from streamsvm.solvers.one_class import OffsetObjective, RowSums
 from streamsvm.tags import saved_as
@@ -140,6 +141,9 @@ class PointSums:
         if problem.l1_ball is not None:
             half = 0.0
             scale, dual = best_multiple(problem.l1_ball, linear, quadratic, v)
+        if problem.l1 is not None:
+            half = elastic_net.value(w, problem.l1)
+            scale, dual = elastic_net.best_multiple(problem, linear, quadratic, v)
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
 
 

@@ -75,6 +75,15 @@ class BallConstrained(Protocol):
 
 
 @runtime_checkable
+class ElasticNetSolver(Protocol):
+    """A solver that also minimizes with a multiple of ||w||_1 beside ||w||^2 / 2 (``Problem.l1``)."""
+
+    def with_l1(self) -> AnySolver:
+        """Return the solver of such a problem, with the same settings."""
+        ...
+
+
+@runtime_checkable
 class SharedRows(Protocol[S]):
     """A solver for which several problems at the same rows have work in common."""
 

@@ -65,6 +65,8 @@ class Problem:
     """Of a pair of classes, the class code that is -1: rows of other classes are none of the problem's. None: all others are -1."""
     l1_ball: float | None = None
     """Of least squares: the t of ||w||_1 <= t, which takes the place of 1/2 ||w||^2; None: there is no such bound."""
+    l1: float | None = None
+    """Of the elastic net (``solvers.elastic_net``): the weight of ||w||_1 beside 1/2 ||w||^2; None: there is no such term."""
 
     @property
     def task(self) -> LearningTask:

@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "positive": "a",
     "multi_class": "crammer_singer",
     "l1_ball": 2.0,
+    "l1": 2.0,
     "one_class": True,
     "nu": 0.3,
     "class_weight": {"a": 2.0},

@@ -1,4 +1,4 @@
-"""Fits whose weights are 0 for some columns, from the store on: what is refused, kept bits, resuming, predictions, the grid of a search."""
+"""Fits whose weights are 0 for some columns, over the l1 ball and of the elastic net, from the store on: what is refused, kept bits, resuming, predictions, the grid of a search."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm import load_model
+from streamsvm.cli.descriptions import model_lines
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.executors.executor import SerialExecutor
@@ -20,10 +21,12 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
+from streamsvm.jobs.inspect.info import model_facts
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from tests.fault.test_determinism import bits_of
 
+NET: dict[str, Any] = {"loss": "squared", "l1_ball": None, "l1": 20.0, "tolerance": 1e-8}
 BALL: dict[str, Any] = {"loss": "squared", "l1_ball": 3.0, "tolerance": 1e-4}
 
 
@@ -56,6 +59,23 @@ def test_a_model_of_few_columns_and_its_figures(store: Path, tmp_path: Path) -> 
     assert found.R2 > 0.9
 
 
+def test_the_elastic_net_is_newton_and_bits_are_those_of_one_thread(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
+    job = job_of(store, tmp_path / "m", overwrite=True, standardize=True, **NET)
+    assert fit(replace(job, threads=1)).plan.solver_name == "newton"
+    reference = bits_of(job)
+    for executor, threads in ((None, 3), (SerialExecutor(), 1)):
+        fit(replace(job, threads=threads), executor=executor)
+        assert bits_of(job) == reference
+    model = load_model(tmp_path / "m")
+    assert np.flatnonzero(model.coef).tolist() == [1, 4, 9]
+    assert f"columns  12, of which {model.provenance['certificates'][0]['columns_used']} have weights" in list(
+        model_lines(model_facts(tmp_path / "m"))
+    )
+
+
 def test_auto_is_partan_and_bits_are_those_of_one_thread(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,11 +88,19 @@ def test_auto_is_partan_and_bits_are_those_of_one_thread(
         assert bits_of(job) == reference
 
 
-@pytest.mark.parametrize("sample", [0, 4])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"solver": "mfw", "options": {"pool": 5, "sample": 0}},
+        {"solver": "mfw", "options": {"pool": 5, "sample": 4}},
+        NET | {"loss": "squared_epsilon_insensitive"},
+    ],
+    ids=["ball", "ball from samples", "elastic net"],
+)
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
-    store: Path, tmp_path: Path, sample: int, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job_of(store, tmp_path / "m", solver="mfw", options={"pool": 5, "sample": sample})
+    job = job_of(store, tmp_path / "m", **settings)
     whole, made, original = fit(replace(job, model=str(tmp_path / "whole"))), [0], BlockVisitor.finish
 
     def finish(*arguments: Any) -> Any:
@@ -98,6 +126,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
         ({"kernel": "rbf", "solver": "partan"}, "--kernel does not go with --l1-ball"),
         ({"solver": "newton"}, "does not minimize over an l1 ball"),
         ({"dual": "dual.npy"}, "has no dual variables to write"),
+        ({"l1": 1.0}, "--l1 does not go with --l1-ball"),
+        (NET | {"kernel": "rbf"}, "--kernel does not go with --l1,"),
+        (NET | {"solver": "dcd"}, "solver 'dcd' does not minimize with an l1 term"),
+        (NET | {"dual": "dual.npy"}, "--dual does not go with --l1"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_by_name(
@@ -116,6 +148,14 @@ def test_a_model_to_start_from_is_drawn_into_the_ball(store: Path, tmp_path: Pat
     assert two is not None
     assert one.primal == pytest.approx(two.primal, rel=2e-4)
     assert np.abs(started.model.weights).sum() <= 1.0 + 1e-12
+
+
+def test_a_search_judges_by_the_l1_term(store: Path, tmp_path: Path) -> None:
+    found = tune(TuneJob(str(store), str(tmp_path / "t"), loss="squared", l1=20.0, folds=2))
+    none = tune(TuneJob(str(store), str(tmp_path / "u"), loss="squared", l1=2000.0, folds=2))
+    assert found.best.error is not None
+    assert none.best.error is not None
+    assert found.best.error < 0.5 * none.best.error
 
 
 def test_a_search_judges_by_the_ball(store: Path, tmp_path: Path) -> None:

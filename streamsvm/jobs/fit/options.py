@@ -80,6 +80,7 @@ ONE_CLASS_REFUSES = {
     "dual": "the bound of one class is recomputed from its model alone",
     "class_weight": "there is one class; rows may have weights",
     "l1_ball": "it is for least squares",
+    "l1": "it chooses columns that tell classes apart, or predict numbers",
 }
 """Options that mean nothing where there is one class, and why."""
 

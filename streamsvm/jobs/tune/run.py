@@ -54,7 +54,7 @@ MAY_DIFFER_ON_RESUME = (
     "report",
 )
 """The settings that do not change the results. Of the store, the digest is compared."""
-NEWER = ("standardize_all", "multi_class", "l1_ball")
+NEWER = ("standardize_all", "multi_class", "l1_ball", "l1")
 """Settings that searches of before had not: they are no part of the key where they are not given."""
 
 

@@ -80,6 +80,8 @@ class StreamSVC(StreamClassifier):
         each reading), or one for all of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'
         Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
+    l1 : float, optional
+        Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
     on_pass : callable, optional
         Called after every pass with its record, a dict: pass, problems, problem, primal, dual, gap, exact, seconds, memory.
         Where it returns True, or a callback of scikit-learn asks to stop, the fit ends with one more pass, which certifies what there is:
@@ -126,6 +128,8 @@ class StreamSVC(StreamClassifier):
     """How several classes become problems of two."""
     decision_function_shape: str = own(default=OVR)
     """What decision values of pairs are made into."""
+    l1: float | None = None
+    """Weight of ||w||_1."""
 
     def _job(self, chosen: ByName) -> FitJob:
         """See ``StreamEstimator``; the one place where parameters are looked at that are no options."""

@@ -40,6 +40,8 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         Or 'epsilon_insensitive'; 'squared', which is ridge regression of 1/2 ||w||^2 + C ||Xw - y||^2; 'pinball', of quantiles.
     quantile : float, default 0.5
         With the loss 'pinball' the share of targets that is to lie below the prediction; without effect for others.
+    l1 : float, optional
+        Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, random_state, \
     verbose, n_jobs, on_pass
         As of ``StreamSVC``; of the solvers those whose losses are of numbers too.
@@ -66,6 +68,8 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     """The name of the loss."""
     quantile: float = own(default=0.5)
     """The quantile of the pinball loss."""
+    l1: float | None = None
+    """Weight of ||w||_1."""
 
     def _job(self, chosen: ByName) -> FitJob:
         given = {"epsilon": self.epsilon, "quantile": self.quantile}

@@ -28,6 +28,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
+from streamsvm.solvers.elastic_net.solver import ElasticNet
 from streamsvm.solvers.newton.memory import cost_of
 from streamsvm.solvers.newton.next_point import NextPoint, more_in_memory, proceed_in_memory, stuck
 from streamsvm.solvers.newton.row_sample import (
@@ -116,6 +117,10 @@ class Newton(WarmStart):
     def memory_settings(self) -> dict[str, int | None]:
         """How many rows the model is made of; None: all, or as many as are usual."""
         return {"sample": self.sample}
+
+    def with_l1(self) -> ElasticNet:
+        """See ``types.ElasticNetSolver``: on all rows, in readings."""
+        return ElasticNet(self.narrowing)
 
     def expected(self, problem: Problem) -> tuple[int, int]:
         """Passes, and rows whose features they ask for in all where they are shown factored pairs."""

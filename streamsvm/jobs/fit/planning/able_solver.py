@@ -7,6 +7,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
+from streamsvm.jobs.fit.planning.elastic_net import with_l1
 from streamsvm.jobs.fit.planning.l1_ball import in_ball
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.solvers import SOLVERS, checked
@@ -36,6 +37,8 @@ def solver_of(job: FitJob, name: str, loss: Loss, classes: int = 0) -> AnySolver
         solver = _of_classes(solver, name, classes)
     if job.l1_ball is not None:
         solver = in_ball(solver, name)
+    if job.l1 is not None:
+        solver = with_l1(solver, name)
     if share_of(job) is not None:
         check_offset(solver, name)
     else:

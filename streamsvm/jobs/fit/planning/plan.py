@@ -109,7 +109,7 @@ class Plan:
 def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
     plan = plan_with(job, store)
-    chosen = job.solver == "auto" and plan.solver_name == "newton"
+    chosen = job.solver == "auto" and plan.solver_name == "newton" and job.l1 is None
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY
     rowless = plan.request is None and short_of_rows(store.layout, memory_settings(plan.solver))

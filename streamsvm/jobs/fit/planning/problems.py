@@ -21,6 +21,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.elastic_net import check_l1
 from streamsvm.jobs.fit.planning.l1_ball import check_ball
 from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
@@ -39,6 +40,7 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     check_task(job, loss, layout)
     check_ball(job, loss)
+    check_l1(job)
     positives, names = targets(job, layout)
     costs, together = costs_of_loss(job, layout.rows), job.multi_class == CRAMMER_SINGER
     if job.multi_class == OVO and len(layout.classes) > TWO:
@@ -59,6 +61,7 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
             nonzeros=nonzeros,
             classes=len(layout.classes) if together else 0,
             l1_ball=job.l1_ball,
+            l1=job.l1,
         )
         for C in costs
         for p in (positives[:1] if together else positives)
@@ -92,6 +95,7 @@ def _of_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative: i
         tolerance=job.tolerance,
         nonzeros=nonzeros,
         negative=negative,
+        l1=job.l1,
     )
 
 

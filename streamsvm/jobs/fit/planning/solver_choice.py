@@ -19,6 +19,7 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import landmark_count
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
+from streamsvm.jobs.fit.planning.elastic_net import solver_with_l1
 from streamsvm.jobs.fit.planning.l1_ball import solver_of_ball
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
@@ -50,6 +51,13 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
         return kernel_machine.solver_for(job)
     if share_of(job) is not None:
         return "interior_point", "one class with a free offset"
+    return _columns_solver(job, layout)
+
+
+def _columns_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
+    """The same for weights of columns."""
+    if job.l1 is not None:
+        return solver_with_l1()
     return solver_of_ball() if job.l1_ball is not None else linear_solver(job, layout)
 
 

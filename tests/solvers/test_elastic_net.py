@@ -1,0 +1,248 @@
+"""The elastic net: optimum of a slow proximal gradient in float64 and of scikit-learn's, a bound below it, columns ruled out, pools and parts."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import ElasticNet as CoordinateDescent
+
+from streamsvm.losses import LOSSES
+from streamsvm.rows import CSR, Dense
+from streamsvm.solvers.elastic_net.model import Model, above_minimum, minimum
+from streamsvm.solvers.elastic_net.regularizer import best_multiple, conjugate, proved_zero, soft
+from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.types import Block, Problem
+from tests.solvers.kernel_problems import solve
+
+SMOOTH = ("squared", "squared_hinge", "logistic", "squared_epsilon_insensitive", "huber")
+CORNERED = ("hinge", "epsilon_insensitive", "pinball")
+
+
+def values_of(name: str, m: Any) -> tuple[Any, Any]:
+    """l(m) and l'(m) of the smooth losses, from what textbooks say of them."""
+    if name == "squared":
+        return m * m, 2.0 * m
+    if name == "logistic":
+        return np.logaddexp(0.0, -m), -1.0 / (1.0 + np.exp(m))
+    if name == "squared_hinge":
+        lack = np.maximum(1.0 - m, 0.0)
+        return lack * lack, -2.0 * lack
+    if name == "squared_epsilon_insensitive":
+        lack = np.sign(m) * np.maximum(np.abs(m) - 0.1, 0.0)
+        return lack * lack, 2.0 * lack
+    mu, lack = LOSSES[name]().mu, 1.0 - m
+    b = np.clip((lack + mu) / (2.0 * mu), 0.0, 1.0)  # l(m) = max_b b (1 + mu - m) - mu b^2
+    return b * (lack + mu) - mu * b * b, -b
+
+
+def fuzzed(seed: int, name: str) -> tuple[Any, Any, Any]:
+    """Rows of columns of several scales, two of them nearly alike, targets that few make, weights with 0 among them."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(30, 120)), int(rng.integers(2, 14))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-0.5, 0.5, d)
+    X[:, 0] = X[:, -1] + 0.1 * rng.normal(size=n)
+    t = X @ (rng.normal(size=d) * (rng.random(d) < 0.5)) + 0.3 * rng.normal(size=n) + 0.5
+    y = t if LOSSES[name]().numeric() else np.where(t > 0.5, 1.0, -1.0).astype(np.float32)
+    return X.astype(np.float32), y, rng.choice([0.0, 0.5, 1.0, 3.0], n).astype(np.float32)
+
+
+def problem_of(name: str, X: Any, l1: float, tolerance: float, C: float = 0.3) -> Problem:
+    return Problem(LOSSES[name](), C, len(X), X.shape[1], 1, 1.0, tolerance=tolerance, l1=l1)
+
+
+def largest_slope(name: str, X: Any, y: Any, s: Any, C: float = 0.3) -> float:
+    """The l1 from which on all weights are 0."""
+    w = np.zeros(X.shape[1] + 1)
+    return float(np.abs(objective(name, X, y, s, w, 0.0, C)[1]).max())
+
+
+def objective(name: str, X: Any, y: Any, s: Any, w: Any, l1: float, C: float = 0.3) -> tuple[float, Any]:
+    """P(w), from its definition, and the gradient of the sum over rows."""
+    Z, c = np.column_stack([X.astype(np.float64), np.ones(len(X))]), C * s.astype(np.float64)
+    numeric = LOSSES[name]().numeric()
+    loss, slope = values_of(name, Z @ w - y if numeric else y * (Z @ w))
+    return float(0.5 * w @ w + l1 * np.abs(w).sum() + c @ loss), Z.T @ (c * slope * (1.0 if numeric else y))
+
+
+def optimum(name: str, X: Any, y: Any, s: Any, l1: float, C: float = 0.3) -> Any:
+    """The best weights, by accelerated proximal gradients that start anew where P rises."""
+    Z, c = np.column_stack([X.astype(np.float64), np.ones(len(X))]), C * s.astype(np.float64)
+    bend = 1.0 / LOSSES[name]().curvature(1.0)
+    L = bend * float(np.linalg.norm((Z.T * c) @ Z, 2)) + 1e-12
+    w = z = np.zeros(Z.shape[1])
+    momentum, before = 1.0, np.inf
+    for _ in range(20_000):
+        v = z - objective(name, X, y, s, z, l1, C)[1] / L
+        new = np.sign(v) * np.maximum(np.abs(v) - l1 / L, 0.0) / (1.0 + 1.0 / L)
+        if float(np.abs(new - z).max()) <= 1e-13 * (1.0 + float(np.abs(new).max())):
+            return new
+        later, now = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)), objective(name, X, y, s, new, l1, C)[0]
+        if now > before:
+            z = w
+            momentum, before = 1.0, np.inf
+            continue
+        z, w, momentum, before = new + (momentum - 1.0) / later * (new - w), new, later, now
+    return w
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(seed: int) -> None:
+    name = SMOOTH[seed % len(SMOOTH)]
+    X, y, s = fuzzed(seed, name)
+    l1 = (0.01, 0.1, 0.4)[seed % 3] * largest_slope(name, X, y, s)
+    solver = Newton().with_l1()
+    state, _, found = solve(solver, problem_of(name, X, l1, 1e-9), X, y, s, block=17, passes=40)
+    known, w = optimum(name, X, y, s, l1), solver.solution(state).w
+    best = objective(name, X, y, s, known, l1)[0]
+    assert found[-1].gap <= 1e-9
+    assert max(one.dual for one in found) <= best * (1 + 1e-11)
+    assert best * (1 - 1e-11) <= found[-1].primal <= best * (1 + 1e-9)
+    assert objective(name, X, y, s, w, l1)[0] == pytest.approx(found[-1].primal, rel=1e-12)
+    assert state.possible[np.abs(known) > 0.0].all()
+    assert np.array_equal(np.flatnonzero(np.abs(known) > 1e-4), np.flatnonzero(np.abs(w) > 1e-4))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_least_squares_are_those_of_coordinate_descent(seed: int) -> None:
+    X, t, s = fuzzed(seed, "squared")
+    s = np.ones_like(s)
+    n, l1 = len(X), 0.2 * largest_slope("squared", X, t, s)
+    state, _, found = solve(Newton().with_l1(), problem_of("squared", X, l1, 1e-12), X, t, s, passes=10)
+    # 1 / 2n ||t - Xw||^2 + alpha (r ||w||_1 + (1 - r) / 2 ||w||^2), times 2 C n
+    total = l1 + 1.0
+    peer = CoordinateDescent(
+        alpha=total / (0.6 * n), l1_ratio=l1 / total, fit_intercept=False, tol=1e-14, max_iter=10**5
+    )
+    peer.fit(np.column_stack([X.astype(np.float64), np.ones(n)]), t)
+    np.testing.assert_allclose(state.best, peer.coef_, atol=1e-8)
+    assert len(found) <= 4
+
+
+@pytest.mark.parametrize("name", CORNERED)
+def test_a_loss_with_a_corner_is_proved_by_slopes_of_a_rounded_one(name: str) -> None:
+    X, y, s = fuzzed(8, name)
+    problem = problem_of(name, X, 2.0, 1e-3)
+    state, _, found = solve(Newton().with_l1(), problem, X, y, s, passes=150)
+    assert found[-1].gap <= 1e-3
+    assert state.possible.all()  # no gap rules a column out
+    # the dual bound is one of every other w, too
+    rng = np.random.default_rng(0)
+    for w in (state.best + 0.1 * rng.normal(size=len(state.best)) for _ in range(20)):
+        m = (
+            X.astype(np.float64) @ w[:-1] + w[-1] - y
+            if problem.loss.numeric()
+            else y * (X.astype(np.float64) @ w[:-1] + w[-1])
+        )
+        P = (
+            0.5 * w @ w
+            + 2.0 * np.abs(w).sum()
+            + 0.3 * sum(c * problem.loss.value(v) for c, v in zip(s, m, strict=True))
+        )
+        assert P >= found[-1].dual
+
+
+def test_of_many_columns_a_pool_of_few_leads_to_the_same_optimum() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(150, 400)).astype(np.float32)
+    y = np.where(X[:, [3, 50, 120]] @ np.array([2.0, -1.0, 0.5]) > 0.0, 1.0, -1.0).astype(np.float32)
+    s = np.ones(150, np.float32)
+    l1 = 0.3 * largest_slope("squared_hinge", X, y, s)
+    problem = problem_of("squared_hinge", X, l1, 1e-8)
+    first = replace(Newton().with_l1(), pool=20)
+    found = {pool: solve(replace(first, pool=pool), problem, X, y, s, passes=60) for pool in (20, 300, 4096)}
+    w = optimum("squared_hinge", X, y, s, l1)
+    best = objective("squared_hinge", X, y, s, w, l1)[0]
+    for pool, (state, _, certificates) in found.items():
+        assert certificates[-1].gap <= 1e-8
+        assert len(state.pool) <= min(pool, 400)
+        assert best * (1 - 1e-11) <= certificates[-1].primal <= best * (1 + 1e-8)
+        assert certificates[-1].facts["columns_used"] == np.count_nonzero(state.best[:-1]) < 40
+        assert state.possible[np.abs(w) > 0.0].all()
+        assert certificates[-1].facts["columns_possible"] < 100
+
+
+def test_sparse_rows_are_the_same_problem() -> None:
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(2)
+    X = (rng.normal(size=(200, 60)) * (rng.random((200, 60)) < 0.2)).astype(np.float32)
+    y, s = np.where(X[:, 0] + X[:, 1] > 0.0, 1.0, -1.0).astype(np.float32), np.ones(200, np.float32)
+    stored = csr_matrix(X)
+    rows = CSR(stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64), 1.0)
+    for pool in (4096, 20):
+        solver = replace(Newton().with_l1(), pool=pool)
+        problem = problem_of("squared_hinge", X, 2.0, 1e-9)
+        one, two = (solve(solver, problem, X_, y, s, passes=60)[2][-1].primal for X_ in (Dense(X, 1.0), rows))
+        assert one == pytest.approx(two, rel=1e-8)
+
+
+def test_parts_of_a_pass_add_up() -> None:
+    X, t, s = fuzzed(7, "squared")
+    solver, problem = Newton().with_l1(), problem_of("squared", X, 1.0, 1e-12)
+    order = np.arange(len(X), dtype=np.int32)
+    block = lambda a, b: Block(Dense(X[a:b], 1.0), t[a:b], s[a:b], 0, a, order[: b - a], 0)  # noqa: E731
+    whole, joined = solver.start(problem), solver.start(problem)
+    for _ in range(2):
+        solver.visit(whole, block(0, len(X)))
+        parts = [solver.part(joined), solver.part(copy.deepcopy(joined))]
+        for part, (a, b) in zip(parts, [(0, 11), (11, len(X))], strict=True):
+            solver.visit(part, block(a, b))
+        joined = solver.merge(parts)
+        assert joined.gram is not None
+        assert whole.gram is not None
+        np.testing.assert_allclose(joined.gram, whole.gram, rtol=1e-12)
+        np.testing.assert_allclose(joined.squares, whole.squares, rtol=1e-12)
+        one, two = solver.finish(joined), solver.finish(whole)
+        assert one.primal == pytest.approx(two.primal, rel=1e-12)
+        assert one.dual == pytest.approx(two.dual, rel=1e-9, abs=1e-9)
+
+
+def test_the_best_multiple_of_a_dual_point_is_the_best_of_a_grid() -> None:
+    rng = np.random.default_rng(3)
+    for name in ("squared", "logistic"):
+        for _ in range(20):
+            problem, v = Problem(LOSSES[name](), 1.0, 9, 5, 1, l1=float(rng.uniform(0.1, 2.0))), rng.normal(size=6)
+            linear, quadratic = float(rng.uniform(-0.2, 3.0)), float(rng.uniform(0.01, 1.0)) * (name == "squared")
+            t, D = best_multiple(problem, linear, quadratic, v)
+            grid = np.linspace(0.0, 1.0 if name == "logistic" else 200.0, 4001)
+            assert problem.l1 is not None
+            values = [u * linear - u * u * quadratic - conjugate(u * v, problem.l1) for u in grid]
+            assert D >= max(values) - 1e-12
+            assert t == 0.0 or D == pytest.approx(t * linear - t * t * quadratic - conjugate(t * v, problem.l1))
+
+
+def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_optimum() -> None:
+    ruled_out = 0
+    for seed in range(40):
+        name = SMOOTH[seed % len(SMOOTH)]
+        X, y, s = fuzzed(seed, name)
+        l1 = 0.3 * largest_slope(name, X, y, s)
+        problem, w = problem_of(name, X, l1, 1e-9), optimum(name, X, y, s, l1)
+        squares = np.append((s[:, None] * X.astype(np.float64) ** 2).sum(0), s.sum())
+        rng, best = np.random.default_rng(seed), objective(name, X, y, s, w, l1)[0]
+        for far in (1e-4, 1e-2, 1.0):  # slopes at weights that are so far from the optimum
+            sums, order = PointSums(len(w)), np.arange(len(X), dtype=np.int32)
+            sums.add(
+                problem, problem.loss, Block(Dense(X, 1.0), y, s, 0, 0, order, 0), w + far * rng.normal(size=len(w))
+            )
+            found = sums.close(problem, w)
+            zero = proved_zero(problem, best - found.dual + 1e-9, found.scale * found.v, squares)
+            assert not (zero & (np.abs(w) > 1e-12)).any()
+            ruled_out += int(zero.sum())
+    assert ruled_out > 50
+
+
+def test_a_model_in_memory_ends_at_its_minimum_whatever_the_columns() -> None:
+    rng = np.random.default_rng(6)
+    for scale in (1.0, 1e3):
+        Z = rng.normal(size=(30, 50)) * np.geomspace(1.0, scale, 50)
+        model = Model(Z.T @ Z, rng.normal(size=50) * scale, rng.normal(size=50), 0.5)
+        w = minimum(model, 1e-9, np.inf)
+        v = model.v - model.gram @ (w - model.center)
+        assert above_minimum(w, v, 0.5) <= 1e-9
+        np.testing.assert_allclose(w, soft(v, 0.5), atol=1e-4)
