@@ -12,7 +12,7 @@ from sklearn.linear_model import ElasticNet as CoordinateDescent
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.elastic_net.model import Model, above_minimum, minimum
+from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
 from streamsvm.solvers.elastic_net.regularizer import best_multiple, conjugate, proved_zero, soft
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.point_evaluation import PointSums
@@ -209,7 +209,7 @@ def test_the_best_multiple_of_a_dual_point_is_the_best_of_a_grid() -> None:
             problem, v = Problem(LOSSES[name](), 1.0, 9, 5, 1, l1=float(rng.uniform(0.1, 2.0))), rng.normal(size=6)
             linear, quadratic = float(rng.uniform(-0.2, 3.0)), float(rng.uniform(0.01, 1.0)) * (name == "squared")
             t, D = best_multiple(problem, linear, quadratic, v)
-            grid = np.linspace(0.0, 1.0 if name == "logistic" else 200.0, 4001)
+            grid = np.linspace(0.0, 1.0 if name == "logistic" else 200.0, 401)
             assert problem.l1 is not None
             values = [u * linear - u * u * quadratic - conjugate(u * v, problem.l1) for u in grid]
             assert D >= max(values) - 1e-12
@@ -218,7 +218,7 @@ def test_the_best_multiple_of_a_dual_point_is_the_best_of_a_grid() -> None:
 
 def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_optimum() -> None:
     ruled_out = 0
-    for seed in range(40):
+    for seed in range(20):
         name = SMOOTH[seed % len(SMOOTH)]
         X, y, s = fuzzed(seed, name)
         l1 = 0.3 * largest_slope(name, X, y, s)
@@ -234,14 +234,14 @@ def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_opt
             zero = proved_zero(problem, best - found.dual + 1e-9, found.scale * found.v, squares)
             assert not (zero & (np.abs(w) > 1e-12)).any()
             ruled_out += int(zero.sum())
-    assert ruled_out > 50
+    assert ruled_out > 30
 
 
 def test_a_model_in_memory_ends_at_its_minimum_whatever_the_columns() -> None:
     rng = np.random.default_rng(6)
     for scale in (1.0, 1e3):
         Z = rng.normal(size=(30, 50)) * np.geomspace(1.0, scale, 50)
-        model = Model(Z.T @ Z, rng.normal(size=50) * scale, rng.normal(size=50), 0.5)
+        model = QuadraticModel(Z.T @ Z, rng.normal(size=50) * scale, rng.normal(size=50), 0.5)
         w = minimum(model, 1e-9, np.inf)
         v = model.v - model.gram @ (w - model.center)
         assert above_minimum(w, v, 0.5) <= 1e-9

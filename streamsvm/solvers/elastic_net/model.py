@@ -31,7 +31,7 @@ COARSE = 1e-6
 """Where G is a sum of float32 products, its diagonal is this much larger: what rounding took may have made it indefinite."""
 
 
-class Model(NamedTuple):
+class QuadraticModel(NamedTuple):
     """M on m columns, the constant feature among them."""
 
     gram: Float64
@@ -44,7 +44,7 @@ class Model(NamedTuple):
     """The weight of ||w||_1."""
 
 
-def minimum(model: Model, target: float, deadline: float) -> Float64:
+def minimum(model: QuadraticModel, target: float, deadline: float) -> Float64:
     """Return w (m,) at which M is ``target`` above its least value at most; further where the rounds, or the time, are over."""
     gram, w = model.gram, model.center.copy()
     if len(w) > PRECISE:
@@ -70,7 +70,7 @@ def above_minimum(w: Float64, v: Float64, l1: float) -> float:
     return float((0.5 * (w - u) ** 2 + np.abs(w) * l1 - w * (v - u)).sum())
 
 
-def _on_faces(model: Model, w: Float64, g: Float64) -> Float64:
+def _on_faces(model: QuadraticModel, w: Float64, g: Float64) -> Float64:
     """Steps on the face of the signs of w (m,), and on those it leads to."""
     for _ in range(FACE_STEPS):
         free = np.flatnonzero(w)

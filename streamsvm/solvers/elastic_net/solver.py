@@ -28,7 +28,7 @@ from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
 from streamsvm.compute.random import smallest
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.elastic_net.model import Model, above_minimum, minimum
+from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
 from streamsvm.solvers.elastic_net.regularizer import SLACK, l1_of, proved_zero, value
 from streamsvm.solvers.elastic_net.state import ElasticNetState
 from streamsvm.solvers.newton.trust_region import first_mu
@@ -204,7 +204,7 @@ class ElasticNet(WarmStart):
         w, v = state.point[where], found.v[where]
         target = SHARE * problem.tolerance * abs(found.primal)
         state.direction = np.zeros_like(state.point)
-        state.direction[where] = minimum(Model(gram, v, w, l1), target, state.deadline) - w
+        state.direction[where] = minimum(QuadraticModel(gram, v, w, l1), target, state.deadline) - w
         moved = w + state.direction[where]
         state.slope = float((w - v) @ (moved - w)) + l1 * float(np.abs(moved).sum() - np.abs(w).sum())
         state.narrowed = self._narrower(state, found)
