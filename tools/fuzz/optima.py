@@ -1,148 +1,179 @@
-"""Fuzz optima: python tools/fuzz/optima.py [--sets 50] [--seed 0] [--solvers NAME,...] [--tolerance 1e-6].
+"""Fuzz optima: python tools/fuzz/optima.py [--sets 50] [--seed 0] [--tasks NAME,...] [--solvers NAME,...] [--tolerance 1e-6].
 
-Small weighted problems through every solver and every loss it takes, as the registries have them, against the optimum of another
-program at its tightest: LIBLINEAR for the hinge and its square, scikit-learn's newton-cholesky for the logistic loss, L-BFGS of scipy
-for huber; of exact kernels LIBSVM, whose constant is free, or LIBLINEAR where the constant is regularized and the kernel linear.
-A peer's P is computed here in float64 from its weights, for LIBSVM from its dual variables. A finding is
+Small weighted problems of every task through every solver and every loss it takes, as the registries and the abilities of solvers have
+them, against the optimum of another program at its tightest (``optima_peers``). A finding is
 
-- a printed D, less the printed rounding, above the best P that is known: the peer's, or that of our model;
+- a D of any pass, or the printed one less its rounding, above the best P that is known: the peer's, or that of our model;
 - a printed P, with its rounding, below the peer's optimum by more than the peer can be off (``PEER``);
-- a run that says "converged" and is not within its printed gap of the peer.
+- a run that says "converged" and is not within its printed gap of the peer;
+- a run that ends with an error.
 
-A row of the table is a solver and a loss: sets, how many converged, the largest (P - P of the peer) / P of those, findings. A task of
-another kind joins by a line in ``TASKS``. Exit code 1 if there is a finding.
+A row of the table is a task, a solver and a loss: sets, how many converged, the largest (P - P of the peer) / |P| of those, findings. A task of
+another kind joins by a line in ``TASKS``; the golden test misses it where a solver, a loss or a form of the problem
+(``FORMS``) is registered that no task has. Exit code 1 if there is a finding.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from streamsvm.errors import StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
-from streamsvm.losses import LOSSES
-from streamsvm.rows import Dense
+from streamsvm.jobs.fit.planning.l1_ball import least_squares
+from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.store import create
-from streamsvm.types import KernelSolver
+from streamsvm.types import BallConstrained, FreeOffset, KernelSolver, Multinomial
+from tools.fuzz import optima_peers as peers
+from tools.fuzz import optima_problems as problems
+from tools.fuzz.optima_problems import Drawn
 
 PEER = 1e-6
 """How far, relatively, a peer at its tightest may be above the optimum."""
-GAMMA = 0.3
+SUMMED, PRINTED = 1e-6, 1e-9
+"""How far D may be above the best P for rounding: of a pass, whose rounding is not known, and of a certificate."""
 PASSES = 60
-
-
-class Drawn(NamedTuple):
-    """A problem: rows float32 (n, d), signs, weights above 0, C."""
-
-    X: Any
-    y: Any
-    s: Any
-    C: float
+CHUNK = 512
+RBF: dict[str, Any] = {"kernel": "rbf", "gamma": peers.GAMMA}
+Pair = tuple[str, str]
 
 
 class Task(NamedTuple):
     """What is fitted, and by whom else."""
 
-    solvers: Callable[[], list[str]]
-    settings: dict[str, Any]
-    peer: Callable[[Drawn, str], float | None]
-    """The optimal P for a loss by name; None where no other program has it."""
+    pairs: Callable[[], list[Pair]]
+    """Solvers and losses."""
+    draw: Callable[[int], Drawn]
+    settings: Callable[[Drawn, str], dict[str, Any]]
+    """Of the fit, for a loss by name."""
+    peer: Callable[[Drawn, str], list[float]]
+    """The optimal P of each problem of the fit, for a loss by name."""
 
 
-def drawn(seed: int) -> Drawn:
-    """Columns of several scales, one of them 0 or 1; weights from 0.5 to 3."""
-    rng = np.random.default_rng(seed)
-    n, d = int(rng.integers(40, 160)), int(rng.integers(2, 7))
-    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1, 1, d)
-    X[:, -1] = rng.random(n) < 0.2
-    y = np.where(X[:, 0] / np.abs(X[:, 0]).max() + 0.4 * rng.normal(size=n) > 0.1, 1.0, -1.0)
-    y[:2] = 1.0, -1.0
-    return Drawn(X.astype(np.float32), y, rng.choice([0.5, 1.0, 2.0, 3.0], n), 10.0 ** float(rng.uniform(-3, 1)))
-
-
-def linear_primal(given: Drawn, w: Any, loss: str) -> float:
-    """P(w), the constant feature last in w."""
-    m = given.y * (given.X.astype(np.float64) @ w[:-1] + w[-1])
-    terms = [c * LOSSES[loss]().value(v) for c, v in zip(given.s, m, strict=True)]
-    return float(0.5 * w @ w + given.C * sum(terms))
-
-
-def linear_peer(given: Drawn, loss: str) -> float | None:
-    """By LIBLINEAR, scikit-learn or scipy, each with a regularized constant."""
-    X = np.column_stack([given.X.astype(np.float64), np.ones(len(given.y))])
-    if loss in ("hinge", "squared_hinge"):
-        from sklearn.svm import LinearSVC
-
-        machine = LinearSVC(
-            C=given.C, loss=loss, dual=True, tol=1e-10, max_iter=200_000, fit_intercept=False, random_state=0
-        )
-    elif loss == "logistic":
-        from sklearn.linear_model import LogisticRegression
-
-        machine = LogisticRegression(C=given.C, solver="newton-cholesky", tol=1e-12, fit_intercept=False)
-    elif loss == "huber":
-        return by_descent(given, loss)
-    else:
-        return None
-    machine.fit(X, given.y, sample_weight=given.s)
-    return linear_primal(given, machine.coef_[0], loss)
-
-
-def by_descent(given: Drawn, loss: str) -> float:
-    """A smooth loss by L-BFGS."""
-    from scipy.optimize import minimize
-
-    kind, Z = LOSSES[loss](), given.y[:, None] * np.column_stack([given.X.astype(np.float64), np.ones(len(given.y))])
-
-    def both(w: Any) -> tuple[float, Any]:
-        slopes = np.array([kind.slope(v) for v in Z @ w])
-        return linear_primal(given, w, loss), w + given.C * Z.T @ (given.s * slopes)
-
-    options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-10}
-    return float(minimize(both, np.zeros(Z.shape[1]), jac=True, method="L-BFGS-B", options=options).fun)
-
-
-def kernel_peer(given: Drawn, loss: str) -> float | None:
-    """By LIBSVM: the optimal D of the hinge, and of its square, which is the hinge without a bound and 1 / (2 C_i) on the diagonal."""
-    from sklearn.metrics.pairwise import rbf_kernel
-    from sklearn.svm import SVC
-
-    if loss not in ("hinge", "squared_hinge"):
-        return None
-    K, C = rbf_kernel(given.X.astype(np.float64), gamma=GAMMA), given.C * given.s
-    if loss == "squared_hinge":
-        K, C = K + np.diag(0.5 / C), np.full(len(C), 1e9)
-    machine = SVC(kernel="precomputed", C=1.0, tol=1e-10).fit(K, given.y, sample_weight=C)
-    x = np.zeros(len(C))
-    x[machine.support_] = machine.dual_coef_[0]
-    return float(np.abs(x).sum() - 0.5 * x @ K @ x)
-
-
-def names(kernel: bool, free: bool = False) -> list[str]:
-    """Solvers by what they are: for exact kernels or not, with a free constant or not."""
-    found = [(name, SOLVERS[name]()) for name in SOLVERS]
-    return [
+def pairs(numeric: bool, kernel: bool, free: bool = False) -> list[Pair]:
+    """All there are of a kind: for exact kernels or not, with a free constant or not."""
+    made = [(name, SOLVERS[name]()) for name in SOLVERS]
+    chosen = [
         name
-        for name, solver in found
+        for name, solver in made
         if isinstance(solver, KernelSolver) == kernel and (not kernel or solver.free_bias == free)
     ]
+    return [(name, loss) for name in chosen for loss in losses_of(name) if LOSSES[loss]().numeric() == numeric]
+
+
+def with_a_margin(found: list[Pair]) -> list[Pair]:
+    return [(solver, loss) for solver, loss in found if threshold(LOSSES[loss]()) < float("inf")]
+
+
+def of_all_classes() -> list[Pair]:
+    """Solvers that tell all classes apart in one problem, and the losses they do it with."""
+    able = [(name, solver.of_classes(3)) for name, solver in made() if isinstance(solver, Multinomial)]
+    return [(name, loss) for name, solver in able for loss in LOSSES if solver.losses.refusal(LOSSES[loss]()) is None]
+
+
+def of_one_class(kernel: bool) -> list[Pair]:
+    """Solvers with a free offset. Their loss is that of the form."""
+    able = [name for name, solver in made() if isinstance(solver, FreeOffset)]
+    return [(name, "hinge") for name in able if isinstance(SOLVERS[name](), KernelSolver) == kernel]
+
+
+def of_ball() -> list[Pair]:
+    able = [name for name, solver in made() if isinstance(solver, BallConstrained)]
+    return [(name, loss) for name in able for loss in LOSSES if least_squares(LOSSES[loss]())]
+
+
+def made() -> list[tuple[str, Any]]:
+    return [(name, SOLVERS[name]()) for name in SOLVERS]
+
+
+def plain(given: Drawn, loss: str) -> dict[str, Any]:
+    return {"loss": loss, "C": given.C}
+
+
+def number(given: Drawn, loss: str) -> dict[str, Any]:
+    options = {"loss_options": {"quantile": given.quantile}} if loss == "pinball" else {}
+    return {"loss": loss, "C": given.C, **options}
+
+
+def settings(of: Callable[[Drawn, str], dict[str, Any]], more: dict[str, Any]) -> Callable[[Drawn, str], dict[str, Any]]:
+    return lambda given, loss: {**of(given, loss), **more}
+
+
+def offset(given: Drawn, loss: str) -> dict[str, Any]:
+    """The form with nu; ``loss`` has no say in it."""
+    del loss
+    return {"one_class": True, "nu": given.nu}
+
+
+def in_ball(given: Drawn, loss: str) -> dict[str, Any]:
+    return {**plain(given, loss), "l1_ball": given.radius}
 
 
 TASKS = {
-    "linear": Task(lambda: names(kernel=False), {}, linear_peer),
-    "rbf": Task(lambda: names(kernel=True, free=True), {"kernel": "rbf", "gamma": GAMMA}, kernel_peer),
-    "linear kernel": Task(lambda: names(kernel=True, free=False), {"kernel": "linear"}, linear_peer),
-}
+    "classes": Task(partial(pairs, False, False), problems.two_classes, plain, peers.linear_classes),
+    "classes, rbf": Task(
+        partial(pairs, False, True, True), problems.two_classes, settings(plain, RBF), peers.kernel_classes
+    ),
+    "classes, simplex": Task(
+        partial(pairs, False, True), problems.two_classes, settings(plain, {"kernel": "linear"}), peers.linear_classes
+    ),
+    "rests": Task(
+        partial(pairs, False, False), problems.some_classes, plain, partial(peers.rests, kernel=False)
+    ),
+    "rests, rbf": Task(
+        partial(pairs, False, True, True), problems.some_classes, settings(plain, RBF), partial(peers.rests, kernel=True)
+    ),
+    "pairs": Task(
+        partial(pairs, False, False), problems.some_classes, settings(plain, {"multi_class": "ovo"}),
+        partial(peers.pairs, kernel=False),
+    ),
+    "pairs, rbf": Task(
+        partial(pairs, False, True, True), problems.some_classes, settings(plain, {**RBF, "multi_class": "ovo"}),
+        partial(peers.pairs, kernel=True),
+    ),
+    "all classes": Task(
+        of_all_classes, problems.some_classes, settings(plain, {"multi_class": "crammer_singer"}), peers.together
+    ),
+    "numbers": Task(partial(pairs, True, False), problems.numbers, number, peers.linear_numbers),
+    "numbers, rbf": Task(
+        partial(pairs, True, True, True), problems.numbers, settings(number, RBF), peers.kernel_numbers
+    ),
+    "one class": Task(
+        lambda: with_a_margin(pairs(False, False)), problems.one_class, settings(plain, {"one_class": True}),
+        partial(peers.one_class_of_margin, kernel=False),
+    ),
+    "one class, rbf": Task(
+        lambda: with_a_margin(pairs(False, True)), problems.one_class, settings(plain, {**RBF, "one_class": True}),
+        partial(peers.one_class_of_margin, kernel=True),
+    ),
+    "one class, nu": Task(
+        partial(of_one_class, False), problems.one_class, offset, lambda given, _: peers.one_class(given, kernel=False)
+    ),
+    "one class, nu, rbf": Task(
+        partial(of_one_class, True), problems.one_class, settings(offset, RBF),
+        lambda given, _: peers.one_class(given, kernel=True),
+    ),
+    "l1 ball": Task(of_ball, problems.ball, in_ball, lambda given, _: peers.ball(given)),
+}  # fmt: skip
+FORMS = {
+    "loss": "numbers", "positive": "rests", "kernel": "classes, rbf", "nu": "one class, nu", "classes": "all classes",
+    "negative": "pairs", "l1_ball": "l1 ball", "bias": "one class",
+}  # fmt: skip
+"""The fields of a problem that say what is minimized, and a task that has it."""
+NO_FORMS = {
+    "C", "rows", "columns", "weights", "tolerance", "held_out", "warm", "reach", "nonzeros",
+}  # fmt: skip
+"""All others."""
 
 
 class Outcome(NamedTuple):
@@ -150,52 +181,85 @@ class Outcome(NamedTuple):
 
     converged: bool
     over: float
-    """(P - P of the peer) / P."""
+    """(P - P of the peer) / |P|, the largest of its problems."""
     finding: str
 
 
-def compared(task: Task, asked: dict[str, Any], given: Drawn, best: float) -> Outcome:
-    """Fit, and say whether the printed interval holds the peer's optimum."""
-    with tempfile.TemporaryDirectory() as place:
-        writer = create(Path(place) / "s", sparse=False, chunk_bytes=2048)
-        writer.append(Dense(given.X), (given.y > 0).astype(np.int32), given.s.astype(np.float32))
-        writer.commit(("-1", "1"), given.X.shape[1], {"names": None})
-        job = FitJob(f"{place}/s", f"{place}/m", C=given.C, max_passes=PASSES, **asked, **task.settings)
-        training = fit(job).training
-    found = training.runs[0].certificate
-    assert found is not None
-    converged, over = training.status.value == "converged", (found.primal - best) / abs(found.primal)
-    finding = ""
-    if found.dual - found.rounding > min(best, found.primal) * (1 + 1e-9):
-        finding = f"D {found.dual:.12g} above P {best:.12g}"
-    elif found.primal + found.rounding < best * (1 - PEER):
-        finding = f"P {found.primal:.12g} below the optimum {best:.12g}"
-    elif converged and over > max(found.gap, asked["tolerance"]):
-        finding = f"P {found.primal:.12g}, gap {found.gap:.1e}, but {best:.12g} is known"
-    return Outcome(converged, over, finding)
+def compared(task: Task, pair: Pair, given: Drawn, tolerance: float, best: list[float]) -> Outcome:
+    """Fit, and say whether each printed interval, and each D on the way, fits the peer's optimum."""
+    solver, loss = pair
+    events: list[dict[str, Any]] = []
+    asked: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "max_passes": PASSES}
+    job = FitJob("memory", "none", **asked, **task.settings(given, loss))
+    try:
+        training = fit_in_memory(job, problems.stored(given, CHUNK), events.append).training
+    except StreamSVMError as error:
+        return Outcome(False, float("nan"), f"{type(error).__name__}: {error}")
+    converged = training.status.value == "converged"
+    found = [run.certificate for run in training.runs]
+    if len(found) != len(best):
+        return Outcome(converged, float("nan"), f"{len(found)} problems where the peer has {len(best)}")
+    over = max((one.primal - least) / abs(one.primal) for one, least in zip(found, best, strict=True) if one)
+    said = (finding(one, least, converged, tolerance) for one, least in zip(found, best, strict=True))
+    return Outcome(converged, over, next(filter(None, said), "") or on_the_way(events, best))
 
 
-def rows(sets: int, seed: int, chosen: list[str], tolerance: float) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """A row for each solver and loss, and the findings."""
-    table, findings = [], []
-    peers: dict[tuple[str, str, int], float | None] = {}
-    for kind, task in TASKS.items():
-        for solver in task.solvers():
-            for loss in losses_of(solver) if not chosen or solver in chosen else ():
-                outcomes = []
-                for k in range(seed, seed + sets):
-                    given, key = drawn(k), (kind, loss, k)
-                    if key not in peers:
-                        peers[key] = task.peer(given, loss)
-                    best = peers[key]
-                    if best is not None:
-                        asked = {"solver": solver, "loss": loss, "tolerance": tolerance}
-                        outcomes.append(compared(task, asked, given, best))
-                        if outcomes[-1].finding:
-                            findings.append(f"{kind} {solver} {loss} seed {k}: {outcomes[-1].finding}")
-                within = [one.over for one in outcomes if one.converged]
-                wrong = sum(bool(one.finding) for one in outcomes)
-                table.append((kind, solver, loss, len(outcomes), len(within), max(within, default=float("nan")), wrong))
+def finding(found: Any, best: float, converged: bool, tolerance: float) -> str:
+    """What is wrong with a certificate."""
+    if found.dual - found.rounding > min(best, found.primal) + PRINTED * abs(best):
+        return f"D {found.dual:.12g} above P {best:.12g}"
+    if found.primal + found.rounding < best - PEER * abs(best):
+        return f"P {found.primal:.12g} below the optimum {best:.12g}"
+    if converged and not found.final and (found.primal - best) / abs(found.primal) > max(found.gap, tolerance):
+        return f"P {found.primal:.12g}, gap {found.gap:.1e}, but {best:.12g} is known"
+    return ""
+
+
+def on_the_way(events: list[dict[str, Any]], best: list[float]) -> str:
+    """What is wrong with the bound of a pass."""
+    for event in events:
+        if event["event"] == "pass" and event["exact"]:
+            least = best[event["problem"]]
+            if event["dual"] - event["rounding"] > least + SUMMED * abs(least):
+                return f"D {event['dual']:.12g} of pass {event['pass']} above P {least:.12g}"
+    return ""
+
+
+class Asked(NamedTuple):
+    """What is run."""
+
+    sets: int
+    seed: int
+    tolerance: float
+    tasks: list[str]
+    """All where there is none; so of solvers."""
+    solvers: list[str]
+
+
+Line = tuple[str, str, str, int, int, float, int]
+
+
+def rows(asked: Asked) -> tuple[list[Line], list[str]]:
+    """A row for each task, solver and loss, and the findings."""
+    table: list[Line] = []
+    findings: list[str] = []
+    for kind in asked.tasks or TASKS:
+        known: dict[tuple[str, int], list[float]] = {}
+        for pair in TASKS[kind].pairs():
+            if asked.solvers and pair[0] not in asked.solvers:
+                continue
+            outcomes = []
+            for k in range(asked.seed, asked.seed + asked.sets):
+                given = TASKS[kind].draw(k)
+                if (pair[1], k) not in known:
+                    known[pair[1], k] = TASKS[kind].peer(given, pair[1])
+                outcomes.append(compared(TASKS[kind], pair, given, asked.tolerance, known[pair[1], k]))
+                if outcomes[-1].finding:
+                    findings.append(f"{kind} {' '.join(pair)} seed {k}: {outcomes[-1].finding}")
+            within = [one.over for one in outcomes if one.converged]
+            wrong = sum(bool(one.finding) for one in outcomes)
+            table.append((kind, *pair, len(outcomes), len(within), max(within, default=float("nan")), wrong))
+            print("{:20}{:18}{:28}{:5}{:10}{:10.1e}{:9}".format(*table[-1]), flush=True)
     return table, findings
 
 
@@ -203,17 +267,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tasks", default="", help="separated by semicolons")
     parser.add_argument("--solvers", default="")
     parser.add_argument("--tolerance", type=float, default=1e-6)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)  # a peer that stops at its limit of iterations
-    table, findings = rows(
-        options.sets, options.seed, [name for name in options.solvers.split(",") if name], options.tolerance
-    )
-    print(f"{'task':14}{'solver':18}{'loss':15}{'sets':>5}{'converged':>10}{'over':>10}{'findings':>9}")
-    for kind, solver, loss, sets, converged, over, wrong in table:
-        print(f"{kind:14}{solver:18}{loss:15}{sets:5}{converged:10}{over:10.1e}{wrong:9}")
+    chosen = [[name for name in text.split(mark) if name] for text, mark in ((options.tasks, ";"), (options.solvers, ","))]
+    print(f"{'task':20}{'solver':18}{'loss':28}{'sets':>5}{'converged':>10}{'over':>10}{'findings':>9}")
+    table, findings = rows(Asked(options.sets, options.seed, options.tolerance, *chosen))
     print(*findings, sep="\n")
+    print(f"{sum(line[3] for line in table)} fits, {len(findings)} findings")
     return 1 if findings else 0
 
 

@@ -1,0 +1,308 @@
+"""Optima of the problems of ``tools/fuzz/optima.py`` by other programs, each at its tightest, and P computed here in float64.
+
+LIBLINEAR, LIBSVM and scikit-learn where they have the problem. Where none of them has it, ``least``: all losses here but the logistic one are
+the least e that some lines ask for, so that P is a quadratic program, solved by a textbook interior point (Mehrotra 1992), which has nothing
+in common with the package. The golden test holds it to LIBLINEAR.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.losses import LOSSES
+from tools.fuzz.optima_problems import Drawn
+
+GAMMA, EPSILON = 0.3, 0.1
+MU = 0.1
+"""Half the width of huber's rounded corner."""
+LIBSVM_ITERATIONS = 300_000
+"""Without a limit it does not end on some problems of one class."""
+ITERATIONS, PRECISION = 100, 1e-12
+
+
+class Lines(NamedTuple):
+    """e_i >= need_r - Z_r.v for all lines r of row i, e >= 0; a row costs cost_i phi(e_i)."""
+
+    Z: Any
+    """(lines, p)."""
+    need: Any
+    """(lines,)."""
+    owner: Any
+    """(lines,) the row of each."""
+    cost: Any
+    """(rows,)."""
+    phi: str | float = "line"
+    """e, e^2 ("square"), or e^2 / (2 width) up to a width, and from there e - width / 2."""
+
+
+def costs(e: Any, phi: str | float) -> Any:
+    """phi(e)."""
+    if isinstance(phi, float):
+        return np.where(e < phi, 0.5 * e * e / phi, e - 0.5 * phi)
+    return e if phi == "line" else e * e
+
+
+def least(lines: Lines, norm: Any, linear: Any = 0.0) -> float:
+    """The least 1/2 sum_j norm_j v_j^2 + linear.v + sum_i cost_i phi(e_i).
+
+    Variables are v, for each row the part of e that costs a line and the part that costs a square, where there are both.
+    """
+    rows, p, phi = len(lines.cost), lines.Z.shape[1], lines.phi
+    linear = np.zeros(p) + linear
+    square = {"line": None, "square": 2.0 * lines.cost}.get(phi, None) if isinstance(phi, str) else lines.cost / phi
+    H, g, parts = [np.zeros(p) + norm], [linear], 0
+    if phi != "square":
+        H, g, parts = [*H, np.zeros(rows)], [*g, lines.cost], parts + 1
+    if square is not None:
+        H, g, parts = [*H, square], [*g, np.zeros(rows)], parts + 1
+    mine = np.eye(rows)[lines.owner]
+    A = np.block([[lines.Z, *[mine] * parts], [np.zeros((parts * rows, p)), np.eye(parts * rows)]])
+    x = program(np.concatenate(H), np.concatenate(g), A, np.append(lines.need, np.zeros(parts * rows)))
+    e = np.zeros(rows)
+    np.maximum.at(e, lines.owner, lines.need - lines.Z @ x[:p])
+    return float(0.5 * norm @ x[:p] ** 2 + linear @ x[:p] + lines.cost @ costs(e, phi))
+
+
+def program(H: Any, g: Any, A: Any, b: Any) -> Any:
+    """The x of least 1/2 sum_j H_j x_j^2 + g.x with A x >= b, H >= 0: predictor and corrector of Mehrotra's method."""
+    x, s, z = np.zeros(len(g)), np.ones(len(b)), np.ones(len(b))
+    for _ in range(ITERATIONS):
+        dual, primal, product = H * x + g - A.T @ z, A @ x - s - b, float(s @ z) / len(b)
+        scale = 1.0 + abs(float(0.5 * H @ x**2 + g @ x))
+        if max(product * len(b), np.abs(dual).max(), np.abs(primal).max()) < PRECISION * scale:
+            break
+        M = np.diag(H) + A.T @ (A * (z / s)[:, None])
+        shift, aim = 0.0, 0.0
+        for _half in range(2):
+            left = s * z - aim + shift
+            right = -dual - A.T @ (left / s + z / s * primal)
+            dx = np.linalg.solve(M, right)
+            ds = A @ dx + primal
+            dz = -left / s - z / s * ds
+            length = min(1.0, *(0.995 * _longest(*pair) for pair in ((s, ds), (z, dz))))
+            shift, aim = ds * dz, (float((s + length * ds) @ (z + length * dz)) / len(b) / product) ** 3 * product
+        x, s, z = x + length * dx, s + length * ds, z + length * dz
+    return x
+
+
+def _longest(a: Any, da: Any) -> float:
+    """How far a >= 0 allows to go."""
+    falling = da < 0.0
+    return float(np.min(-a[falling] / da[falling])) if falling.any() else np.inf
+
+
+def features(given: Drawn, kernel: bool) -> tuple[Any, Any]:
+    """Z (n, p) and the norm (p,): rows and a regularized constant; of a kernel a root of K, and a constant that is free."""
+    n = len(given.y)
+    if not kernel:
+        return np.column_stack([given.X, np.ones(n)]), np.ones(given.X.shape[1] + 1)
+    return np.column_stack([root(gram(given)), np.ones(n)]), np.append(np.ones(n), 0.0)
+
+
+def gram(given: Drawn) -> Any:
+    return np.exp(-GAMMA * ((given.X[:, None] - given.X[None]) ** 2).sum(-1))
+
+
+def root(K: Any) -> Any:
+    """R (n, n) with R R' = K."""
+    values, vectors = np.linalg.eigh(K)
+    return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def margin_lines(Z: Any, y: Any, cost: Any, loss: str) -> Lines:
+    """A loss of a margin: one line a row."""
+    need, phi = {"hinge": (1.0, "line"), "squared_hinge": (1.0, "square"), "huber": (1.0 + MU, 2.0 * MU)}[loss]
+    return Lines(Z * y[:, None], np.full(len(Z), need), np.arange(len(Z)), cost, phi)
+
+
+def number_lines(Z: Any, given: Drawn, loss: str) -> Lines:
+    """A loss of a residual: a line on each side."""
+    q = given.quantile
+    up, down, slack = (1.0 - q, q, 0.0) if loss == "pinball" else (1.0, 1.0, EPSILON)
+    both = np.vstack([-up * Z, down * Z])
+    need = np.concatenate([-up * given.y - slack, down * given.y - slack])
+    phi = "square" if loss == "squared_epsilon_insensitive" else "line"
+    return Lines(both, need, np.tile(np.arange(len(Z)), 2), given.C * given.s, phi)
+
+
+def primal(given: Drawn, Z: Any, norm: Any, v: Any, loss: str) -> float:
+    """P of a function of features."""
+    kind = LOSSES[loss](given.quantile) if loss == "pinball" else LOSSES[loss]()
+    m = Z @ v - given.y if kind.numeric() else given.y * (Z @ v)
+    terms = [c * kind.value(u) for c, u in zip(given.s.tolist(), m.tolist(), strict=True)]
+    return float(0.5 * norm @ v**2 + given.C * sum(terms))
+
+
+def linear_classes(given: Drawn, loss: str) -> list[float]:
+    """Two classes, a regularized constant."""
+    given = given.seen
+    Z, norm = features(given, kernel=False)
+    return [by_liblinear(given, Z, norm, loss)]
+
+
+def by_liblinear(given: Drawn, Z: Any, norm: Any, loss: str) -> float:
+    """LIBLINEAR for the hinges, scikit-learn's newton-cholesky for the logistic loss, else ``least``."""
+    if loss in ("hinge", "squared_hinge"):
+        from sklearn.svm import LinearSVC
+
+        machine = LinearSVC(
+            C=given.C, loss=loss, dual=True, tol=1e-10, max_iter=200_000, fit_intercept=False, random_state=0
+        )
+    elif loss == "logistic":
+        from sklearn.linear_model import LogisticRegression
+
+        machine = LogisticRegression(C=given.C, solver="newton-cholesky", tol=1e-12, fit_intercept=False)
+    else:
+        return least(margin_lines(Z, given.y, given.C * given.s, loss), norm)
+    machine.fit(Z, given.y, sample_weight=given.s)
+    return primal(given, Z, norm, machine.coef_[0], loss)
+
+
+def kernel_classes(given: Drawn, loss: str) -> list[float]:
+    """By LIBSVM: the optimal D of the hinge, and of its square, which is the hinge without a bound and 1 / (2 C_i) on the diagonal."""
+    given = given.seen
+    if loss not in ("hinge", "squared_hinge"):
+        Z, norm = features(given, kernel=True)
+        return [least(margin_lines(Z, given.y, given.C * given.s, loss), norm)]
+    from sklearn.svm import SVC
+
+    K, C = gram(given), given.C * given.s
+    if loss == "squared_hinge":
+        K, C = K + np.diag(0.5 / C), np.full(len(C), 1e9)
+    machine = SVC(kernel="precomputed", C=1.0, tol=1e-10).fit(K, given.y, sample_weight=C)
+    x = np.zeros(len(C))
+    x[machine.support_] = machine.dual_coef_[0]
+    return [float(np.abs(x).sum() - 0.5 * x @ K @ x)]
+
+
+def pairs(given: Drawn, loss: str, kernel: bool) -> list[float]:
+    """An optimum for each pair of classes, of its rows alone."""
+    found = []
+    for one, other in combinations(range(int(given.y.max()) + 1), 2):
+        mine = np.isin(given.y, (one, other))
+        pair = given._replace(X=given.X[mine], y=np.where(given.y[mine] == one, 1.0, -1.0), s=given.s[mine])
+        found += kernel_classes(pair, loss) if kernel else linear_classes(pair, loss)
+    return found
+
+
+def rests(given: Drawn, loss: str, kernel: bool) -> list[float]:
+    """An optimum for each class against the rest."""
+    peer = kernel_classes if kernel else linear_classes
+    classes = range(int(given.y.max()) + 1)
+    return [best for k in classes for best in peer(given._replace(y=np.where(given.y == k, 1.0, -1.0)), loss)]
+
+
+def together(given: Drawn, loss: str) -> list[float]:
+    """Crammer and Singer's problem: of the hinge by LIBLINEAR, else ``least``, of weights (classes, p) one after the other."""
+    given = given.seen
+    Z, norm = features(given, kernel=False)
+    classes, (n, p) = int(given.y.max()) + 1, Z.shape
+    need, phi = {"hinge": (1.0, "line"), "squared_hinge": (1.0, "square"), "huber": (1.0 + MU, 2.0 * MU)}[loss]
+    own, owner = np.zeros((n, classes, p)), np.arange(n)
+    own[owner, given.y] = Z
+    other = np.einsum("kc,np->nkcp", np.eye(classes), Z)
+    differences = (own[:, None] - other).reshape(n, classes, classes * p)
+    rivals = np.arange(classes)[None, :] != given.y[:, None]
+    lines = Lines(differences[rivals], np.full(n * (classes - 1), need), np.nonzero(rivals)[0], given.C * given.s, phi)
+    if loss != "hinge":
+        return [least(lines, np.ones(classes * p))]
+    from sklearn.svm import LinearSVC
+
+    machine = LinearSVC(
+        multi_class="crammer_singer", C=given.C, tol=1e-10, max_iter=200_000, fit_intercept=False, random_state=0
+    )
+    v = machine.fit(Z, given.y, sample_weight=given.s).coef_.ravel()
+    e = np.zeros(n)
+    np.maximum.at(e, lines.owner, lines.need - lines.Z @ v)
+    return [float(0.5 * v @ v + lines.cost @ e)]
+
+
+def linear_numbers(given: Drawn, loss: str) -> list[float]:
+    """By LIBLINEAR, the normal equations of least squares, or, of quantiles, ``least``."""
+    given = given.seen
+    Z, norm = features(given, kernel=False)
+    if loss == "squared":
+        scaled = 2.0 * given.C * (Z.T * given.s)
+        return [primal(given, Z, norm, np.linalg.solve(np.eye(len(norm)) + scaled @ Z, scaled @ given.y), loss)]
+    if loss == "pinball":
+        return [least(number_lines(Z, given, loss), norm)]
+    from sklearn.svm import LinearSVR
+
+    machine = LinearSVR(
+        loss=loss, epsilon=EPSILON, C=given.C, tol=1e-10, max_iter=200_000, dual=True, fit_intercept=False, random_state=0
+    )  # fmt: skip
+    machine.fit(Z, given.y, sample_weight=given.s)
+    return [primal(given, Z, norm, machine.coef_, loss)]
+
+
+def kernel_numbers(given: Drawn, loss: str) -> list[float]:
+    """By LIBSVM (of the square with its bend on the diagonal), a linear system of least squares, or ``least``."""
+    given = given.seen
+    Z, norm = features(given, kernel=True)
+    K, c, n = gram(given), given.C * given.s, len(given.y)
+    if loss == "squared":
+        system = np.block([[K + np.diag(0.5 / c), np.ones((n, 1))], [np.ones((1, n)), np.zeros((1, 1))]])
+        a = np.linalg.solve(system, np.append(given.y, 0.0))
+        m = K @ a[:-1] + a[-1] - given.y
+        return [float(0.5 * a[:-1] @ K @ a[:-1] + c @ m**2)]
+    if loss == "pinball":
+        return [least(number_lines(Z, given, loss), norm)]
+    from sklearn.svm import SVR
+
+    square = loss == "squared_epsilon_insensitive"
+    matrix, bound = (K + np.diag(0.5 / c), np.full(n, 1e9)) if square else (K, c)
+    machine = SVR(kernel="precomputed", C=1.0, epsilon=EPSILON, tol=1e-10).fit(matrix, given.y, sample_weight=bound)
+    a = np.zeros(n)
+    a[machine.support_] = machine.dual_coef_[0]
+    return [float(a @ given.y - EPSILON * np.abs(a).sum() - 0.5 * a @ matrix @ a)]
+
+
+def one_class(given: Drawn, kernel: bool) -> list[float]:
+    """The form with nu: what LIBSVM finds, or ``least``, whichever is less."""
+    from sklearn.svm import OneClassSVM
+
+    given = given.seen
+    n, total = len(given.y), given.nu * given.s.sum()
+    K = gram(given) if kernel else given.X @ given.X.T
+    machine = OneClassSVM(kernel="precomputed", nu=given.nu, tol=1e-10, max_iter=LIBSVM_ITERATIONS)
+    machine.fit(K, sample_weight=given.s)
+    a = np.zeros(n)
+    a[machine.support_] = machine.dual_coef_[0]
+    f, rho = K @ a, float(-machine.intercept_[0])
+    theirs = 0.5 * a @ f - total * rho + given.s @ np.maximum(0.0, rho - f)
+    Z = np.column_stack([root(K) if kernel else given.X, -np.ones(n)])
+    norm, linear = np.ones(Z.shape[1]), np.zeros(Z.shape[1])
+    norm[-1], linear[-1] = 0.0, -total
+    lines = Lines(Z, np.zeros(n), np.arange(n), given.s)
+    return [min(float(theirs), least(lines, norm, linear))]
+
+
+def one_class_of_margin(given: Drawn, loss: str, kernel: bool) -> list[float]:
+    """The form with C and no constant: rows that are turned round at random, by LIBLINEAR; of a kernel ``least``."""
+    given = given.seen
+    Z = root(gram(given)) if kernel else given.X
+    norm, signs = np.ones(Z.shape[1]), np.where(np.arange(len(Z)) % 2, 1.0, -1.0)
+    if kernel:
+        return [least(margin_lines(Z, given.y, given.C * given.s, loss), norm)]
+    return [by_liblinear(given._replace(y=signs), Z * signs[:, None], norm, loss)]
+
+
+def ball(given: Drawn) -> list[float]:
+    """Least squares over the l1 ball: along the path of the lasso (LARS) ||w||_1 grows in straight pieces, up to that of least squares."""
+    from sklearn.linear_model import lars_path_gram
+
+    given = given.seen
+    Z, _ = features(given, kernel=False)
+    scaled = (Z * given.s[:, None]).T
+    _, _, path = lars_path_gram(scaled @ given.y, scaled @ Z, n_samples=1, method="lasso")
+    norms = np.abs(path).sum(0)
+    k = int(np.searchsorted(norms, given.radius))
+    if k == len(norms):
+        w = path[:, -1]
+    else:
+        share = (given.radius - norms[k - 1]) / (norms[k] - norms[k - 1])
+        w = (1.0 - share) * path[:, k - 1] + share * path[:, k]
+    return [float(given.C * given.s @ (Z @ w - given.y) ** 2)]
