@@ -1,27 +1,75 @@
-"""The tool that compares optima with those of other programs: a few of its problems, and that it can find something."""
+"""The tool that compares optima with those of other programs: what is registered it has, its own peer, and that it can find something."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
-from tools.fuzz.optima import TASKS, compared, drawn, linear_peer, rows
+from streamsvm.solvers import SOLVERS, losses_of
+from streamsvm.types import Problem
+from tools.fuzz import optima_peers as peers
+from tools.fuzz import optima_problems as problems
+from tools.fuzz.optima import FORMS, NO_FORMS, TASKS, compared, on_the_way
 
-ASKED = {"solver": "dcd", "loss": "hinge", "tolerance": 1e-3}
+SOME = {
+    "classes": ("newton", "hinge"),
+    "pairs": ("newton", "squared_hinge"),
+    "all classes": ("dcd", "hinge"),
+    "numbers": ("newton", "squared"),
+    "numbers, rbf": ("kernel_active_set", "pinball"),
+    "one class, nu": ("interior_point", "hinge"),
+    "l1 ball": ("mfw", "squared"),
+}
 
 
-def test_optima_are_those_of_other_programs() -> None:
+def test_every_solver_has_a_task_for_each_of_its_losses() -> None:
+    had = {pair for task in TASKS.values() for pair in task.pairs()}
+    assert had >= {(solver, loss) for solver in SOLVERS for loss in losses_of(solver)}
+
+
+def test_every_form_of_a_problem_has_a_task() -> None:
+    assert {one.name for one in fields(Problem)} == set(FORMS) | NO_FORMS
+    assert all(TASKS[task].pairs() for task in FORMS.values())
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_optima_are_those_of_other_programs(kind: str) -> None:
     pytest.importorskip("sklearn")
-    table, findings = rows(1, 5, ["dcd", "mpu", "decomposition"], 1e-3)
-    assert findings == []
-    assert {solver for _, solver, *_ in table} == {"dcd", "mpu", "decomposition"}
-    assert sum(sets for *_, sets, _, _, _ in table) == 9  # four losses, three, and the two that LIBSVM knows
-    assert all(converged == sets for *_, sets, converged, _, _ in table)
+    task, given = TASKS[kind], TASKS[kind].draw(4)
+    assert SOME[kind] in task.pairs()
+    outcome = compared(task, SOME[kind], given, 1e-3, task.peer(given, SOME[kind][1]))
+    assert outcome.finding == ""
+    assert outcome.over <= 1e-3
+
+
+def test_the_peer_of_our_own_is_liblinear_where_that_has_the_problem() -> None:
+    pytest.importorskip("sklearn")
+    two, some, numbers = (draw(3) for draw in (problems.two_classes, problems.some_classes, problems.numbers))
+    seen = two.seen
+    Z, norm = peers.features(seen, kernel=False)
+    for loss in ("hinge", "squared_hinge"):
+        own = peers.least(peers.margin_lines(Z, seen.y, seen.C * seen.s, loss), norm)
+        assert own == pytest.approx(peers.linear_classes(two, loss)[0], rel=1e-8)
+    Z, norm = peers.features(numbers.seen, kernel=False)
+    for loss in ("epsilon_insensitive", "squared_epsilon_insensitive"):
+        own = peers.least(peers.number_lines(Z, numbers.seen, loss), norm)
+        assert own == pytest.approx(peers.linear_numbers(numbers, loss)[0], rel=1e-8)
+    lines, norm = peers.class_lines(some.seen, "hinge")
+    assert peers.least(lines, norm) == pytest.approx(peers.together(some, "hinge")[0], rel=1e-8)
 
 
 @pytest.mark.parametrize(("factor", "said"), [(0.9, "above"), (1.1, "below")])
 def test_an_optimum_that_is_another_is_a_finding(factor: float, said: str) -> None:
     pytest.importorskip("sklearn")
-    best = linear_peer(drawn(4), "hinge")
-    assert best is not None
-    outcome = compared(TASKS["linear"], ASKED, drawn(4), factor * best)
-    assert said in outcome.finding
+    task, given = TASKS["classes"], problems.two_classes(4)
+    best = [factor * value for value in task.peer(given, "hinge")]
+    assert said in compared(task, ("dcd", "hinge"), given, 1e-3, best).finding
+
+
+def test_a_bound_of_a_pass_that_is_too_large_is_a_finding() -> None:
+    passes = [
+        {"event": "pass", "pass": k, "problem": 0, "exact": True, "dual": 1.0 + k, "rounding": 0.0} for k in (1, 2)
+    ]
+    assert on_the_way(passes, [3.0]) == ""
+    assert "of pass 2 above" in on_the_way(passes, [2.5])

@@ -47,7 +47,8 @@ def linear_problem(X: Any, loss: Any, C: float) -> Problem:
 
 def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
     """P(w), from its definition."""
-    m = y * (X.astype(np.float64) @ w[:-1] + w[-1])
+    f = X.astype(np.float64) @ w[:-1] + w[-1]
+    m = f - y if loss.numeric() else y * f
     return float(0.5 * w @ w + C * sum(c * loss.value(v) for c, v in zip(s.astype(float), m, strict=True)))
 
 

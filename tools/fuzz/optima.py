@@ -105,7 +105,9 @@ def number(given: Drawn, loss: str) -> dict[str, Any]:
     return {"loss": loss, "C": given.C, **options}
 
 
-def settings(of: Callable[[Drawn, str], dict[str, Any]], more: dict[str, Any]) -> Callable[[Drawn, str], dict[str, Any]]:
+def settings(
+    of: Callable[[Drawn, str], dict[str, Any]], more: dict[str, Any]
+) -> Callable[[Drawn, str], dict[str, Any]]:
     return lambda given, loss: {**of(given, loss), **more}
 
 
@@ -189,7 +191,13 @@ def compared(task: Task, pair: Pair, given: Drawn, tolerance: float, best: list[
     """Fit, and say whether each printed interval, and each D on the way, fits the peer's optimum."""
     solver, loss = pair
     events: list[dict[str, Any]] = []
-    asked: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "max_passes": PASSES}
+    asked: dict[str, Any] = {
+        "solver": solver,
+        "tolerance": tolerance,
+        "max_passes": PASSES,
+        "prefetch": 0,
+        "threads": 1,
+    }
     job = FitJob("memory", "none", **asked, **task.settings(given, loss))
     try:
         training = fit_in_memory(job, problems.stored(given, CHUNK), events.append).training
@@ -272,7 +280,9 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-6)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)  # a peer that stops at its limit of iterations
-    chosen = [[name for name in text.split(mark) if name] for text, mark in ((options.tasks, ";"), (options.solvers, ","))]
+    chosen = [
+        [name for name in text.split(mark) if name] for text, mark in ((options.tasks, ";"), (options.solvers, ","))
+    ]
     print(f"{'task':20}{'solver':18}{'loss':28}{'sets':>5}{'converged':>10}{'over':>10}{'findings':>9}")
     table, findings = rows(Asked(options.sets, options.seed, options.tolerance, *chosen))
     print(*findings, sep="\n")

@@ -18,9 +18,15 @@ from tools.fuzz.optima_problems import Drawn
 GAMMA, EPSILON = 0.3, 0.1
 MU = 0.1
 """Half the width of huber's rounded corner."""
+MARGINS: dict[str, tuple[float, str | float]] = {
+    "hinge": (1.0, "line"),
+    "squared_hinge": (1.0, "square"),
+    "huber": (1.0 + MU, 2.0 * MU),
+}
+"""The margin from which on a row costs nothing, and how its cost grows below (``Lines.phi``)."""
 LIBSVM_ITERATIONS = 300_000
 """Without a limit it does not end on some problems of one class."""
-ITERATIONS, PRECISION = 100, 1e-12
+ITERATIONS, PRECISION, FEASIBLE = 100, 1e-12, 1e-3
 
 
 class Lines(NamedTuple):
@@ -52,7 +58,7 @@ def least(lines: Lines, norm: Any, linear: Any = 0.0) -> float:
     """
     rows, p, phi = len(lines.cost), lines.Z.shape[1], lines.phi
     linear = np.zeros(p) + linear
-    square = {"line": None, "square": 2.0 * lines.cost}.get(phi, None) if isinstance(phi, str) else lines.cost / phi
+    square = {"line": None, "square": 2.0 * lines.cost}.get(phi) if isinstance(phi, str) else lines.cost / phi
     H, g, parts = [np.zeros(p) + norm], [linear], 0
     if phi != "square":
         H, g, parts = [*H, np.zeros(rows)], [*g, lines.cost], parts + 1
@@ -72,14 +78,17 @@ def program(H: Any, g: Any, A: Any, b: Any) -> Any:
     for _ in range(ITERATIONS):
         dual, primal, product = H * x + g - A.T @ z, A @ x - s - b, float(s @ z) / len(b)
         scale = 1.0 + abs(float(0.5 * H @ x**2 + g @ x))
-        if max(product * len(b), np.abs(dual).max(), np.abs(primal).max()) < PRECISION * scale:
+        if max(product * len(b), FEASIBLE * np.abs(dual).max(), FEASIBLE * np.abs(primal).max()) < PRECISION * scale:
             break
         M = np.diag(H) + A.T @ (A * (z / s)[:, None])
         shift, aim = 0.0, 0.0
         for _half in range(2):
             left = s * z - aim + shift
             right = -dual - A.T @ (left / s + z / s * primal)
-            dx = np.linalg.solve(M, right)
+            try:
+                dx = np.linalg.solve(M, right)
+            except np.linalg.LinAlgError:  # products of 1e-16: this is as far as float64 goes
+                return x
             ds = A @ dx + primal
             dz = -left / s - z / s * ds
             length = min(1.0, *(0.995 * _longest(*pair) for pair in ((s, ds), (z, dz))))
@@ -114,7 +123,7 @@ def root(K: Any) -> Any:
 
 def margin_lines(Z: Any, y: Any, cost: Any, loss: str) -> Lines:
     """A loss of a margin: one line a row."""
-    need, phi = {"hinge": (1.0, "line"), "squared_hinge": (1.0, "square"), "huber": (1.0 + MU, 2.0 * MU)}[loss]
+    need, phi = MARGINS[loss]
     return Lines(Z * y[:, None], np.full(len(Z), need), np.arange(len(Z)), cost, phi)
 
 
@@ -195,27 +204,32 @@ def rests(given: Drawn, loss: str, kernel: bool) -> list[float]:
     return [best for k in classes for best in peer(given._replace(y=np.where(given.y == k, 1.0, -1.0)), loss)]
 
 
-def together(given: Drawn, loss: str) -> list[float]:
-    """Crammer and Singer's problem: of the hinge by LIBLINEAR, else ``least``, of weights (classes, p) one after the other."""
-    given = given.seen
-    Z, norm = features(given, kernel=False)
+def class_lines(given: Drawn, loss: str) -> tuple[Lines, Any]:
+    """A line for each row and other class, of weights (classes, p) one after the other; and their norm."""
+    Z, _ = features(given, kernel=False)
     classes, (n, p) = int(given.y.max()) + 1, Z.shape
-    need, phi = {"hinge": (1.0, "line"), "squared_hinge": (1.0, "square"), "huber": (1.0 + MU, 2.0 * MU)}[loss]
-    own, owner = np.zeros((n, classes, p)), np.arange(n)
-    own[owner, given.y] = Z
-    other = np.einsum("kc,np->nkcp", np.eye(classes), Z)
-    differences = (own[:, None] - other).reshape(n, classes, classes * p)
+    need, phi = MARGINS[loss]
+    own = np.zeros((n, classes, p))
+    own[np.arange(n), given.y] = Z
+    differences = own[:, None] - np.einsum("kc,np->nkcp", np.eye(classes), Z)
     rivals = np.arange(classes)[None, :] != given.y[:, None]
-    lines = Lines(differences[rivals], np.full(n * (classes - 1), need), np.nonzero(rivals)[0], given.C * given.s, phi)
+    lines = differences.reshape(n, classes, classes * p)[rivals]
+    return Lines(lines, np.full(len(lines), need), np.nonzero(rivals)[0], given.C * given.s, phi), np.ones(classes * p)
+
+
+def together(given: Drawn, loss: str) -> list[float]:
+    """Crammer and Singer's problem: of the hinge by LIBLINEAR, else ``least``."""
+    given = given.seen
+    lines, norm = class_lines(given, loss)
     if loss != "hinge":
-        return [least(lines, np.ones(classes * p))]
+        return [least(lines, norm)]
     from sklearn.svm import LinearSVC
 
     machine = LinearSVC(
         multi_class="crammer_singer", C=given.C, tol=1e-10, max_iter=200_000, fit_intercept=False, random_state=0
     )
-    v = machine.fit(Z, given.y, sample_weight=given.s).coef_.ravel()
-    e = np.zeros(n)
+    Z, _ = features(given, kernel=False)
+    v, e = machine.fit(Z, given.y, sample_weight=given.s).coef_.ravel(), np.zeros(len(Z))
     np.maximum.at(e, lines.owner, lines.need - lines.Z @ v)
     return [float(0.5 * v @ v + lines.cost @ e)]
 

@@ -9,7 +9,7 @@ and y'a = 0 where the intercept b is free. Rows are at 0, at U_i, or free. With 
 A step goes to the minimum over the free rows, g = 0 there, by the factor of their block of the Hessian; the first row to meet
 a bound on the way stays there, and the step is solved for anew. At the minimum the bound row that violates most, g_i < 0 at
 0 or g_i > 0 at U_i, becomes free. Where its direction depends on those of the free rows the objective is a line along it: a is
-moved along that line until a row meets a bound, and is out of the block. Every step lowers the objective or ends at a
+moved along that line until a row meets a bound, and is out of the block. Rows of numbers count twice (``sides``). Every step lowers the objective or ends at a
 bound, so that no set of free rows comes twice; where rounding keeps violations alive, the method ends when D stands still.
 
 A start from elsewhere, a feasible a with values between the bounds, is taken to such a point first: rows come into the block one
@@ -42,7 +42,7 @@ class DualTerms(NamedTuple):
     y: Float64
     """The sign, +1 or -1."""
     z: Float64
-    """1 - conjugate'(0), the margin from which on the row costs nothing."""
+    """1 - conjugate'(0), the margin from which on the row costs nothing; of numbers beside the target."""
     curvature: Float64
     """The second derivative of the conjugate, a constant."""
     upper: Float64
@@ -175,7 +175,7 @@ class ActiveSetMethod:
 
     def _rounding(self) -> float:
         """What a gradient may be off by."""
-        return PRECISION * float(self._terms.z.max() + np.abs(self.at.f).max() + abs(self.at.b))
+        return PRECISION * float(np.abs(self._terms.z).max() + np.abs(self.at.f).max() + abs(self.at.b))
 
     def _levels(self) -> tuple[tuple[float, int], tuple[float, int]]:
         """The largest b that some row asks for at least, the smallest that some row allows, and which rows they are."""

@@ -18,8 +18,9 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row, take
 from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Float64, Reach
-from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, terms_of
+from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
+from streamsvm.solvers.active_set.sides import apart, sided, sided_terms, together
 from streamsvm.solvers.active_set.spaces import GramSpace
 from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
 from streamsvm.solvers.kernel.pool import Form
@@ -78,7 +79,7 @@ class KernelActiveSet:
     """The dual variable of every row, once they are known."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence y'a = 0."""
@@ -140,11 +141,13 @@ class KernelActiveSet:
         K += K.T  # tiles are products, and two entries that are the same may differ in their last bits
         K *= 0.5
         C = problem.C * rows.s.astype(np.float64)
-        terms = terms_of(problem.loss, rows.y, C)
-        if not state.a.any():
+        terms, loss = sided_terms(problem.loss, rows.y, C), problem.loss
+        if not state.a.any() and not loss.numeric():  # of numbers a pair would be of four sides
             state.a = _paired(K, terms, state.deadline)
-        method = ActiveSetMethod(terms, GramSpace(K), state.a, free_bias=True)
+        sides = apart(loss, state.a)
+        method = ActiveSetMethod(terms, sided(loss, GramSpace(K)), sides, free_bias=True)
         state.solved = method.run(state.deadline)
+        state.a = together(loss, sides)
         state.intercept = method.intercept()
         state.certificate = _certificate(state, method, form, C)
 
@@ -167,10 +170,10 @@ class KernelActiveSet:
         support = np.flatnonzero(state.a)
         if not len(support):
             raise DataError(
-                "every row has the same decision value: no dual variable is above 0",
-                hint="one of the two classes may have no rows of any weight: check labels and weights",
+                "every row has the same decision value: all dual variables are 0",
+                hint="check labels and weights: a class may have none; numbers may all be within epsilon of one",
             )
-        coefficients = (rows.y * state.a)[support]
+        coefficients = (state.problem.task.signs(rows.y) * state.a)[support]
         return SupportSolution(take(rows.X, support), rows.row[support], coefficients, state.intercept)
 
 
@@ -189,12 +192,16 @@ def _paired(K: Float64, terms: DualTerms, deadline: float) -> Float64:
 
 def _certificate(state: KernelActiveSetState, method: ActiveSetMethod, form: Form, C: Float64) -> Certificate:
     """P and D of the present a and intercept, and what rounding can have done to them."""
-    problem, rows, f = state.problem, state.rows, method.at.f
+    problem, rows, loss = state.problem, state.rows, state.problem.loss
     assert rows is not None  # they were gathered for the method
-    x, value = rows.y * state.a, problem.loss.value
-    margins, weight = rows.y * (f + state.intercept), float(np.abs(x).sum())
+    signs, f = problem.task.signs(rows.y), method.at.f[: len(rows.y)]
+    x, residual = signs * state.a, f + state.intercept - (rows.y if loss.numeric() else 0.0)
+    margins, weight = signs * residual, float(np.abs(x).sum())
     error = error_of_values(form, state.reach, int(np.count_nonzero(x)), weight)
-    losses, risen = (float(sum(c * value(m) for c, m in zip(C, at, strict=True))) for at in (margins, margins - error))
+    losses, risen = (
+        float(sum(c * max(loss.value(m - off), loss.value(m + off)) for c, m in zip(C, margins, strict=True)))
+        for off in (0.0, error)
+    )
     primal, dual = 0.5 * float(x @ f) + losses, method.dual()
     rounding = rounding_of(problem, error, weight, float(np.abs(x * f).sum()), (losses, risen))
     facts = {"exchanges": method.exchanges, "free": method.free_rows, "support": int(np.count_nonzero(x))}

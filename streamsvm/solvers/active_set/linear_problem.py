@@ -16,8 +16,9 @@ from streamsvm.compute.passes.in_memory.all_rows import Interior
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.active_set import finite_newton
-from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, terms_of
+from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms
 from streamsvm.solvers.active_set.gathered import GatheredRows
+from streamsvm.solvers.active_set.sides import apart, sided, sided_terms, together
 from streamsvm.solvers.active_set.spaces import RowSpace
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.row_sample import Sample
@@ -25,6 +26,8 @@ from streamsvm.types import Problem
 
 START_GAP = 1e-7
 """The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
+NEXT = 1e-6
+"""Of C: what is nearer to a bound is put there."""
 START_ROUNDS = 40
 """Calls of that method at most, each of which ends after so much work."""
 
@@ -50,17 +53,28 @@ def exact(problem: Problem, rows: GatheredRows, deadline: float = np.inf, a: Flo
         if primal:
             w, finished = finite_newton.solved(problem, rows, known.best, deadline)
             return Exact(w, _slopes(problem, rows, w), finished, 0)
-        terms = _terms(problem, rows)
-        a = _slopes(problem, rows, known.best) if known.interior is None else _snapped(known.interior, terms)
-    space, terms = RowSpace(rows.X, problem.columns), _terms(problem, rows)
-    method = ActiveSetMethod(terms, space, a, free_bias=False)
+        a = _first(problem, rows, known)
+    loss, space = problem.loss, RowSpace(rows.X, problem.columns)
+    sides = apart(loss, a)
+    method = ActiveSetMethod(_terms(problem, rows), sided(loss, space), sides, free_bias=False)
     finished = method.run(deadline)
+    a = together(loss, sides)
     support = np.flatnonzero(a)
-    return Exact(space.weights(support, (terms.y * a)[support]), a, finished, method.exchanges)
+    entries = (problem.task.signs(rows.y) * a)[support]
+    return Exact(space.weights(support, entries), a, finished, method.exchanges)
 
 
 def _terms(problem: Problem, rows: GatheredRows) -> DualTerms:
-    return terms_of(problem.loss, rows.y, problem.C * rows.s.astype(np.float64))
+    return sided_terms(problem.loss, rows.y, problem.C * rows.s.astype(np.float64))
+
+
+def _first(problem: Problem, rows: GatheredRows, known: AllRows) -> Float64:
+    """Feasible dual variables (n,) to begin with."""
+    if known.interior is not None:
+        return _snapped(known.interior, _terms(problem, rows))
+    if problem.loss.numeric() and known.slopes is not None:
+        return _at_bounds(problem, rows, known.slopes)
+    return _slopes(problem, rows, known.best)
 
 
 def _about(problem: Problem, rows: GatheredRows, deadline: float) -> AllRows:
@@ -80,7 +94,18 @@ def _slopes(problem: Problem, rows: GatheredRows, w: Float64) -> Float64:
     slopes, h = np.empty(len(rows.y)), np.empty(len(rows.y))
     cost = RowLoss(problem.C, problem.loss, problem.loss)
     slopes_pass(rows.y, rows.s.astype(np.float64), operators.margins(rows.X, w), cost, slopes, h)
-    return slopes * rows.y
+    found: Float64 = slopes * problem.task.signs(rows.y)
+    return found
+
+
+def _at_bounds(problem: Problem, rows: GatheredRows, a: Float64) -> Float64:
+    """Dual variables of numbers, those next to 0 or a bound put there."""
+    loss, C = problem.loss, problem.C * rows.s.astype(np.float64)
+    high, low = np.array([loss.upper(c) for c in C]), -C * loss.slope(np.inf)
+    next_to = NEXT * np.minimum(C, np.minimum(high, -low))
+    a = np.clip(a, low, high)
+    a = np.where(np.abs(a) <= next_to, 0.0, a)
+    return np.where(high - a <= next_to, high, np.where(a - low <= next_to, low, a))
 
 
 def _snapped(at: Interior, terms: DualTerms) -> Float64:

@@ -84,13 +84,14 @@ class ActiveSet(WarmStart):
     """The dual variable of every row, once they are known."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
-    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and of vectors."""
         p, rows = problem.columns + 1, problem.rows
-        held = JOINING * rows * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ARRAYS)
+        sides = 2 if problem.loss.numeric() else 1
+        held = JOINING * rows * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + sides * ARRAYS)
         nonzeros = problem.nonzeros or rows * p
         start = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense))
         free = FACTOR_BYTES * min(p, rows) ** 2
@@ -111,7 +112,8 @@ class ActiveSet(WarmStart):
         part, places = block.members(state.row)
         alpha = np.zeros(len(block.y))
         alpha[places] = state.a[part]
-        state.v += operators.adjoint(block.X, alpha * block.y, state.problem.columns)
+        entries = alpha * state.problem.task.signs(block.y)
+        state.v += operators.adjoint(block.X, entries, state.problem.columns)
         state.gain += dual_sum(alpha, block.y, block.s, state.problem.C, state.problem.loss)
         if DUAL in block.rows:
             block.rows[DUAL][:] = alpha
