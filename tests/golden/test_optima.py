@@ -20,6 +20,7 @@ SOME = {
     "numbers, rbf": ("kernel_active_set", "pinball"),
     "one class, nu": ("interior_point", "hinge"),
     "l1 ball": ("mfw", "squared"),
+    "elastic net": ("newton", "squared_hinge"),
 }
 
 

@@ -33,7 +33,7 @@ from streamsvm.jobs.fit.planning.l1_ball import least_squares
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.types import BallConstrained, FreeOffset, KernelSolver, Multinomial
+from streamsvm.types import BallConstrained, ElasticNetSolver, FreeOffset, KernelSolver, Multinomial
 from tools.fuzz import optima_peers as peers
 from tools.fuzz import optima_problems as problems
 from tools.fuzz.optima_problems import Drawn
@@ -92,6 +92,12 @@ def of_ball() -> list[Pair]:
     return [(name, loss) for name in able for loss in LOSSES if least_squares(LOSSES[loss]())]
 
 
+def of_elastic_net(numeric: bool) -> list[Pair]:
+    able = [(name, solver.with_l1()) for name, solver in made() if isinstance(solver, ElasticNetSolver)]
+    losses = [loss for loss in LOSSES if LOSSES[loss]().numeric() == numeric]
+    return [(name, loss) for name, solver in able for loss in losses if solver.losses.refusal(LOSSES[loss]()) is None]
+
+
 def made() -> list[tuple[str, Any]]:
     return [(name, SOLVERS[name]()) for name in SOLVERS]
 
@@ -119,6 +125,10 @@ def offset(given: Drawn, loss: str) -> dict[str, Any]:
 
 def in_ball(given: Drawn, loss: str) -> dict[str, Any]:
     return {**plain(given, loss), "l1_ball": given.radius}
+
+
+def with_l1(given: Drawn, loss: str) -> dict[str, Any]:
+    return {**number(given, loss), "l1": given.radius}
 
 
 TASKS = {
@@ -165,11 +175,17 @@ TASKS = {
         partial(of_one_class, True), problems.one_class, settings(offset, RBF),
         lambda given, _: peers.one_class(given, kernel=True),
     ),
+    "elastic net": Task(
+        partial(of_elastic_net, False), problems.sparing_classes, with_l1, peers.elastic_net
+    ),
+    "elastic net of numbers": Task(
+        partial(of_elastic_net, True), problems.sparing_numbers, with_l1, peers.elastic_net
+    ),
     "l1 ball": Task(of_ball, problems.ball, in_ball, lambda given, _: peers.ball(given)),
 }  # fmt: skip
 FORMS = {
     "loss": "numbers", "positive": "rests", "kernel": "classes, rbf", "nu": "one class, nu", "classes": "all classes",
-    "negative": "pairs", "l1_ball": "l1 ball", "bias": "one class",
+    "negative": "pairs", "l1_ball": "l1 ball", "l1": "elastic net", "bias": "one class",
 }  # fmt: skip
 """The fields of a problem that say what is minimized, and a task that has it."""
 NO_FORMS = {

@@ -51,8 +51,8 @@ def costs(e: Any, phi: str | float) -> Any:
     return e if phi == "line" else e * e
 
 
-def least(lines: Lines, norm: Any, linear: Any = 0.0) -> float:
-    """The least 1/2 sum_j norm_j v_j^2 + linear.v + sum_i cost_i phi(e_i).
+def least(lines: Lines, norm: Any, linear: Any = 0.0, *, signed: bool = True) -> float:
+    """The least 1/2 sum_j norm_j v_j^2 + linear.v + sum_i cost_i phi(e_i), of all v or (``signed`` False) v >= 0.
 
     Variables are v, for each row the part of e that costs a line and the part that costs a square, where there are both.
     """
@@ -65,8 +65,10 @@ def least(lines: Lines, norm: Any, linear: Any = 0.0) -> float:
     if square is not None:
         H, g, parts = [*H, square], [*g, np.zeros(rows)], parts + 1
     mine = np.eye(rows)[lines.owner]
-    A = np.block([[lines.Z, *[mine] * parts], [np.zeros((parts * rows, p)), np.eye(parts * rows)]])
-    x = program(np.concatenate(H), np.concatenate(g), A, np.append(lines.need, np.zeros(parts * rows)))
+    above = np.eye(p + parts * rows)[p if signed else 0 :]
+    A = np.vstack([np.hstack([lines.Z, *[mine] * parts]), above])
+    x = program(np.concatenate(H), np.concatenate(g), A, np.append(lines.need, np.zeros(len(above))))
+    x[:p] = x[:p] if signed else np.maximum(x[:p], 0.0)
     e = np.zeros(rows)
     np.maximum.at(e, lines.owner, lines.need - lines.Z @ x[:p])
     return float(0.5 * norm @ x[:p] ** 2 + linear @ x[:p] + lines.cost @ costs(e, phi))
@@ -130,10 +132,11 @@ def margin_lines(Z: Any, y: Any, cost: Any, loss: str) -> Lines:
 def number_lines(Z: Any, given: Drawn, loss: str) -> Lines:
     """A loss of a residual: a line on each side."""
     q = given.quantile
-    up, down, slack = (1.0 - q, q, 0.0) if loss == "pinball" else (1.0, 1.0, EPSILON)
+    up, down = (1.0 - q, q) if loss == "pinball" else (1.0, 1.0)
+    slack = 0.0 if loss in ("pinball", "squared") else EPSILON
     both = np.vstack([-up * Z, down * Z])
     need = np.concatenate([-up * given.y - slack, down * given.y - slack])
-    phi = "square" if loss == "squared_epsilon_insensitive" else "line"
+    phi = "square" if loss.startswith("squared") else "line"
     return Lines(both, need, np.tile(np.arange(len(Z)), 2), given.C * given.s, phi)
 
 
@@ -302,6 +305,29 @@ def one_class_of_margin(given: Drawn, loss: str, kernel: bool) -> list[float]:
     if kernel:
         return [least(margin_lines(Z, given.y, given.C * given.s, loss), norm)]
     return [by_liblinear(given._replace(y=signs), Z * signs[:, None], norm, loss)]
+
+
+def elastic_net(given: Drawn, loss: str) -> list[float]:
+    """||w||_1 beside: w = u - v with u, v >= 0, of which the optimum has one 0; of the logistic loss by L-BFGS-B of scipy."""
+    given = given.seen
+    Z, _ = features(given, kernel=False)
+    both = np.hstack([Z, -Z])
+    norm, linear = np.ones(both.shape[1]), np.full(both.shape[1], given.radius)
+    if loss != "logistic":
+        numeric, cost = LOSSES[loss]().numeric(), given.C * given.s
+        lines = number_lines(both, given, loss) if numeric else margin_lines(both, given.y, cost, loss)
+        return [least(lines, norm, linear, signed=False)]
+    from scipy.optimize import minimize
+
+    def value(v: Any) -> tuple[float, Any]:
+        m, cost = given.y * (both @ v), given.C * given.s
+        slopes = -cost * given.y / (1.0 + np.exp(m))
+        return 0.5 * v @ v + linear @ v + cost @ np.logaddexp(0.0, -m), v + linear + both.T @ slopes
+
+    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-11}
+    start = np.zeros(len(norm))
+    found = minimize(value, start, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(norm), options=options)
+    return [float(found.fun)]
 
 
 def ball(given: Drawn) -> list[float]:

@@ -25,6 +25,7 @@ class Drawn(NamedTuple):
     quantile: float = 0.5
     nu: float = 0.5
     radius: float = 1.0
+    """Of the l1 ball, or the weight of ||w||_1."""
 
     @property
     def seen(self) -> Drawn:
@@ -95,6 +96,22 @@ def ball(seed: int) -> Drawn:
     Z, root = np.column_stack([seen.X, np.ones(len(seen.y))]), np.sqrt(seen.s)
     free = np.linalg.lstsq(Z * root[:, None], seen.y * root, rcond=None)[0]
     return given._replace(radius=share * float(np.abs(free).sum()))
+
+
+def sparing(given: Drawn, seed: int) -> Drawn:
+    """The same with a weight of ||w||_1 that is a share of the one from which on all weights are 0, about."""
+    Z, middle = np.column_stack([given.X, np.ones(len(given.y))]), np.median(given.y)
+    t = given.y if abs(middle) == 1.0 else np.sign(given.y - middle)
+    most = given.C * float(np.abs(Z.T @ (given.s * t)).max())
+    return given._replace(radius=float(np.random.default_rng(seed).choice([0.02, 0.1, 0.3])) * most)
+
+
+def sparing_classes(seed: int) -> Drawn:
+    return sparing(two_classes(seed), seed)
+
+
+def sparing_numbers(seed: int) -> Drawn:
+    return sparing(numbers(seed), seed)
 
 
 def stored(given: Drawn, chunk_bytes: int) -> MemoryStore:
