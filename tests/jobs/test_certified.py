@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -319,14 +320,14 @@ def replaced(
     before: Any = None,
     row_state: Any = (),
     off: float = 1e-6,
-    moved: MarginChange | None = None,
+    moved: Callable[[], MarginChange] = MarginChange,
 ) -> Certificate:
     run = Run(problem(), None, before or Certificate(3.0, 2.95, final=True, facts={"kept": 1}))
     solver = SimpleNamespace(row_state=row_state)
     evaluation: Any = Evaluation(problem(), W)
     evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
     v = VectorSum(4, running=False, spread=4.0)
-    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0, moved or MarginChange()))
+    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0, moved))
     assert run.certificate is not None
     return run.certificate
 
@@ -364,12 +365,12 @@ def test_where_that_is_not_enough_the_one_the_solver_found_counts_with_what_it_c
 def test_a_plane_beyond_all_corners_says_nothing_of_what_the_optimum_has_changed_by() -> None:
     """P has not changed; sum a*_i is at most 2 P, and margins have changed by 1e-3."""
     before = Certificate(3.0, 2.95)
-    found = replaced([1.0], before=before, moved=MarginChange(1e-3, 1.0))
+    found = replaced([1.0], before=before, moved=lambda: MarginChange(1e-3, 1.0))
     grown = 1.0 + 2.0 * np.sqrt((3.0 - 2.95) / 3.0) * np.sqrt(3)
     assert pull_at_optimum(problem(), 3.0, KNOWN) == min(6.0, steepness(problem(), 3.0, KNOWN))
     assert found.dual == pytest.approx(2.95 - grown * pull_at_optimum(problem(), 3.0, KNOWN) * 1e-3, rel=1e-12)
     assert found.rounding == pytest.approx(expected_rounding(1.0, 1e-6), rel=1e-9)
-    usual = replaced([1.0], before=before, moved=MarginChange(1e-3, 1e-6))  # of signs of their own
+    usual = replaced([1.0], before=before, moved=lambda: MarginChange(1e-3, 1e-6))  # of signs of their own
     expected = 2.95 - grown * 4.0 * root_pull_at_optimum(problem(), 3.0, KNOWN) * 1e-6
     assert usual.dual == pytest.approx(expected, rel=1e-12)
 
@@ -397,13 +398,33 @@ def test_margins_of_two_maps_are_compared(shape: tuple[int, ...], values: int) -
     assert found == pytest.approx((values * np.abs(change).max(), usual), rel=1e-12)
 
 
+def test_margins_of_two_maps_are_compared_once_and_where_a_certificate_is_not_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three problems the first is proved anew; the others ask."""
+    calls: list[int] = []
+
+    def compared(*_: Any) -> list[MarginChange]:
+        calls.append(1)
+        return [MarginChange(float(k)) for k in range(3)]
+
+    monkeypatch.setattr(certified, "margins_apart", compared)
+    map_: Any = SimpleNamespace(in_single=lambda: None, in_full=lambda: None)
+    moved = certified._margin_changes(stored(), map_, [W] * 3)
+    replaced([2.9], moved=moved[0])
+    assert not calls
+    assert [moved[k]().largest for k in (1, 2)] == [1.0, 2.0]
+    replaced([1.0], moved=moved[1])
+    assert calls == [1]
+
+
 def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float, float, float]]:
     """Where an evaluation takes the place of a certificate: what margins are said to be off by, terms of sums, spread, size, and change."""
     said: list[tuple[float, int, float, float, float]] = []
 
     def replace(_plan: Any, _run: Any, _evaluation: Any, inexact: Inexact) -> None:
         assert not inexact.v.running
-        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size, inexact.moved.largest))
+        said.append((inexact.off, inexact.v.updates, inexact.v.spread, inexact.size, inexact.moved().largest))
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []

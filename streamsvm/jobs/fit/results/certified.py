@@ -24,13 +24,15 @@ asked for (``plan.ROOM``).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from streamsvm.engine.final_evaluation import (
     Evaluation,
+    MarginChange,
     RowsInOrder,
     evaluated,
     margins_apart,
@@ -236,7 +238,7 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
-    known, moved = row_weights(plan, raw), margins_apart(raw, map_.in_single(), map_.in_full(), weights)
+    known, moved = row_weights(plan, raw), _margin_changes(raw, map_, weights)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation, apart in zip(training.runs, weights, sums, moved, strict=True):
         reach = reach_of_weights(w)
@@ -247,6 +249,19 @@ def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
         take_evaluation(plan, run, evaluation, Inexact(off, v, known, size, apart))
+
+
+def _margin_changes(raw: Store, map_: Nystrom | Embedded, weights: list[Float64]) -> list[Callable[[], MarginChange]]:
+    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first is asked."""
+
+    @cache
+    def compared() -> list[MarginChange]:
+        return margins_apart(raw, map_.in_single(), map_.in_full(), weights)
+
+    def of(k: int) -> MarginChange:
+        return compared()[k]
+
+    return [partial(of, k) for k in range(len(weights))]
 
 
 def _folded(features: Standardized, solution: LinearSolution) -> Float64:

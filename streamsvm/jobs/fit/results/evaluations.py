@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,8 +40,8 @@ class Inexact(NamedTuple):
     """What is known of the weights of rows."""
     size: float
     """F: how large decision values are, at most."""
-    moved: MarginChange = MarginChange()
-    """By how much a margin is another one to the solver, to whom rows were float32."""
+    moved: Callable[[], MarginChange] = MarginChange
+    """Says by how much a margin is another one to the solver, to whom rows were float32; asked where that can matter."""
 
 
 def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
@@ -59,7 +60,9 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        change = max(LIKELY * abs(primal - before.primal), _change_of_optimum(run.problem, abs(primal), weights, moved))
+        change = max(
+            LIKELY * abs(primal - before.primal), _change_of_optimum(run.problem, abs(primal), weights, moved())
+        )
         least = before.dual - float((1.0 + apart * np.sqrt(len(evaluation.weights))) * change)
         new = min(new, replace(new, dual=least), key=lambda one: one.gap)
     run.certificate = new
