@@ -29,6 +29,8 @@ def lines_of_event(event: JsonObject) -> list[str]:
         return [plan_line(event)]
     if event["event"] == "left":
         return [left_line(event)]
+    if event["event"] == "features":
+        return [f"going on with kernel features in {event['arithmetic']}: {event['why']}"]
     return list(event["decided"]) if event["event"] == "columns" else []
 
 

@@ -9,12 +9,12 @@ prediction costs m, not m r.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamsvm.aliases import Array
 from streamsvm.compute.blocks.operators import TILE, Factored
 from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.kernel_values.rounding import (
@@ -47,8 +47,8 @@ class Projection:
     """What is done to a stored row before the kernel sees it: nothing, or standardizing and centering."""
     points: Points
     """The m landmarks, as the kernel sees them."""
-    W: Float32
-    """(m, r)."""
+    W: Array
+    """(m, r) float32; float64 where features are made in that, of the same values."""
 
     @property
     def rank(self) -> int:
@@ -66,6 +66,10 @@ class Projection:
         columns = self.points.columns
         points = Dense(np.ascontiguousarray(columns.T))
         return expansion_on(points, self.kernel, len(columns), self.inner)
+
+    def widened(self) -> Projection:
+        """Return the same map with W in float64: products of values in float64 then copy nothing."""
+        return replace(self, W=self.W.astype(np.float64))
 
     def rounding(self, farthest: Reach) -> tuple[float, float]:
         """How far sum_j b_j k(x, z_j), in the arithmetic of certificates, can be off per sum |b_j|, and max |k(x, z)|.
@@ -131,11 +135,11 @@ class Nystrom:
     factored: bool = False
     """Whether a part is kernel values and W, for solvers that do without features that are formed."""
     exact: bool = False
-    """Whether kernel values are evaluated as certificates are: in float64."""
-    memory: NDArray[Any] | None = None
+    """Whether kernel values are evaluated as certificates are, in float64, and features, half as many at a time, are sums in it."""
+    memory: Array | None = None
     """Where kernel values may be written; None: the map has a place of its own."""
-    _values: NDArray[Any] = field(init=False)
-    _features: Float32 = field(init=False)
+    _values: Array = field(init=False)
+    _features: Array = field(init=False)
     _points: Points = field(init=False)
     _by_differences: bool = field(init=False)
     _dense: bool | None = field(init=False, default=None)
@@ -145,7 +149,8 @@ class Nystrom:
         m, r = self.projection.W.shape
         if self.memory is None:
             self.memory = np.empty(part_rows(m) * m, np.float32)
-        self._features = np.empty((0 if self.factored else part_rows(m), r), np.float32)
+        rows = 0 if self.factored else part_rows(m)
+        self._features = np.empty((rows // 2, r)) if self.exact else np.empty((rows, r), np.float32)
 
     def _prepare(self, X: Rows) -> None:
         """Choose the arithmetic for such rows."""

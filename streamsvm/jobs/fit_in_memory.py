@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -26,17 +28,18 @@ from streamsvm.engine.ending import end_fit
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate.choice import calibration_passes
-from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
+from streamsvm.jobs.calibrate.folds import FoldFits
 from streamsvm.jobs.calibrate.run import Calibrated, calibrated, with_calibration
 from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, TimeLeft, time_left
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started
-from streamsvm.jobs.fit.results.certified import certify, final_passes
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started, starting_there
+from streamsvm.jobs.fit.results.certified import final_passes
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
-from streamsvm.jobs.fit.trained import local_loop
+from streamsvm.jobs.fit.trained import Beginning, brought_to_end, local_loop
+from streamsvm.jobs.leaving import stalled
 from streamsvm.model import Model
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.solvers.newton.solver import Newton
@@ -93,16 +96,25 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         stack.enter_context(threadpool_limits(1))
         stack.enter_context(threading.using(plan.memory.threads))
         seen, plan = with_features(job, store, plan, directory, report)
-        loop = stack.enter_context(
-            closing(local_loop(job, seen, plan, None if plan.memory.resident else directory, report))
-        )
-        loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
-        training = loop.train(Stop(job.max_passes, job.time_limit))
-        certify(plan, training, store, seen)
+        train, beginning = partial(_trained_by, job, directory, report), Beginning(job, store, seen, plan, began)
+        seen, plan, training, _ = stack.enter_context(brought_to_end(beginning, train, report))
         found = _calibrated(job, seen, plan, training, time_left(job, began))
         models = with_calibration(models_of(job, store, plan, training), found)
     warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
     return MemoryFitResult(models[plan.costs[-1]], models, training, plan, warnings=warnings)
+
+
+@contextmanager
+def _trained_by(
+    job: FitJob, directory: Path, report: Report, seen: Store, plan: Plan, *, leaves: bool, before: Training | None
+) -> Iterator[tuple[Plan, Training]]:
+    """The end of what one solver comes to on one kind of features; see ``jobs.fit.trained.Train``."""
+    with closing(local_loop(job, seen, plan, None if plan.memory.resident else directory, report)) as loop:
+        loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
+        loop.leaves = stalled if leaves else None
+        if before is not None:
+            loop.result.count_on(before)
+        yield plan, loop.train(Stop(job.max_passes, max(0.0, job.time_limit - loop.result.seconds)))
 
 
 def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training, left: TimeLeft) -> dict[float, Calibrated]:

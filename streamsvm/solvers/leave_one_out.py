@@ -80,10 +80,10 @@ def applies(problem: Problem) -> bool:
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)
 
 
-def leave_one_out_bytes(problems: list[Problem], threads: int) -> int:
-    """Return the bytes that all matrices take, and the work on one of them by each thread."""
+def leave_one_out_bytes(problems: list[Problem], threads: int, entry: int = 4) -> int:
+    """Return the bytes that all matrices take, and the work on one of them by each thread, of rows with so many bytes an ``entry``."""
     p = problems[0].columns + 1
-    return 8 * p * p * (len(problems) + 3) + threads * (operators.gram_bytes(p) + 16 * TILE * p)
+    return 8 * p * p * (len(problems) + 3) + threads * (operators.gram_bytes(p, entry=entry) + 16 * TILE * p)
 
 
 def terms(problem: Problem, y: Float32, s: Float32, f: Float64) -> tuple[Float64, Float64]:

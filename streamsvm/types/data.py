@@ -49,6 +49,8 @@ class Layout:
     """Rows of each class; where the target is a number, of all rows."""
     weighted: bool = False
     """Whether every row has a weight of its own."""
+    entry_bytes: int = 4
+    """Bytes of an entry of a row: 8 of kernel features that are made in float64, and are in no store."""
 
     @property
     def numeric(self) -> bool:
@@ -85,7 +87,7 @@ class Layout:
         """Bytes one block of any chunk needs in memory: entries, codes and weights."""
         per_row = self.target_bytes + 4 * self.weighted
         if self.nonzeros is None:
-            return self.largest_chunk * (4 * self.columns + per_row)
+            return self.largest_chunk * (self.entry_bytes * self.columns + per_row)
         return max(self.nonzeros) * 8 + self.largest_chunk * (8 + per_row)
 
     @property

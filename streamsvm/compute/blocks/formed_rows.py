@@ -1,6 +1,6 @@
 """Rows of several blocks as one matrix of features: kept in memory, in the order of their numbers.
 
-The product K W of kernel values and projection is formed tile by tile, by idle threads side by side; which rows make a tile is decided
+They are of the type of the kernel values. The product K W of these and the projection is formed tile by tile, by idle threads side by side; which rows make a tile is decided
 by the blocks alone, and so the features do not depend on who was idle.
 """
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.aliases import Array
 from streamsvm.compute import freed_memory, threading
-from streamsvm.compute.blocks.operators import TILE, Factored, Operand, shape, stack
+from streamsvm.compute.blocks.operators import TILE, Factored, Operand, entry_type, shape, stack
 from streamsvm.compute.blocks.row_selection import take
-from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
+from streamsvm.rows import CSR, Dense, Int64, Rows, row_count
 
 
 def formed(parts: list[Operand], order: Int64) -> Rows:
@@ -27,8 +28,9 @@ def formed(parts: list[Operand], order: Int64) -> Rows:
     place[order] = np.arange(len(order))
     components, bias = shape(first, 0)[1] - 1, first.bias
     given = first.projection.shape[0] if isinstance(first, Factored) else components
-    lanes = threading.lanes(4 * TILE * (given + components))
-    values, at, freed = np.empty((len(order), components), np.float32), 0, 0
+    dtype = entry_type(first)
+    lanes = threading.lanes(dtype.itemsize * TILE * (given + components))
+    values, at, freed = np.empty((len(order), components), dtype), 0, 0
     del first
     while parts:
         tiles = [_taken(parts) for _ in range(lanes)]
@@ -41,7 +43,7 @@ def formed(parts: list[Operand], order: Int64) -> Rows:
     return Dense(values, bias)
 
 
-def _form(tiles: list[list[Operand]], places: list[Int64], values: Float32) -> None:
+def _form(tiles: list[list[Operand]], places: list[Int64], values: Array) -> None:
     """Write the features of tiles, some of which may be empty, to their places; the tiles are used up."""
 
     def work(start: int, stop: int) -> None:
@@ -77,5 +79,5 @@ def _taken(parts: list[Operand]) -> list[Operand]:
     return taken
 
 
-def _features(X: Any) -> Float32:
+def _features(X: Any) -> Array:
     return X.kernel_values @ X.projection if isinstance(X, Factored) else X.values

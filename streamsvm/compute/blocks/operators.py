@@ -9,15 +9,15 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 ``columns`` is said because a CSR record does not know it.
 
 A Nystrom block is a factored pair, x_i = W' k_i: K W is formed in ``gram`` alone, and there only for the rows that count.
-Margins and adjoints are float64 sums of float32 entries. Gram matrices are float32 products over tiles of a fixed
-number of rows, added up in float64 in the order of the tiles: the result depends on the block and on nothing else. Idle threads
-take strips of rows of margins, and tiles of a Gram matrix.
+Margins and adjoints are float64 sums of float32 entries, or float64 ones where kernel features are made in that. Gram
+matrices are products over tiles of a fixed number of rows in the type of the entries, added up in float64 in the order of the
+tiles: the result depends on the block and on nothing else. Idle threads take strips of rows of margins, and tiles of a Gram matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,12 @@ PRECISE = 256
 
 @saved_as("rows.factored")
 class Factored(NamedTuple):
-    """Rows W' k_i without forming them: kernel values (n, m) float32, or float64; projection (m, r) float32."""
+    """Rows W' k_i without forming them: kernel values (n, m) and projection (m, r), float32 or float64."""
 
     kernel_values: Array
     """The kernel values k_i, (n, m) float32, or float64."""
-    projection: Float32
-    """The matrix W, (m, r) float32."""
+    projection: Array
+    """The matrix W, (m, r) float32, or float64."""
     bias: float = 0.0
     """The value of the constant feature."""
 
@@ -59,6 +59,18 @@ def shape(X: Operand, columns: int) -> tuple[int, int]:
     if isinstance(X, Factored):
         return len(X.kernel_values), X.projection.shape[1] + 1
     return row_count(X), (X.values.shape[1] if isinstance(X, Dense) else columns) + 1
+
+
+def entry_type(X: Operand) -> np.dtype[Any]:
+    """Return the type of the entries of rows: float64 of features that are made in it, else float32."""
+    if isinstance(X, Factored):
+        return X.kernel_values.dtype
+    return X.values.dtype if isinstance(X, Dense) else X.data.dtype
+
+
+def formed_anew(X: Operand) -> bool:
+    """Return whether a row that is formed is not quite the one the pair stands for, by what rounding in float32 does."""
+    return isinstance(X, Factored) and entry_type(X) == np.float32
 
 
 def margins(X: Operand, w: Float64) -> Float64:
@@ -108,7 +120,8 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
         sparse_gram(X.data, X.indices, X.indptr, X.bias, a, total)
         return total + np.tril(total, -1).T
     rows = np.flatnonzero(a)
-    lanes, dtype = threading.lanes(tile_bytes(p, _kernel_values(X))), np.float64 if p <= PRECISE else np.float32
+    lanes = threading.lanes(tile_bytes(p, _kernel_values(X), entry_type(X).itemsize))
+    dtype = np.float64 if p <= PRECISE else entry_type(X)
     buffers = np.empty((lanes, min(TILE, len(rows)), p), dtype)
 
     def product(number: int, lane: int) -> Array:
@@ -149,17 +162,17 @@ def stack(parts: Sequence[Operand]) -> Operand:
     return row_stack([part for part in parts if not isinstance(part, Factored)])
 
 
-def gram_bytes(components: int, kernel_values: int = 0) -> int:
+def gram_bytes(components: int, kernel_values: int = 0, entry: int = 4) -> int:
     """Return the bytes ``gram`` holds at its height: the sum and, of each thread, a product, the tile and, for a factored
-    block, its kernel values.
+    block, its kernel values. ``entry``: bytes of an entry of a row.
     """
-    each = tile_bytes(components, kernel_values)
+    each = tile_bytes(components, kernel_values, entry)
     return 8 * components * components + threading.lanes(each) * each
 
 
-def tile_bytes(components: int, kernel_values: int) -> int:
-    """Return the bytes of a tile of ``gram`` and of its product."""
-    return 4 * components * components + 4 * TILE * (components + kernel_values)
+def tile_bytes(components: int, kernel_values: int, entry: int = 4) -> int:
+    """Return the bytes of a tile of ``gram`` and of its product, of rows with so many bytes an ``entry``."""
+    return entry * components * components + entry * TILE * (components + kernel_values)
 
 
 def _kernel_values(X: Dense | Factored) -> int:

@@ -29,9 +29,9 @@ def matrix_of(X: Rows, columns: int) -> Float32:
     return values
 
 
-def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None) -> int:
-    """Return the bytes a copied row takes on average."""
-    return 4 * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
+def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None, entry: int = 4) -> int:
+    """Return the bytes a copied row takes on average; ``entry``: those of an entry of a dense one."""
+    return entry * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
 
 
 @compiled(fastmath=FAST)

@@ -47,7 +47,8 @@ def calibration_terms(
     tables = table_bytes(values) + 8 * layout.largest_chunk * (values + 8)
     if folds is None:
         why = "scores in bins, by each thread, a matrix for each problem"
-        return [Term("calibration", threads * tables + leave_one_out_bytes(problems, threads), why)]
+        matrices = leave_one_out_bytes(problems, threads, layout.entry_bytes)
+        return [Term("calibration", threads * tables + matrices, why)]
     if job.cluster is not None:
         hint = "calibrate without --cluster"
         raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)

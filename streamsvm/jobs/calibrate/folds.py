@@ -16,7 +16,6 @@ import numpy as np
 from streamsvm.calibration.scores import ScoreTable, table_of
 from streamsvm.compute.blocks import operators
 from streamsvm.engine.trainer import FitLoop
-from streamsvm.engine.training import Training
 from streamsvm.jobs.calibrate.leave_one_out import SAMPLE, draws
 from streamsvm.jobs.calibrate.outcomes import Outcomes
 from streamsvm.jobs.calibrate.time_left import TimeLeft
@@ -27,7 +26,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64, Rows, row_count
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.types import LinearSolution, Store, WarmStart
+from streamsvm.types import LinearSolution, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +81,6 @@ def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> li
         problems = [replace(problem, rows=rows, held_out=chunks) for problem in fits.plan.problems]
         decisions.append(_fitted(fits, store, replace(fits.plan, problems=problems, layout=store.layout)))
     return _scores(fits, store, fold.tolist(), decisions, outcomes)
-
-
-def starting_there(plan: Plan, ended: Plan, training: Training) -> Plan:
-    """Return the plan of a fit from where it has ended (``ended``), if its solver can start from weights."""
-    if not isinstance(plan.solver, WarmStart):
-        return plan
-    solutions = [ended.solver.solution(run.state) for run in training.runs]
-    problems = [
-        replace(problem, warm=solution.w.copy()) if isinstance(solution, LinearSolution) else problem
-        for problem, solution in zip(plan.problems, solutions, strict=True)
-    ]
-    return replace(plan, problems=problems)
 
 
 def _fitted(fits: FoldFits, store: Store, plan: Plan) -> _Decision:

@@ -27,8 +27,13 @@ from streamsvm.types import Chunk, Report, Store, Visit
 
 def make_map(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Nystrom:
     """Draw the landmarks, factorize their kernel matrix and return the map. Raises DataError, StorageError."""
-    projection = make_projection(request, store, report, depth)
-    return Nystrom(projection, request.bias, request.factored)
+    return map_of(request, make_projection(request, store, report, depth))
+
+
+def map_of(request: NystromRequest, projection: Projection) -> Nystrom:
+    """Return the map of a projection as it is asked for: what a solver is shown, in which precision."""
+    projection = projection.widened() if request.exact else projection
+    return Nystrom(projection, request.bias, request.factored, request.exact)
 
 
 def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:

@@ -102,6 +102,8 @@ class NystromRequest:
     """Whether the solver takes a block as a factored pair."""
     on_disk: bool = False
     """Whether the features are written to a store and read from it."""
+    exact: bool = False
+    """Whether features are float64: kernel values as certificates have them, and sums of them."""
 
     def projection(self, points: Points) -> Projection:
         """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``projection_of`` raises."""
@@ -170,11 +172,14 @@ def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_b
     return gamma_of(rule, mean, variance, city_block=city_block)
 
 
-def seen_layout(layout: Layout, landmarks: int) -> Layout:
-    """Return the layout as a solver sees it through the map: dense, as many columns as landmarks at most, in parts."""
-    part = part_rows(landmarks)
+def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False) -> Layout:
+    """Return the layout as a solver sees it through the map: dense, as many columns as landmarks at most, in parts.
+
+    ``exact``: the features are float64, half as many rows at a time.
+    """
+    part = part_rows(landmarks) // (2 if exact else 1)
     chunks = tuple(min(part, rows - start) for rows in layout.chunks for start in range(0, rows, part))
-    return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None)
+    return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None, entry_bytes=8 if exact else 4)
 
 
 def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, threads: int = 1) -> list[Term]:
@@ -182,7 +187,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
     beyond the buffers and beyond ``later``, which is taken only when the map is made.
     """
     m = request.landmarks
-    points = 4 * m * (layout.columns + 1)
+    points, precision = 4 * m * (layout.columns + 1), "float32 and float64" if request.exact else "float32"
     buffers = threads * working_bytes(m, m, factored=request.factored)
     making = 36 * m * m + 3 * points
     if request.sampling == "leverage":
@@ -198,7 +203,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
     return [
         *(disk if request.on_disk else []),
         Term("landmarks", 3 * points, f"{m} x {layout.columns} float32, and float64 for certificates"),
-        Term("projection", 4 * m * m, f"{m} x {m} float32 at most"),
+        Term("projection", (12 if request.exact else 4) * m * m, f"{m} x {m} {precision} at most"),
         Term("feature buffers", buffers, f"{threads} x {part_rows(m)} rows at a time"),
         Term(
             "factorization",

@@ -22,6 +22,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.memory_plan import memory_settings
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan
 from streamsvm.jobs.fit.planning.problems import warm_digest
+from streamsvm.jobs.fit.precision import FLOAT64, in_float64
 from streamsvm.jobs.leaving import successor
 from streamsvm.schedule import budget
 from streamsvm.tags import IDLE_SETTINGS
@@ -41,6 +42,8 @@ MANAGEMENT = (
 """Settings that say how a run is managed."""
 FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
 """Settings that may change from run to run; ``embedding`` is part of what the plan decided."""
+ARITHMETIC = "arithmetic"
+"""The part of the identity that says in what kernel features are made, where that is not float32."""
 SAMPLE = "sample"
 """Rows in a solver's model, where it has one: fewer than it would like when memory was short."""
 CACHED, STREAMED = "kept in memory", "read in every pass"
@@ -57,14 +60,19 @@ def settings_of(job: FitJob) -> JsonObject:
 
 
 def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
-    """What a fit is made with, as plain JSON; without the features, which are not known yet."""
+    """What a fit is made with, as plain JSON; without the features, which are not known yet.
+
+    Where features in float64 start from is what those in float32 have come to, and no other model.
+    """
+    exact = plan.request is not None and plan.request.exact
     return {
         "settings": settings_of(job),
         "store": store.digest,
         "solver": plan.solver_name,
         "blocks": CACHED if plan.memory.cached else STREAMED,
         "embedding": None if plan.embedding is None else plan.embedding.where,
-        "warm start": warm_digest(plan.problems),
+        ARITHMETIC: FLOAT64 if exact else None,
+        "warm start": None if exact else warm_digest(plan.problems),
         SAMPLE: memory_settings(plan.solver).get(SAMPLE),
     }
 
@@ -91,6 +99,8 @@ def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | 
     following = successor(job, store, plan)
     if following is not None and then["solver"] == following.solver_name:
         plan = following  # the first solver was left before that checkpoint
+    if then.get(ARITHMETIC) == FLOAT64:
+        plan = in_float64(job, store, plan)
     plan = _cached_as_then(plan, store, cached=then.get("blocks") == CACHED)
     if executor is not None and job.groups is None:
         job = replace(job, groups=then["settings"].get("groups"))

@@ -20,15 +20,14 @@ from streamsvm.engine.executors.executor import Executor, executor_for
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.calibrate.folds import FoldFits, starting_there
+from streamsvm.jobs.calibrate.folds import FoldFits
 from streamsvm.jobs.calibrate.run import Calibrated, calibrated, events_of, with_calibration
 from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, time_left, timeout_event
 from streamsvm.jobs.fit.distributed import with_task_memory
 from streamsvm.jobs.fit.identity import settled
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
-from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.certified import certify
+from streamsvm.jobs.fit.planning.plan import Plan, starting_there
 from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.jobs.fit.results.earlier_run import finished, made_anew, outputs_of
 from streamsvm.jobs.fit.results.models import models_of
@@ -143,11 +142,9 @@ def _fitted(this: DecidedFit, report: Report) -> FitResult:
         with signals.resumed_by(command_of("fit", job, resume=True)):
             limit.enter_context(signals.within(job.time_limit, time.monotonic() - this.began, finish=True))
             seen, planned = with_features(job, store, this.plan, this.run, record, this.executor)
-        plan, training = stack.enter_context(trained(this, seen, planned, record))
+        seen, plan, training, closed = stack.enter_context(trained(this, seen, planned, record))
         stack.enter_context(signals.resumed_by(command_of("fit", job, resume=True)))
-        closed = [run.certificate for run in training.runs]
         with limit:  # not of what is written
-            certify(plan, training, store, seen)
             found = _calibrated(this, seen, planned, plan, training, report=record)
         models = with_calibration(models_of(job, store, plan, training), found)
         training.peak = max(training.peak, watch.most)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
+from streamsvm import durable
 from streamsvm.config.command_line import command_of
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
@@ -26,7 +28,8 @@ from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups
 from streamsvm.jobs.fit.identity import complete_identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.certified import final_passes
+from streamsvm.jobs.fit.precision import FLOAT64, enough_left, finer_event, finer_plan, going_on, stalls_on, too_coarse
+from streamsvm.jobs.fit.results.certified import certify, final_passes
 from streamsvm.jobs.fit.validation.evaluator import evaluator_for
 from streamsvm.jobs.leaving import left_event, stalled, successor
 from streamsvm.types import Certificate, Report, Status, Stop, Store
@@ -66,17 +69,103 @@ class DecidedFit:
         return self.checkpoints.directory.parent
 
 
+class Ended(NamedTuple):
+    """A training that is over and certified, its per-row state still open."""
+
+    seen: Store
+    """What the solver has read: the rows, or their features."""
+    plan: Plan
+    """As it ended."""
+    training: Training
+    """What it has come to, with the certificates of what is saved."""
+    closed: Certificates
+    """Those of the solver's last pass."""
+
+
+class Train(Protocol):
+    """How a fit is brought to the end of what one solver comes to on one kind of features."""
+
+    def __call__(
+        self, seen: Store, plan: Plan, *, leaves: bool, before: Training | None
+    ) -> AbstractContextManager[tuple[Plan, Training]]:
+        """Train, and keep the per-row state open: ``leaves``: until it stalls, ``before``: what was spent on another."""
+        ...
+
+
+class Beginning(NamedTuple):
+    """What a training begins with."""
+
+    job: FitJob
+    """What is asked."""
+    store: Store
+    """The rows."""
+    seen: Store
+    """What the solver reads: the rows, or their features."""
+    plan: Plan
+    """The solver, and its features."""
+    began: float
+    """When the job began, by the clock of ``time.monotonic``."""
+
+
 @contextmanager
-def trained(this: DecidedFit, seen: Store, plan: Plan, report: Report) -> Iterator[tuple[Plan, Training]]:
-    """The end of the training, with the per-row state still open, and the plan as it ended."""
-    following = successor(this.job, this.store, plan)
-    with _trained_by(this, seen, plan, report, leaves=following is not None) as found:
-        if following is None or found[1].status != Status.STALLED or not found[1].active():
-            yield found
+def brought_to_end(start: Beginning, train: Train, report: Report, following: Plan | None = None) -> Iterator[Ended]:
+    """The end of a training, certified, by the solver and on the features that brought it there.
+
+    ``following``: the plan with another solver for one that stalls.
+    """
+    job, store, seen, plan, _ = start
+    exact = finer_plan(job, store, plan)
+    leaves = following is not None or (exact is not None and stalls_on(plan))
+    with train(seen, plan, leaves=leaves, before=None) as (plan, training):
+        left = training.status == Status.STALLED and bool(training.active())
+        ended = Ended(seen, plan, training, []) if left else _certified(store, seen, plan, training)
+        following = _next_plan(start, ended, report, following if left else None, exact)
+        if following is None:
+            yield ended
             return
-    report(left_event(found[1], following))
-    with _trained_by(replace(this, saved=[]), seen, following, report, before=found[1]) as found:
-        yield found
+        seen = store if following.request is not None else seen
+        spent = replace(training, runs=[], row_states={})
+        del ended, training  # the rows they have go before others come
+    with train(seen, following, leaves=False, before=spent) as (plan, training):
+        yield _certified(store, seen, plan, training)
+
+
+def _certified(store: Store, seen: Store, plan: Plan, training: Training) -> Ended:
+    """Evaluate what is saved."""
+    closed = [run.certificate for run in training.runs]
+    certify(plan, training, store, seen)
+    return Ended(seen, plan, training, closed)
+
+
+def _next_plan(
+    start: Beginning, ended: Ended, report: Report, following: Plan | None, exact: Plan | None
+) -> Plan | None:
+    """The plan to go on with, which is reported; None: this was the end. A training that was left has nothing ``closed``."""
+    _, plan, training, closed = ended
+    if following is not None:
+        report(left_event(training, following))
+        return following
+    spent = time.monotonic() - start.began
+    coarse = not closed or (too_coarse(plan, training, closed) and enough_left(start.job, training, spent))
+    if exact is None or not coarse:
+        return None
+    report(finer_event(plan, training, closed))
+    return going_on(exact, plan, training)
+
+
+@contextmanager
+def trained(this: DecidedFit, seen: Store, plan: Plan, report: Report) -> Iterator[Ended]:
+    """The end of the training of a fit that leaves checkpoints, with the per-row state still open."""
+
+    def train(
+        seen: Store, plan: Plan, *, leaves: bool, before: Training | None
+    ) -> AbstractContextManager[tuple[Plan, Training]]:
+        fit = this if before is None else replace(this, saved=[])
+        return _trained_by(fit, seen, plan, report, leaves=leaves, before=before)
+
+    start = Beginning(this.job, this.store, seen, plan, this.began)
+    with brought_to_end(start, train, report, successor(this.job, this.store, plan)) as ended:
+        yield ended
 
 
 @contextmanager
@@ -100,7 +189,8 @@ def _trained_by(
                 plan, training = evaluator.chosen(plan, training, loop)
         closed = [run.certificate for run in training.runs]
         try:
-            yield plan, training
+            with signals.resumed_by(command_of("fit", job, resume=True)):
+                yield plan, training
         except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
             if evaluator is not None:
                 raise
@@ -148,6 +238,9 @@ def _checkpointer(this: DecidedFit, plan: Plan, report: Report) -> RunCheckpoint
 
 def _loop(this: DecidedFit, seen: Store, plan: Plan, report: Report) -> FitLoop:
     directory = this.checkpoints.directory
+    if plan.request is not None and plan.request.exact:  # what the checkpoints of features in float32 refer to stays
+        directory /= FLOAT64
+        durable.make_directory(directory)
     if this.executor is None:
         return local_loop(this.job, seen, plan, directory, report)
     return DistributedTrainer(distributed_fit(this.job, plan, seen, directory), this.executor, report)

@@ -91,13 +91,12 @@ class ActiveSet(WarmStart):
         """Bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and of vectors."""
         p, rows = problem.columns + 1, problem.rows
         sides = 2 if problem.loss.numeric() else 1
-        held = JOINING * rows * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + sides * ARRAYS)
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + sides * ARRAYS
         nonzeros = problem.nonzeros or rows * p
-        start = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense))
-        free = FACTOR_BYTES * min(p, rows) ** 2
-        return Cost(
-            fixed=held + max(start, free, matrix_bytes(min(p, rows))) + VECTORS * 8 * p, per_row=8, per_block_row=24
-        )
+        start = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), layout.entry_bytes)
+        free, matrix = FACTOR_BYTES * min(p, rows) ** 2, matrix_bytes(min(p, rows), layout.entry_bytes)
+        held = JOINING * rows * row + max(start, free, matrix)
+        return Cost(fixed=held + VECTORS * 8 * p, per_row=8, per_block_row=24)
 
     def start(self, problem: Problem) -> ActiveSetState:
         """Begin at w = 0, or at the warm weights."""

@@ -84,11 +84,12 @@ class InteriorPoint(SegmentSolver):
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
         p, kept = problem.columns + 1, self.held(problem)
-        row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros) + ROW_ARRAYS
+        entry = layout.entry_bytes
+        row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + ROW_ARRAYS
         nonzeros = problem.nonzeros or problem.rows * p
-        matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense))
+        matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), entry)
         if problem.loss.smooth():
-            matrix = max(matrix, matrix_bytes(p))
+            matrix = max(matrix, matrix_bytes(p, entry))
         return Cost(fixed=int((SPARE + 1) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
 
     def start(self, problem: Problem) -> InteriorPointState:

@@ -21,9 +21,12 @@ def most_explicit(*, dense: bool) -> int:
     return DENSE_EXPLICIT if dense else EXPLICIT
 
 
-def matrix_bytes(components: int) -> int:
-    """What steps hold at their height: the matrix, and either products on the way into it or a copy and its factor."""
-    return max(32 * components**2, 16 * components**2 + operators.gram_bytes(components))
+def matrix_bytes(components: int, entry: int = 4) -> int:
+    """What steps hold at their height: the matrix, and either products on the way into it or a copy and its factor.
+
+    ``entry``: bytes of an entry of a row.
+    """
+    return max(32 * components**2, 16 * components**2 + operators.gram_bytes(components, entry=entry))
 
 
 def factorized(matrix: Float64) -> Callable[[Float64], Float64]:

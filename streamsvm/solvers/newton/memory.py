@@ -21,20 +21,20 @@ DESCENT_ARRAYS, FULL_BYTES = 140, 4
 
 def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
     """Return what a problem asks for, of which the rows a model is made of are as many as ``sample`` says, or are usual."""
-    p, rows = problem.columns + 1, sample_rows(sample, problem)
+    p, rows, entry = problem.columns + 1, sample_rows(sample, problem), layout.entry_bytes
     entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
     most = most_explicit(dense=layout.dense)
     # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
     q = min(p, most) if layout.dense or p <= most else 0
     # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out
-    sampled = 4 * rows * (4 * entries + 48)
+    sampled = 4 * rows * (entry * entries + 48)
     if is_wide(problem):  # it is needed between two passes only
         sampled = rows * sampled_bytes(problem)
     sampled = sampled if rows < problem.rows else 0
     # sparse rows are given up while they are joined; of dense ones two copies were seen
     copies = 1 if problem.nonzeros else 2
     fewer = bool(sample) and rows < problem.rows  # never all rows, as otherwise in the end
-    whole = 0 if fewer else problem.rows * copies * row_bytes(problem)
+    whole = 0 if fewer else problem.rows * copies * entry * row_bytes(problem) // 4
     once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
     own = max(sampled, (0 if once else whole) + (0 if fewer else problem.rows * _arrays(problem)))
     block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
@@ -42,7 +42,7 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
         fixed=VECTORS * 8 * p + own,
         per_block_row=48,
         per_part=PART_VECTORS * 8 * p,
-        shared=max(matrix_bytes(q), block_bytes(block)) + (whole if once else 0),
+        shared=max(matrix_bytes(q, entry), block_bytes(block, entry)) + (whole if once else 0),
     )
 
 

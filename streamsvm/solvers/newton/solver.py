@@ -139,7 +139,7 @@ class Newton(WarmStart):
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         if state.gathered:
             return
-        state.factored = state.factored or isinstance(block.X, operators.Factored)
+        state.factored = state.factored or operators.formed_anew(block.X)
         if state.whole:
             state.margins.append((block.start, block.spread(f)))
         else:

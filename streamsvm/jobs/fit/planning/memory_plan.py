@@ -28,7 +28,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Add up what the job will hold on the threads there are; per-row state stays in memory only if everything fits with it."""
     layout, count = store.layout, threading.threads()
-    seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks)
+    seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks, exact=request.exact)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]

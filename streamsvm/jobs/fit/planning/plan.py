@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.aliases import JsonObject
+from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
@@ -38,6 +39,7 @@ from streamsvm.types import (
     LinearSolution,
     Problem,
     Store,
+    WarmStart,
 )
 
 ROOM = 0.1
@@ -119,9 +121,12 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     return plan
 
 
-def plan_with(job: FitJob, store: Store) -> Plan:
-    """The plan with the solver the job names, or the one that is chosen first, whether it fits the memory or not."""
-    layout = store.layout
+def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
+    """The plan with the solver the job names, or the one that is chosen first, whether it fits the memory or not.
+
+    ``exact``: with kernel features in float64, made in every pass.
+    """
+    layout, job = store.layout, replace(job, embedding=FLY) if exact else job
     problems, names = problems_of(job, layout)
     solver_name, why = choose_solver(job, layout)
     solver = solver_of(job, solver_name, problems[0].loss, problems[0].classes)
@@ -145,7 +150,7 @@ def plan_with(job: FitJob, store: Store) -> Plan:
         expected = _expected(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
         fly = embedding.where == FLY
-        request = replace(request, factored=fly and expected is not None, on_disk=not fly)
+        request = replace(request, factored=fly and expected is not None, on_disk=not fly, exact=exact)
     asked = solver
     solver, memory = fitted(job, store, asked, problems, request)
     if solver != asked:
@@ -164,6 +169,18 @@ def started(plan: Plan, store: Store, model: Model) -> Plan:
     solver, features = able_to_start(plan.solver, plan.solver_name, plan.request), plan.features
     assert isinstance(features, Raw | Standardized)  # kernel features do not start from a model
     problems = warm_started(model, "the model", solver, store, features, plan.problems, plan.class_names)
+    return replace(plan, problems=problems)
+
+
+def starting_there(plan: Plan, ended: Plan, training: Training) -> Plan:
+    """Return the plan of a fit from where it has ended (``ended``), if its solver can start from weights."""
+    if not isinstance(plan.solver, WarmStart):
+        return plan
+    solutions = [ended.solver.solution(run.state) for run in training.runs]
+    problems = [
+        replace(problem, warm=solution.w.copy()) if isinstance(solution, LinearSolution) else problem
+        for problem, solution in zip(plan.problems, solutions, strict=True)
+    ]
     return replace(plan, problems=problems)
 
 

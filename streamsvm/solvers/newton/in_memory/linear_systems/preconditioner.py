@@ -110,9 +110,9 @@ def block_size(columns: int, entries: int, *, dense: bool) -> int:
     return min(p, int(np.clip((BLOCK_SHARE * entries) ** (1 / 3), LEAST_BLOCK, LARGEST_BLOCK)))
 
 
-def block_bytes(size: int) -> int:
-    """What a block holds while it is made and factorized."""
-    return 24 * size * size + operators.gram_bytes(size)
+def block_bytes(size: int, entry: int = 4) -> int:
+    """What a block holds while it is made and factorized; ``entry``: bytes of an entry of a row."""
+    return 24 * size * size + operators.gram_bytes(size, entry=entry)
 
 
 def _factorized(block: Float64) -> Callable[[Float64], Float64]:
