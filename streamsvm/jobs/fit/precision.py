@@ -63,12 +63,8 @@ def too_coarse(plan: Plan, training: Training, closed: Sequence[Certificate | No
     if training.status != Status.STALLED:
         return False
     pairs = [(run.certificate, before) for run, before in zip(training.runs, closed, strict=True)]
-    return any(
-        found is not None
-        and before is not None
-        and found.gap - max(before.gap, 0.0) > ROOM * plan.tolerance < found.gap
-        for found, before in pairs
-    )
+    known = [(found.gap, max(before.gap, 0.0)) for found, before in pairs if found is not None and before is not None]
+    return any(after > plan.tolerance and after - before > ROOM * plan.tolerance for after, before in known)
 
 
 def enough_left(job: FitJob, training: Training, spent: float) -> bool:

@@ -1,0 +1,190 @@
+"""Kernel features go over to float64 where those in float32 are too coarse: when, what is said, and that a resumed run goes on so."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.display.terminal import Lines
+from streamsvm.engine.checkpoint import signals
+from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.errors import InterruptedRun
+from streamsvm.jobs.fit import precision
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.precision import enough_left, finer_event, finer_plan, in_float64, stalls_on, too_coarse
+from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.rows import Dense
+from streamsvm.store import create, open_store
+from streamsvm.types import Certificate, Status
+
+FEW, MANY = 60, 100
+"""Rows of a fit that closes on features in float32 on disk, which is not true of the model, and of one that stalls on pairs."""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """A circle in two of three columns, one label in ten wrong."""
+    found = {}
+    for rows in (FEW, MANY):
+        rng = np.random.default_rng(1)
+        X = rng.uniform(-1.0, 1.0, (rows, 3))
+        y = (np.square(X[:, :2]).sum(1) < 0.6) ^ (rng.random(rows) < 0.1)
+        found[rows] = tmp_path_factory.mktemp("precision") / f"{rows}.zarr"
+        writer = create(found[rows], sparse=False, chunk_bytes=1 << 10)
+        writer.append(Dense(X.astype(np.float32)), y.astype(np.int32), None)
+        writer.commit(("a", "b"), 3, {"names": None})
+    return found
+
+
+def job_of(store: Path, folder: Path, **more: Any) -> FitJob:
+    folder.mkdir(exist_ok=True)
+    given: dict[str, Any] = {
+        "kernel": "rbf",
+        "gamma": 0.5,
+        "C": 1e6,
+        "landmarks": 30,
+        "loss": "hinge",
+        "memory": 2 << 30,
+    }
+    given["embedding"] = "fly"
+    return FitJob(str(store), str(folder / "m"), **(given | {"solver": "newton"} | more))
+
+
+def fitted(job: FitJob) -> tuple[FitResult, list[Any]]:
+    events: list[Any] = []
+    return fit(job, events.append), events
+
+
+def ended(found: Any) -> tuple[Any, Any, int]:
+    certificate = found.training.runs[0].certificate
+    return found.training.status, (certificate.primal, certificate.dual, certificate.rounding), found.training.passes
+
+
+@pytest.mark.parametrize(
+    ("rows", "where", "why"), [(FEW, "disk", "of features in float32"), (MANY, "fly", "newton stalls")]
+)
+def test_a_fit_whose_features_are_too_coarse_is_certified_on_finer_ones(
+    stores: dict[int, Path], tmp_path: Path, rows: int, where: str, why: str
+) -> None:
+    """So is one in memory, and of tasks; the passes are counted on, and what is said of it is one line."""
+    found, events = fitted(job_of(stores[rows], tmp_path / "a", embedding=where))
+    assert found.training.status == Status.CONVERGED
+    certificate = found.training.runs[0].certificate
+    assert certificate is not None
+    assert certificate.gap <= 1e-3
+    (told,) = [event for event in events if event["event"] == "features"]
+    assert told["arithmetic"] == "float64"
+    assert why in told["why"]
+    passes = [event["pass"] for event in events if event["event"] == "pass"]
+    assert told["pass"] in passes
+    assert passes == list(range(1, found.training.passes + 1))
+    written = io.StringIO()
+    Lines(written)(told)
+    assert written.getvalue() == f"going on with kernel features in float64: {told['why']}\n"
+    assert found.plan.request is not None
+    assert found.plan.request.exact
+    assert found.plan.embedding is not None
+    assert found.plan.embedding.where == "fly"
+    tasks = fit(job_of(stores[rows], tmp_path / "b", embedding=where), executor=SerialExecutor())
+    assert ended(tasks) == ended(found)
+    assert (tmp_path / "b" / "m").read_bytes() == (tmp_path / "a" / "m").read_bytes()
+    if where == "fly":
+        inside = fit_in_memory(job_of(stores[rows], tmp_path), open_store(stores[rows]))
+        np.testing.assert_array_equal(inside.model.weights, found.model.weights)
+
+
+def test_a_run_that_is_stopped_on_finer_features_goes_on_with_them(stores: dict[int, Path], tmp_path: Path) -> None:
+    straight, _ = fitted(job_of(stores[FEW], tmp_path / "a", embedding="disk"))
+    told = []
+
+    def stopping(event: Any) -> None:
+        if event["event"] == "features":
+            told.append(event)
+        elif event["event"] == "pass" and told:
+            signals.current.name = "SIGTEST"
+
+    try:
+        with pytest.raises(InterruptedRun):
+            fit(job_of(stores[FEW], tmp_path / "b", embedding="disk"), stopping)
+    finally:
+        signals.current.name = ""
+    found, events = fitted(job_of(stores[FEW], tmp_path / "b", embedding="disk", resume=True))
+    assert not [event for event in events if event["event"] == "features"]
+    assert ended(found) == ended(straight)
+    assert (tmp_path / "b" / "m").read_bytes() == (tmp_path / "a" / "m").read_bytes()
+    told = json.loads((tmp_path / "b" / "m.run" / "certificate.json").read_text(encoding="utf-8"))
+    assert told["status"] == "converged"
+
+
+def test_finer_features_are_planned_with_eight_bytes_an_entry(stores: dict[int, Path], tmp_path: Path) -> None:
+    job, store = job_of(stores[MANY], tmp_path), open_store(stores[MANY])
+    plan = make_plan(job, store)
+    finer = in_float64(job, store, plan)
+    assert finer.solver_name == plan.solver_name
+    assert stalls_on(plan)
+    terms, more = ({term.name: term.nbytes for term in one.memory.terms} for one in (plan, finer))
+    assert more["projection"] == 3 * terms["projection"]
+    rows, entries = 2 * MANY, 31
+    assert more["solver"] - terms["solver"] >= rows * 4 * entries
+    assert finer_plan(job, store, plan) is not None
+    assert finer_plan(job, store, finer) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"validation": 0.3}, {"embedding": "disk", "embedding_dtype": "int8"}, {"landmarks": None, "kernel": "linear"}],
+)
+def test_fits_that_ask_for_something_else_stay(stores: dict[int, Path], tmp_path: Path, more: Any) -> None:
+    job, store = job_of(stores[MANY], tmp_path, **more), open_store(stores[MANY])
+    assert finer_plan(job, store, make_plan(job, store)) is None
+
+
+def test_where_they_do_not_fit_the_fit_stays(
+    stores: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, store = job_of(stores[MANY], tmp_path), open_store(stores[MANY])
+    plan = make_plan(job, store)
+    tight = replace(plan, memory=replace(plan.memory, limit=0))
+    monkeypatch.setattr(precision, "in_float64", lambda *_: tight)
+    assert finer_plan(job, store, plan) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "before", "after", "expected"),
+    [
+        (Status.STALLED, 5e-4, 2e-3, True),
+        (Status.STALLED, 5e-4, 9e-4, False),  # it is certified; another problem is not
+        (Status.STALLED, 1.95e-3, 2e-3, False),  # the solver stalled, whatever rounding does
+        (Status.TIME, 5e-4, 2e-3, False),
+        (Status.CONVERGED, 5e-4, 2e-3, False),
+    ],
+)
+def test_they_are_too_coarse_where_the_model_is_worse_than_what_was_solved(
+    status: Status, before: float, after: float, expected: bool
+) -> None:
+    plan: Any = SimpleNamespace(tolerance=1e-3)
+    training: Any = SimpleNamespace(
+        status=status, passes=3, runs=[SimpleNamespace(certificate=Certificate(1.0, 1.0 - after))]
+    )
+    closed = [Certificate(1.0, 1.0 - before)]
+    assert too_coarse(plan, training, closed) == expected
+    assert not too_coarse(plan, training, [None])
+    assert finer_event(plan, training, closed)["pass"] == 3
+
+
+def test_as_much_must_be_left_as_was_spent() -> None:
+    training: Any = SimpleNamespace(passes=5)
+    job: Any = SimpleNamespace(time_limit=10.0, max_passes=10)
+    assert enough_left(job, training, 5.0)
+    assert not enough_left(job, training, 5.1)
+    job.max_passes = 9
+    assert not enough_left(job, training, 1.0)
