@@ -36,6 +36,7 @@ class Old(NamedTuple):
 
     @property
     def same_machine(self) -> bool:
+        """Whether packages and processor have the same names; a virtual one may be another all the same, which last bits show."""
         return bool(KNOWN[self.folder]["machine"] == machine())
 
 
@@ -49,6 +50,9 @@ OTHER_ARITHMETIC = {
     "classes", "dcd-classes", "svmlight",
 }  # fmt: skip
 """Fits whose arithmetic has changed for the better since: they go on and come to the same optimum, by other bits."""
+
+CLOSE = 1e-9
+"""Of the largest number of an array: matrix products of processors differ by 1e-16, and a few steps make that no more than this."""
 
 
 def every(kind: str, wanted: Callable[[Any], bool] = bool) -> Any:
@@ -100,7 +104,7 @@ def holds(now: Any, then: Any) -> None:
 
 
 def same_arrays(old: Old, now: Path, then: Path) -> None:
-    """Two models have the same tensors: to the last bit, or where arithmetic is another, certificates that agree.
+    """Two models have the same tensors, up to what a few last bits become, or where arithmetic is another, certificates that agree.
 
     Both intervals [dual, primal] hold the optimum of the same problem, so that they overlap.
     """
@@ -109,7 +113,9 @@ def same_arrays(old: Old, now: Path, then: Path) -> None:
         assert one.keys() == other.keys()
         for name, array in other.items():
             assert (one[name].dtype, one[name].shape) == (array.dtype, array.shape)
-            assert one[name].tobytes() == array.tobytes(), name
+            np.testing.assert_allclose(
+                one[name], array, rtol=0, atol=CLOSE * np.abs(array).max(initial=0.0), err_msg=name
+            )
     else:
         ours, theirs = (json.loads(ok("info", path, "--json").stdout)["certificates"] for path in (now, then))
         assert len(ours) == len(theirs)
@@ -125,13 +131,11 @@ def primal(certificate: dict[str, Any]) -> float:
 
 
 def same_rows(old: Old, now: Path, then: Path) -> None:
-    """Two files of predictions are the same, where arithmetic is another up to rounding."""
-    if old.same_machine and old.name not in OTHER_ARITHMETIC:
-        assert now.read_bytes() == then.read_bytes()
-        return
+    """Two files of predictions are the same up to rounding, which is more where arithmetic is another."""
+    close = CLOSE if old.same_machine and old.name not in OTHER_ARITHMETIC else 1e-4
     (head, *rows), (before, *expected) = (list(csv.reader(p.read_text().splitlines())) for p in (now, then))
     assert head == before
-    np.testing.assert_allclose(np.array(rows, float), np.array(expected, float), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.array(rows, float), np.array(expected, float), rtol=close, atol=0.1 * close)
 
 
 # -- what was finished -------------------------------------------------------------------------------------------------
@@ -164,7 +168,7 @@ def test_models_predict_the_same(old: Old, place: Path) -> None:
     if Path(f"{old.name}.decision.npy").exists():
         ok("predict", known["file"], known["rows"], "decision.npy", "--output", "decision")
         now, then = np.load("decision.npy"), np.load(f"{old.name}.decision.npy")
-        np.testing.assert_allclose(now, then, rtol=0 if old.same_machine else 1e-4)
+        np.testing.assert_allclose(now, then, rtol=CLOSE if old.same_machine else 1e-4)
 
 
 @every("models")

@@ -239,7 +239,7 @@ def test_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
 
 
 def test_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
-    """Columns of 1e37: what a pair of coordinates gains is lost in rounding. It ends by itself, and bounds the optimum."""
+    """Columns of 1e37: what a pair of coordinates gains is lost in rounding. It ends by itself, and D is a bound still."""
     X, y = noisy_rows(60)
     far, problem = np.float32(1e37) * X, replace(problem_of(X, Hinge(), 1.0, GAMMA, 1e-3), kernel=Linear())
     reach = Reach(4, float(np.square(far, dtype=np.float64).sum(1).max()))
@@ -248,7 +248,8 @@ def test_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
     assert found[-1].final
     assert found[-1].exact
     assert state.stalled
-    assert 0.0 <= found[-1].dual <= found[-1].primal < 10 * len(y)
+    assert 0.0 <= found[-1].dual <= len(y)  # which P(0) is: the optimum is not above
+    assert found[-1].dual <= found[-1].primal < np.inf
     near, _, certified = solve(Decomposition(), problem, X, y, passes=100)
     assert certified[-1].gap <= 1e-3
     assert not near.stalled
