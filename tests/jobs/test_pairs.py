@@ -100,6 +100,13 @@ def test_most_votes_win_and_of_equals_the_first() -> None:
     assert model.predict(np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])).tolist() == ["x", "y"]
 
 
+def test_pairs_by_the_logistic_loss_vote_and_have_no_probabilities(store: Path, tmp_path: Path) -> None:
+    model = fitted(store, tmp_path / "m", loss="logistic", tolerance=1e-2).model
+    assert model.pairs
+    assert model.calibration is None
+    assert set(model.predict(drawn()[0])) <= set(NAMES)
+
+
 def test_all_pairs_share_each_reading(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch, read = DiskStore.fetch, []
     monkeypatch.setattr(DiskStore, "fetch", lambda this, chunk, into: (read.append(chunk), fetch(this, chunk, into))[1])

@@ -16,6 +16,8 @@ from streamsvm.solvers.segment_sums import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
+from tools.fuzz import optima_peers as peers
+from tools.fuzz.optima_problems import Drawn
 
 
 def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
@@ -53,6 +55,35 @@ def test_the_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: st
     assert found[-1].primal <= reached * (1 + 1e-8)
     assert value(LOSSES[loss](), X, y, s, C, state.point) == pytest.approx(found[-1].primal, rel=1e-11)
     assert len(found) <= 45
+
+
+CORNERED = [name for name in LOSSES if LOSSES[name]().numeric() and not LOSSES[name]().smooth()]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", CORNERED)
+def test_numbers_are_solved_with_few_rows_kept_and_their_dual_variables_known(name: str, seed: int) -> None:
+    X, y, s, C = fuzzed(seed)
+    t, loss, solver = (
+        10.0 * (X[:, 0].astype(float) / np.abs(X[:, 0]).max() + 0.3 * y),
+        LOSSES[name](),
+        InteriorPoint(kept=60),
+    )
+    problem = Problem(loss, C, len(X), X.shape[1], 0, tolerance=1e-8)
+    state, _, found = solve(solver, problem, X, t, s, block=37, passes=60)
+    seen = Drawn(X, t, s, C).seen
+    Z, norm = peers.features(seen, kernel=False)
+    best = peers.least(peers.number_lines(Z, seen, name), norm)
+    assert found[-1].gap <= 1e-8
+    assert len(found) <= 45
+    assert max(one.dual for one in found) <= best * (1 + 1e-9)
+    assert best * (1 - 1e-8) <= found[-1].primal <= best * (1 + 1e-7)
+    order = np.arange(len(X), dtype=np.int32)
+    a = solver.dual_values(state, Block(Dense(X, 1.0), t, s, 0, 0, order, 0))
+    assert a is not None
+    v = np.append(X, np.ones((len(X), 1)), axis=1).T @ a
+    gains = sum(b * (1.0 + u) - loss.conjugate(b, C * c) for b, u, c in zip(a, t, s.astype(float), strict=True) if c)
+    assert found[-1].dual == pytest.approx(gains - 0.5 * v @ v, rel=1e-9)
 
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().numeric()])

@@ -87,9 +87,9 @@ def _weights(plan: Plan, state: State) -> Float64:
 
 
 def _by_the_loss(plan: Plan) -> dict[float, Calibrated]:
-    """The probabilities that a loss means by itself; empty for those that mean none."""
+    """The probabilities that a loss means by itself; empty for those that mean none, and of pairs of classes, which vote."""
     loss, found = plan.problems[0].loss, dict[float, Calibrated]()
-    if not isinstance(loss, Logistic):
+    if not isinstance(loss, Logistic) or plan.problems[0].negative is not None:
         return {}
     for mine in outcomes_of(plan.problems, plan.class_names):
         ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])

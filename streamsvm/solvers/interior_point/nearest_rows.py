@@ -28,7 +28,7 @@ class NearRows(NamedTuple):
     X: Any
     """The rows, dense or CSR."""
     y: Targets
-    """(n,) +1 or -1."""
+    """(n,) +1 or -1, or numbers."""
     s: Float32
     """(n,) row weight times class weight."""
     key: Float64

@@ -1,6 +1,7 @@
 """What an interior point by readings solves in memory between two of them: the rows it has kept are free, all others stay on their side.
 
-A form of the problem is a class: ``ReducedProblem``, and ``OffsetProblem`` of one class with a free offset.
+A form of the problem is a class: ``ReducedProblem``, ``NumberProblem`` of a loss of numbers with corners, and ``OffsetProblem`` of one class with a free
+offset.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import NearRows
+from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.segment_sums import Regularizer
 
@@ -18,6 +20,10 @@ ROUNDS = 20
 """Calls of the iteration at most, each of which ends after so much work."""
 START_TOLERANCE = 1e-3
 """The gap at which a first sample is solved: it knows the optimum no better."""
+TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
+"""The gap in memory: of the one that is asked for, and of P, what float64 can tell; ..."""
+DECREASE_SHARE = 0.05
+"""... or of what was gained, where that is more."""
 
 
 class Known(NamedTuple):
@@ -74,3 +80,11 @@ class ProblemInMemory(Protocol):
 def sample_of(near: NearRows) -> Sample:
     """Return the rows as the iteration in memory wants them."""
     return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)
+
+
+def iterate(rows: AllRows, deadline: float) -> None:
+    """Go on until it is solved. Changes ``rows``."""
+    for _ in range(ROUNDS):
+        rows.advance(deadline)
+        if rows.solved:
+            break

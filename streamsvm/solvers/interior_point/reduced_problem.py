@@ -24,16 +24,20 @@ from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import NearRows
-from streamsvm.solvers.interior_point.problem_in_memory import ROUNDS, START_TOLERANCE, Known, Reduced, sample_of
+from streamsvm.solvers.interior_point.problem_in_memory import (
+    DECREASE_SHARE,
+    LEAST_SHARE,
+    START_TOLERANCE,
+    TOLERANCE_SHARE,
+    Known,
+    Reduced,
+    iterate,
+    sample_of,
+)
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
 from streamsvm.solvers.segment_sums import NORM, Regularizer
 from streamsvm.types import Problem
-
-TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
-"""The gap in memory: of the one that is asked for, and of P, what float64 can tell; ..."""
-DECREASE_SHARE = 0.05
-"""... or of what was gained, where that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class ReducedProblem:
         bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
         outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
         rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
-        _iterate(rows, deadline)
+        iterate(rows, deadline)
         if rows.interior is not None:
             a = rows.interior.a
             own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
@@ -71,12 +75,5 @@ class ReducedProblem:
         coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         start = problem.first_weights()
         rows = AllRows(coarse, sample_of(near), start, start)
-        _iterate(rows, deadline)
+        iterate(rows, deadline)
         return rows.best
-
-
-def _iterate(rows: AllRows, deadline: float) -> None:
-    for _ in range(ROUNDS):
-        rows.advance(deadline)
-        if rows.solved:
-            break

@@ -8,6 +8,8 @@ of the step, so that every reading ends with the best of them. What the next can
                   dual point of all rows, whose value needs no reading.
     smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
 
+    numbers       as for the hinge where the loss has corners, of rows with two sides (``number_problem``); else one step of Newton's method.
+
     one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is ``offset_problem``.
 
 Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then confirmed to
@@ -66,8 +68,8 @@ class InteriorPoint(SegmentSolver):
             default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
         ),
     ] = None
-    losses: ClassVar[LossRequirement] = LossRequirement(numeric=False)
-    """Of classes: rows near one corner are what is kept."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: rows near a corner are what is kept."""
     free_offset: ClassVar[bool] = True
     """See ``types.FreeOffset``."""
     halved: ClassVar[str] = "kept"
@@ -84,13 +86,13 @@ class InteriorPoint(SegmentSolver):
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
         p, kept = problem.columns + 1, self.held(problem)
-        entry = layout.entry_bytes
+        entry, sides = layout.entry_bytes, 2 if problem.loss.numeric() and not problem.loss.smooth() else 0
         row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + ROW_ARRAYS
         nonzeros = problem.nonzeros or problem.rows * p
         matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), entry)
         if problem.loss.smooth():
             matrix = max(matrix, matrix_bytes(p, entry))
-        return Cost(fixed=int((SPARE + 1) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
+        return Cost(fixed=int((SPARE + 1 + sides) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
 
     def start(self, problem: Problem) -> InteriorPointState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
@@ -231,9 +233,12 @@ def _distance(state: InteriorPointState, block: Block, f: Float64, df: Float64) 
 
     Relative to how far it moves: rows that are much of a rare column go where that weight goes, and nothing holds it.
     """
-    problem = state.problem
-    margins = block.y * (f + np.array(STEPS)[:, None] * df)
-    nearest: Float64 = np.abs(margins - threshold(problem.loss)).min(axis=0)
+    problem, values = state.problem, f + np.array(STEPS)[:, None] * df
+    if problem.loss.numeric():
+        beyond = np.abs(values - block.y) - abs(1.0 - problem.loss.conjugate_slope(0.0, 1.0))
+    else:
+        beyond = block.y * values - threshold(problem.loss)
+    nearest: Float64 = np.abs(beyond).min(axis=0)
     if state.passes == 0:
         return nearest
     return nearest / np.sqrt(leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), 1.0 / problem.rows))

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.interior_point.nearest_rows import NearestRows
+from streamsvm.solvers.interior_point.number_problem import NumberProblem
 from streamsvm.solvers.interior_point.offset_problem import OffsetProblem
 from streamsvm.solvers.interior_point.problem_in_memory import ProblemInMemory
 from streamsvm.solvers.interior_point.reduced_problem import ReducedProblem
@@ -45,7 +46,7 @@ class InteriorPointState(SegmentState):
     sums: SegmentSums
     """Of the pass along the segment."""
     near: NearestRows
-    """The rows nearest to the corner, in a pass for the hinge and in the first one."""
+    """The rows nearest to the corner, in a pass for a loss that has one and in the first one."""
     squares: Float64
     """(p,) sum s_i x_ij^2, of the first pass."""
     weight: float = 0.0
@@ -74,6 +75,8 @@ class InteriorPointState(SegmentState):
     @property
     def in_memory(self) -> ProblemInMemory:
         """What is solved in memory; of one class with a free offset once the first pass is over."""
+        if self.problem.loss.numeric() and not self.problem.loss.smooth():
+            return NumberProblem(self.problem)
         if self.problem.nu is None or self.rows is None:
             return ReducedProblem(self.problem)
         return OffsetProblem(self.problem, OffsetObjective(self.problem.nu, self.rows))

@@ -105,6 +105,8 @@ class Sample(NamedTuple):
     """(n,) global row numbers, rising."""
     complete: bool
     """Whether these are all rows that count."""
+    offset: Float64 | None = None
+    """(n,) what decision values are beside x_i.w; None: nothing."""
 
     def seen_again(self, margins: list[tuple[int, Float64]]) -> Sample:
         """The same rows after another pass, which found these f (k,) of the rows from such a number on."""

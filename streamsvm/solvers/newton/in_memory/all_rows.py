@@ -227,7 +227,7 @@ class AllRows:
     def _look(self, rows: MemoryRows) -> None:
         """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
         none = np.zeros(rows.count)
-        losses, *_ = value_pass(rows.terms, rows.margins(self.w), Interior(none, none, none), np.empty(rows.count))
+        losses, *_ = value_pass(rows.terms, rows.values(self.w), Interior(none, none, none), np.empty(rows.count))
         self.seen(rows, self.w, losses, NO_DUAL_POINT, None)
 
     def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
@@ -237,10 +237,10 @@ class AllRows:
             self._look(rows)
             self.w, at, centered = Centering(rows, preconditioner).run(self.w)
             self.interior = at if centered else None
-        f, slopes = rows.margins(self.w), np.empty(rows.count)
+        f, slopes = rows.values(self.w), np.empty(rows.count)
         for _ in range(STEPS_INSIDE):  # numbers that float64 cannot hold together keep it from the end for ever
             losses, linear, quadratic, products = value_pass(rows.terms, f, at, slopes)
-            v = rows.weighted_sum(slopes)
+            v, linear = rows.weighted_sum(slopes), linear + rows.gained(slopes)
             self.seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)
             if self.solved or rows.exhausted:
                 return

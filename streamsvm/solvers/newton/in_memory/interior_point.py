@@ -76,7 +76,7 @@ class Centering:
         It is not where it was time for a reading before.
         """
         rows, none = self._rows, np.zeros(self._rows.count)
-        at, f = Interior(none.copy(), none.copy(), none.copy()), rows.margins(w)
+        at, f = Interior(none.copy(), none.copy(), none.copy()), rows.values(w)
         for _ in range(CENTERING_STEPS):
             central_path.center_pass(rows.terms, f, self._target, at)
             gradient = rows.outer.gradient(w) - rows.weighted_sum(at.a * rows.terms.y)

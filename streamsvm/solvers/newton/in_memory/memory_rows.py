@@ -35,6 +35,7 @@ class MemoryRows:
         self, sample: Sample, problem: Problem, deadline: float = np.inf, outer: OuterTerms | None = None
     ) -> None:
         self.X, self.problem, self._deadline = sample.X, problem, deadline
+        self._offset = sample.offset
         self.outer = outer or plain(problem.columns + 1)
         self.terms = RowTerms(sample.y, sample.s.astype(np.float64), problem.C, problem.loss)
         self._labeled, self._box = (
@@ -67,6 +68,15 @@ class MemoryRows:
         self._left -= self.entries
         return operators.margins(self.X, w)
 
+    def values(self, w: Float64) -> Float64:
+        """The decision values (n,) of weights: X w, and what is added to it."""
+        f = self.margins(w)
+        return f if self._offset is None else f + self._offset
+
+    def gained(self, slopes: Float64) -> float:
+        """What the dual has of a_i y_i (n,) for what is added to X w: a loss of y_i (x_i.w + o_i) is dual to - sum a_i y_i o_i."""
+        return 0.0 if self._offset is None else -float(self._offset @ slopes)
+
     def moved(self, f: Float64, change: Float64, w: Float64, allowed: float) -> Float64:
         """X w (n,) after a step that changed f by ``change``: their sum, or X w anew where rounding of such sums is felt.
 
@@ -79,7 +89,7 @@ class MemoryRows:
         if self._drift <= FELT * allowed:
             return found
         self._drift = 0.0
-        return self.margins(w)
+        return self.values(w)
 
     def weighted_sum(self, a: Float64) -> Float64:
         """X' a (p,)."""
