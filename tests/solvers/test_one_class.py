@@ -10,6 +10,7 @@ import pytest
 
 from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.newton.in_memory import memory_rows
 from streamsvm.solvers.one_class import CORNER, DEGENERATE, OFFSET, OffsetObjective, RowSums
 from streamsvm.types import EVERY_ROW, Block, Problem
 from tests.solvers.kernel_problems import solve
@@ -124,6 +125,14 @@ def test_the_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: 
 
 def test_without_any_weight_the_dual_is_that_of_the_sum_itself() -> None:
     assert OffsetObjective(0.5, RowSums(3)).dual(0.0, np.array([3.0, 4.0, 0.0])) == -12.5
+
+
+def test_work_in_memory_that_is_cut_into_parts_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_rows, "WORK", 1)
+    monkeypatch.setattr(memory_rows, "PRODUCTS", 8)  # a few steps at a time: many rows of many columns have no more
+    X, s, nu = fuzzed(3)
+    _, _, found = solve(InteriorPoint(), problem_of(X, nu, 1e-6), X, np.ones(len(X), np.float32), s, passes=4)
+    assert found[-1].gap <= 1e-6
 
 
 def test_rows_around_the_origin_have_no_hyperplane_and_the_run_says_so() -> None:

@@ -89,9 +89,10 @@ def _iterated(rows: AllRows, objective: OffsetObjective, deadline: float) -> All
     for _ in range(ROUNDS):
         rows.advance(deadline)
         least = max(TOLERANCE_SHARE * rows.problem.tolerance * abs(rows.primal), LEAST_SHARE * unit)
-        if not rows.solved or rows.wanted <= least:
+        if rows.solved and rows.wanted <= least:
             break
-        rows.wanted = max(SMALLER * rows.wanted, least)
+        if rows.solved:  # else it was time for a look at the clock
+            rows.wanted = max(SMALLER * rows.wanted, least)
     return rows
 
 
