@@ -10,6 +10,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine.checkpoint import signals
@@ -72,3 +73,13 @@ def test_no_thread_is_left_behind(job: Callable[[], None], step: str, monkeypatc
     assert set(threading.enumerate()) <= known
     assert cores.CORES.borrow(99) == cores.CORES.count - 1
     cores.CORES.give_back(cores.CORES.count - 1)
+
+
+def test_what_is_being_compiled_is_compiled_before_a_signal_ends_the_job() -> None:
+    """A function's code is handed over in a callback of C, where what is raised is lost, and the code with it."""
+    made: list[int] = []
+    with signals.interruptible(), pytest.raises(InterruptedRun, match="SIGINT"), global_compiler_lock:
+        with global_compiler_lock:  # of what it calls
+            signal.raise_signal(signal.SIGINT)
+        made.append(1)
+    assert made == [1]
