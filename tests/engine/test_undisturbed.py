@@ -78,8 +78,13 @@ def test_no_thread_is_left_behind(job: Callable[[], None], step: str, monkeypatc
 def test_what_is_being_compiled_is_compiled_before_a_signal_ends_the_job() -> None:
     """A function's code is handed over in a callback of C, where what is raised is lost, and the code with it."""
     made: list[int] = []
-    with signals.interruptible(), pytest.raises(InterruptedRun, match="SIGINT"), global_compiler_lock:
-        with global_compiler_lock:  # of what it calls
+
+    @global_compiler_lock
+    def compile_all() -> None:
+        with global_compiler_lock:  # what it calls
             signal.raise_signal(signal.SIGINT)
         made.append(1)
+
+    with signals.interruptible(), pytest.raises(InterruptedRun, match="SIGINT"):
+        compile_all()
     assert made == [1]
