@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.compute.passes.smo import smo
-from streamsvm.kernels import RBF
+from streamsvm.kernels import RBF, Linear
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes, in_order, select, unite, violation, worst
 from streamsvm.solvers.kernel.working_set import Improvement, follow, improve
@@ -100,6 +100,22 @@ def test_a_pool_is_solved_whatever_the_working_set(working: int) -> None:
     whole, _ = pool_of()
     solved(whole, 1000, 1e-7)
     assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
+
+
+@pytest.mark.parametrize("ridge", [0.3, 300.0])
+def test_a_ridge_that_hides_small_kernel_values_is_added_in_float64(ridge: float) -> None:
+    """Kernel values of 1e-9 are right to 1e-16 in float32, which has no digit of them left beside a ridge."""
+    n = 40
+    rng = np.random.default_rng(0)
+    X = (1e-4 * rng.normal(size=(n, 4))).astype(np.float32)
+    p, zero = np.where(rng.random(n) < 0.5, 1.0, -1.0), np.zeros(n)
+    bounds = np.full(n, -np.inf), np.full(n, np.inf)
+    pool = Pool(Dense(X), np.arange(n), np.ones(n), zero + ridge, *bounds, p, zero.copy(), p.copy())
+    improve(pool, Form(Linear(), 4), n, Improvement(10), 1e-6)
+    assert np.abs(pool.x).max() > 0.1 / ridge
+    K = X.astype(np.float64) @ X.T.astype(np.float64)
+    atol = 1e-6 * np.abs(K @ pool.x).max() + 1e-15
+    np.testing.assert_allclose(pool.p - pool.v - ridge * pool.x, K @ pool.x, rtol=0.0, atol=atol)
 
 
 def test_signs_and_the_constant_enter_the_matrix() -> None:

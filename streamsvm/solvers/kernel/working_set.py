@@ -128,22 +128,27 @@ def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: floa
     """Optimize some coordinates and let the gradient of all follow.
 
     That of the coordinates themselves is not what the steps have made of it, which adds up the rounding of each of
-    them, but v - M (change of x): like that of the others it is off by an error of M times ``Moves.travel``.
+    them, but v - M (change of x): like that of the others it is off by an error of kernel values times ``Moves.travel``. The ridge
+    is apart there: in float32 it would be off by more than small values of a kernel are large.
     """
-    X, old = take(pool.X, chosen), pool.x[chosen]
-    M = _matrix(X, form, pool.sign[chosen], pool.ridge[chosen])
+    X, old, ridge = take(pool.X, chosen), pool.x[chosen], pool.ridge[chosen]
+    M = _signed_gram(X, form, pool.sign[chosen])
+    diagonal, places = M.diagonal().copy(), np.diag_indices_from(M)
+    M[places] += ridge.astype(M.dtype)
     x, v, box = old.copy(), pool.v[chosen], Interval(pool.low[chosen], pool.high[chosen])
     steps = solve_box(M, x, v, box, tolerance, most=MAX_STEPS, deadline=deadline)
     moved = np.flatnonzero(x != old)
     change = np.zeros(len(x))
+    M[places] = diagonal
     weigh(M, x - old, change)
-    v = pool.v[chosen] - change
+    v = pool.v[chosen] - change - ridge * (x - old)
     follow(pool, form, take(X, moved), (pool.sign[chosen] * (x - old))[moved])
     pool.x[chosen], pool.v[chosen] = x, v
     return Moves(steps, float(np.abs(x - old).sum()))
 
 
-def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> Array:
+def _signed_gram(X: Rows, form: Form, sign: Float64) -> Array:
+    """The matrix of a working set, the ridge apart."""
     M = gram(X, form.kernel, form.columns, form.arithmetic)
     if form.constant:
         M += M.dtype.type(form.constant)
@@ -151,7 +156,6 @@ def _matrix(X: Rows, form: Form, sign: Float64, ridge: Float64) -> Array:
     if (z < 0).any():
         M *= z
         M *= z[:, None]
-    M[np.diag_indices_from(M)] += ridge.astype(M.dtype)
     return M
 
 
