@@ -193,7 +193,7 @@ def test_dual_variables_are_asked_of_rows_as_the_solver_has_seen_them(
     monkeypatch.setattr(certified, "_dual_values", lambda plan, training, k, block: block.X.values)
     monkeypatch.setattr(certified, "weights_of", lambda *_: W)
     store = stored()
-    certified._evaluate_scaled(plan_of(solver, store), Training([]), store, SCALED)
+    certified._evaluate_scaled(plan_of(solver, store), Training([]), store, SCALED, None)
     found = taken[0](
         0, Block(Dense(X.copy()), np.ones(4, np.float32), np.ones(4, np.float32), 0, 0, np.arange(4, dtype=np.int32), 0)
     )
@@ -220,6 +220,9 @@ def test_of_several_problems_the_heaviest_rows_are_taken() -> None:
     assert row_weights(plan_of(problems=problems), store) == RowWeights(9.5, 27.25, 3.0)
     weighted = stored(np.ones(4, np.float32))
     assert row_weights(plan_of(store=weighted), weighted) is None
+    weighted = stored(np.array([1.0, 2.0, 0.0, 4.0], np.float32))
+    scaled = plan_of(store=weighted, features=SCALED, problems=problems)  # what scaling does goes with the largest
+    assert row_weights(scaled, weighted) == RowWeights(21.0, 189.0, 12.0)
 
 
 @pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (1e-12, False), (0.1, False)])

@@ -53,6 +53,7 @@ from streamsvm.solvers.linear_rounding import (
     COARSE,
     OWN,
     UNIT,
+    RowWeights,
     VectorSum,
     reach_of_weights,
     rounding_of_dual,
@@ -121,7 +122,7 @@ def _plain(plan: Plan) -> bool:
 def _reached(run: Run, plan: Plan) -> bool:
     """Whether the criterion the user gave is met: the relative gap, or a gap on the simplex."""
     found = run.certificate
-    if found is None:
+    if found is None or not found.exact:
         return False
     epsilon = plan.solver.epsilon if isinstance(plan.solver, SimplexCriterion) else 0.0
     return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= epsilon
@@ -160,7 +161,7 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         bounds.append((value, dual + change))
         coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
-        _evaluate_scaled(plan, training, raw, plan.features)
+        _evaluate_scaled(plan, training, raw, plan.features, known)
         return
     few = _of_few_rows(plan, training, seen, [value for value, _ in bounds])
     for run, (_, dual), value in zip(training.runs, bounds, few, strict=True):
@@ -194,11 +195,13 @@ def _updates(plan: Plan, training: Training) -> int:
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
 
 
-def _evaluate_scaled(plan: Plan, training: Training, raw: Store, features: Standardized) -> None:
+def _evaluate_scaled(
+    plan: Plan, training: Training, raw: Store, features: Standardized, known: RowWeights | None
+) -> None:
     """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
     solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
-    weights, known = [_folded(features, solution) for solution in solutions], row_weights(plan, raw)
+    weights = [_folded(features, solution) for solution in solutions]
 
     def dual_values(k: int, block: Block) -> Float64 | None:
         if not isinstance(plan.solver, DualWitness):

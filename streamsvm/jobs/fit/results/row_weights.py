@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.engine.training import Run
+from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
@@ -15,12 +16,17 @@ from streamsvm.types import Certificate, Store
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
     """What is known of the weights of rows; of the problem whose classes weigh most, if there are several.
 
-    Where the target is a number they are counted in a reading, if rows have weights of their own.
+    If rows have weights of their own these are counted in a reading where the target is a number, or columns are scaled in float32:
+    what that does to a loss without corners goes with the largest weight, and is felt.
     """
-    if plan.layout.weighted:
-        return _counted_weights(store) if plan.layout.numeric else None
+    if plan.layout.weighted and not (plan.layout.numeric or isinstance(plan.features, Standardized)):
+        return None
     counts = np.array(plan.layout.counts, np.float64)
     factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
+    if plan.layout.weighted:
+        total, squares, largest = _counted_weights(store)
+        most = max(float(f.max(initial=0.0)) for f in factors)
+        return RowWeights(most * total, most * most * squares, most * largest)
     found = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
     return RowWeights(*(max(values) for values in zip(*found, strict=True)))
 
