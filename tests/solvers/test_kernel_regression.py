@@ -19,7 +19,7 @@ from streamsvm import model as models
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
@@ -29,7 +29,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import KernelSolver, Stop
+from streamsvm.types import KernelSolver, Status, Stop
 
 GAMMA, EPSILON = 0.5, 0.1
 NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
@@ -100,6 +100,28 @@ def test_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
     job = FitJob("m", "m", loss="epsilon_insensitive", kernel="rbf", gamma=GAMMA, max_passes=50)
     with pytest.raises(DataError, match="the best function is the same for every row"):
         fit_in_memory(job, store)
+
+
+@pytest.mark.parametrize("solver", ["decomposition", "kernel_active_set"])
+def test_a_fit_of_numbers_that_is_cut_short_says_so(solver: str) -> None:
+    """No row has a coefficient after one pass of decomposition; what active sets have found is not certified yet."""
+    X, t = smooth_rows()
+    store = MemoryStore()
+    store.append(Dense(X), t, None)
+    store.commit((), 3)
+    given: dict[str, Any] = {"loss": "epsilon_insensitive", "kernel": "rbf", "gamma": GAMMA, "solver": solver}
+    if solver == "decomposition":
+        with pytest.raises(UsageError, match="before any row had a coefficient") as caught:
+            fit_in_memory(FitJob("m", "m", max_passes=1, **given), store)
+        assert "allow more passes" in str(caught.value.hint)
+        return
+    first, last = (fit_in_memory(FitJob("m", "m", max_passes=passes, **given), store) for passes in (1, 3))
+    cut, found = (result.training.runs[0].certificate for result in (first, last))
+    assert cut is not None
+    assert found is not None
+    assert (first.training.status, last.training.status) == (Status.PASSES, Status.CONVERGED)
+    assert (cut.exact, cut.primal, cut.dual) == (False, found.primal, found.dual)
+    assert found.primal > 1.0
 
 
 def smooth_rows() -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ are exchanged from there on (``exchange``). P and D are those of the rows gather
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -124,10 +124,10 @@ class KernelActiveSet:
         if state.rows is None:
             rows = state.gatherer.joined()
             state.rows, state.a = rows, np.zeros(len(rows.y))
-            nothing = float(state.problem.C * rows.s.sum(dtype=np.float64) * state.problem.loss.value(0.0))
             self._solve(state, rows)
-            return Certificate(nothing, 0.0, exact=False)
-        assert state.certificate is not None  # it is known as soon as the rows are
+            assert state.certificate is not None  # it is known as soon as the rows are
+            return replace(state.certificate, exact=False)  # rows are yet to be told their dual variables
+        assert state.certificate is not None
         found = state.certificate
         if not state.solved and found.gap > state.problem.tolerance:
             self._solve(state, state.rows)

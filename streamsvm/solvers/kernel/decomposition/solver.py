@@ -202,6 +202,11 @@ class Decomposition:
         support = state.reduced or state.support
         if support is None:
             raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+        if support.size == 0 and state.ending:
+            raise UsageError(
+                "the last pass came before any row had a coefficient",
+                hint="allow more passes, --max-passes, or more time",
+            )
         if support.size == 0:
             raise DataError(
                 "the best function is the same for every row: no row has a coefficient",
