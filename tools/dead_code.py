@@ -41,6 +41,8 @@ ALLOWED = {
     "invalid_row_handler": "read by pyarrow",
     "on_fit_task_begin": "called by scikit-learn, as the two others of a callback",
     "on_fit_task_end": "called by scikit-learn",
+    "on_start": "called by numba, as the end of what it starts",
+    "on_end": "called by numba",
     "setup": "called by scikit-learn",
     "pytestmark": "read by pytest",
     "pytest_collection_finish": "called by pytest, as all hooks of a plugin",
