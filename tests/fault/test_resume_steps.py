@@ -21,11 +21,11 @@ from tests.fault.golden import fitted, ingested
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "tolerance": 1e-3, "checkpoint_every": 0.0}
 SQUARED = {"loss": "squared_hinge", "C": 1.0, "tolerance": 5e-2}
 CASES: dict[str, dict[str, Any]] = {
-    "levels": {"solver": "decomposition", "loss": "hinge", "options": {"working": 16}},
-    "pools": {"solver": "decomposition", "loss": "huber", "options": {"working": 16, "pool": 60}},
-    "blended": {"solver": "blended", **SQUARED, "options": {"working": 16, "pool": 100}},
-    "lightened": {"solver": "blended", **SQUARED, "max_passes": 3, "options": {"working": 16, "keep": 60}},
-    "cache": {"solver": "swap", **SQUARED, "options": {"epsilon": 1e-4, "cache": 20_000}},
+    "levels": {"solver": "decomposition", "loss": "hinge", "options": {"working": 64}},
+    "pools": {"solver": "decomposition", "loss": "huber", "options": {"working": 64, "pool": 120}},
+    "blended": {"solver": "blended", **SQUARED, "options": {"working": 64, "pool": 100}},
+    "lightened": {"solver": "blended", **SQUARED, "C": 0.1, "max_passes": 3, "options": {"working": 64, "keep": 60}},
+    "cache": {"solver": "swap", **SQUARED, "tolerance": 0.3, "options": {"epsilon": 1e-3, "cache": 20_000}},
     "all rows": {"solver": "newton", "kernel": "linear", "gamma": None, "loss": "hinge", "tolerance": 1e-5},
     "sampled": {"solver": "partan", **SQUARED, "options": {"epsilon": 1e-3, "sample": 40}},
 }
