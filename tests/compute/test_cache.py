@@ -12,9 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numba
+import numpy as np
 import pytest
 
 from streamsvm import compute
+from streamsvm.compute.compiled import compiled
+from streamsvm.compute.random import permutation
 from streamsvm.errors import SecurityError
 from streamsvm.kernels import KERNELS
 from streamsvm.losses import LOSSES
@@ -127,32 +131,53 @@ def _run(cache: Path, program: str = PROGRAM) -> str:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A cache with a pass in it, and what the pass says."""
     cache = tmp_path_factory.mktemp("compiled")
     return cache, _run(cache)
 
 
+def _permuted(cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """What a pass does that has this cache, and how it came to its machine code."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache))
+    again, order = compiled()(permutation.py_func), np.zeros(5, np.int32)
+    again(order, 1)
+    return order, again.stats
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A cache with a pass in it, and what the pass does."""
+    cache = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        order, stats = _permuted(cache, patch)
+        assert stats.cache_misses
+        assert _permuted(cache, patch)[1].cache_hits
+    return cache, order
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
 def test_damaged_machine_code_is_compiled_again(
-    damage: str, ending: str, compiled: tuple[Path, str], tmp_path: Path
+    damage: str, ending: str, undamaged: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(compiled[0], tmp_path / "cache")
+    shutil.copytree(undamaged[0], tmp_path / "cache")
     found = list((tmp_path / "cache").rglob(f"*.{ending}"))
     assert found
     for path in found:
         DAMAGE[damage](path)
-    assert _run(tmp_path / "cache") == compiled[1]
+    order, stats = _permuted(tmp_path / "cache", monkeypatch)
+    assert stats.cache_misses
+    np.testing.assert_array_equal(order, undamaged[1])
 
 
 COMPILER = "scipy.linalg", "numba.np.arraymath"
 """What only the compiler needs, and what takes long to load."""
 
 
-def test_machine_code_that_is_there_is_loaded_without_the_compiler(compiled: tuple[Path, str]) -> None:
+def test_machine_code_that_is_there_is_loaded_without_the_compiler(filled: tuple[Path, str]) -> None:
     program = f"{PROGRAM}; import sys; print([name for name in {COMPILER} if name in sys.modules])"
-    assert _run(compiled[0], program) == compiled[1] + "[]\n"
+    assert _run(filled[0], program) == filled[1] + "[]\n"
 
 
 def test_what_others_compile_finds_all_of_numba(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from streamsvm.cli import cli
 from tests.fault.golden import digest_of, ingested, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -93,26 +95,39 @@ def test_a_fit_saves_a_checkpoint(started: Started, store: Path, tmp_path: Path,
         assert go_on.returncode == 0
 
 
+WRITING = """
+import os, signal
+from streamsvm import durable
+from streamsvm.__main__ import main
+plain = durable.write_file
+def planted(path, *values, **more):
+    plain(path, *values, **more)
+    if path.name == "journal.json":
+        os.kill(os.getpid(), signal.SIGTERM)
+durable.write_file = planted
+main()
+"""
+"""The program, that gets SIGTERM when it has written the journal of features."""
+
+
 @pytest.mark.parametrize("command", ["fit", "embed"])
 def test_a_stop_while_kernel_features_are_written_says_how_to_go_on(
-    started: Started, store: Path, tmp_path: Path, command: str
+    store: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no checkpoint yet, but the features that are written are not made again."""
-    kernel = ("--kernel", "rbf", "--gamma", "0.1", "--landmarks", "500")
+    kernel = ("--kernel", "rbf", "--gamma", "0.1", "--landmarks", "20")
     fitting = ("--embedding", "disk", "--max-passes", "1") if command == "fit" else ("--chunk", "256KiB")
-    job = started(command, store, "out", *kernel, *fitting)
-    until = time.monotonic() + 120.0
-    while not any(path.name == "journal.json" for path in tmp_path.rglob("*")):
-        assert time.monotonic() < until, [str(p) for p in tmp_path.rglob("*")]
-        time.sleep(0.01)
-    job.send_signal(signal.SIGTERM)
-    said = job.communicate(timeout=60)[1]
-    assert job.returncode == 75, said
-    found = re.search(r"what was finished stays\. Resume: streamsvm (.*)", said)
-    assert found is not None, said
+    words = [sys.executable, "-c", WRITING, "-q", command, str(store), "out", *kernel, *fitting]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    job = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert job.returncode == 75, job.stderr
+    assert [path.name for path in tmp_path.rglob("journal.json")] == ["journal.json"]
+    found = re.search(r"what was finished stays\. Resume: streamsvm (.*)", job.stderr)
+    assert found is not None, job.stderr
     assert ("--resume" in found[1]) == (command == "fit")
-    go_on = started(*shlex.split(found[1]))
-    assert go_on.wait(timeout=60) == 0, go_on.communicate()
+    monkeypatch.chdir(tmp_path)
+    go_on = CliRunner().invoke(cli, shlex.split(found[1]))
+    assert go_on.exit_code == 0, go_on.stderr
 
 
 def test_a_second_signal_ends_it_at_once(started: Started, store: Path, tmp_path: Path) -> None:
