@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
+from tests.stopping import stopping
 
 KINDS: dict[str, dict[str, Any]] = {
     "sample": {"solver": "newton", "options": {"sample": 500}},
@@ -57,26 +57,7 @@ def groups_of_two_chunks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def stop_after(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Ask the run to stop after so many calls of a method."""
-
-    def stopping(name: str, calls: int) -> None:
-        original, made = getattr(BlockVisitor, name), [0]
-
-        def counted(*arguments: Any) -> Any:
-            made[0] += 1
-            if made[0] == calls:
-                monkeypatch.setattr(current, "name", "SIGTEST")
-            return original(*arguments)
-
-        monkeypatch.setattr(BlockVisitor, name, counted)
-
-    return stopping
-
-
-def resumed(job: FitJob, monkeypatch: pytest.MonkeyPatch, executor: SerialExecutor | None) -> FitResult:
-    monkeypatch.undo()
+def resumed(job: FitJob, executor: SerialExecutor | None = None) -> FitResult:
     return fit(replace(job, resume=True), executor=executor)
 
 
@@ -87,15 +68,15 @@ def same(found: FitResult, whole: FitResult) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_one_process_to_a_cluster(
-    store: Path, tmp_path: Path, kind: str, stop_after: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_one_process_to_a_cluster(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
-    stop_after("finish", PASSES[kind])
-    with pytest.raises(InterruptedRun, match=f"epoch {PASSES[kind] + 1}, chunk 0"):
+    with (
+        stopping(BlockVisitor, "finish", PASSES[kind]),
+        pytest.raises(InterruptedRun, match=f"epoch {PASSES[kind] + 1}, chunk 0"),
+    ):
         fit(job)
-    same(resumed(job, monkeypatch, SerialExecutor()), whole)
+    same(resumed(job, SerialExecutor()), whole)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,43 +85,34 @@ def test_from_a_cluster_to_one_process(store: Path, tmp_path: Path, kind: str) -
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     with pytest.raises(ClusterError, match="gone"):
         fit(job, executor=Loses(PASSES[kind]))
-    same(fit(replace(job, resume=True)), whole)
+    same(resumed(job), whole)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "all rows"])
-def test_to_one_process_and_back(
-    store: Path, tmp_path: Path, kind: str, stop_after: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_one_process_and_back(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     with pytest.raises(ClusterError, match="gone"):
         fit(job, executor=Loses(PASSES[kind]))
-    stop_after("finish", 1)
-    with pytest.raises(InterruptedRun, match=f"epoch {PASSES[kind] + 2}, chunk 0"):
-        fit(replace(job, resume=True))
-    same(resumed(job, monkeypatch, SerialExecutor()), whole)
+    with stopping(BlockVisitor, "finish", 1), pytest.raises(InterruptedRun, match=f"epoch {PASSES[kind] + 2}, chunk 0"):
+        resumed(job)
+    same(resumed(job, SerialExecutor()), whole)
 
 
 @pytest.mark.parametrize("kind", CARRIED)
-def test_a_pass_that_was_under_way_begins_anew_and_the_limit_holds(
-    store: Path, tmp_path: Path, kind: str, stop_after: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_was_under_way_begins_anew_and_the_limit_holds(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
-    stop_after("visit", 18)
-    with pytest.raises(InterruptedRun, match=r"epoch 2, chunk [56]"):
+    with stopping(BlockVisitor, "visit", 18), pytest.raises(InterruptedRun, match=r"epoch 2, chunk [56]"):
         fit(replace(job, threads=1))
-    same(resumed(job, monkeypatch, SerialExecutor()), whole)
+    same(resumed(job, SerialExecutor()), whole)
 
 
-def test_a_pass_that_has_changed_row_state_is_not_begun_anew(
-    store: Path, tmp_path: Path, stop_after: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_has_changed_row_state_is_not_begun_anew(store: Path, tmp_path: Path) -> None:
     job = job_of(store, tmp_path / "m", "kernel")
-    stop_after("visit", 30)
-    with pytest.raises(InterruptedRun):
+    with stopping(BlockVisitor, "visit", 30), pytest.raises(InterruptedRun):
         fit(job)
     with pytest.raises(DataError, match="pass 3, of which") as caught:
-        resumed(job, monkeypatch, SerialExecutor())
+        resumed(job, SerialExecutor())
     assert "without --cluster" in caught.value.hint
-    fit(replace(job, resume=True))
+    resumed(job)

@@ -25,7 +25,7 @@ from streamsvm.jobs.ingest.run import ingest
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed
 from tests.fault.test_models import Canary
 from tests.fault.test_process import called
-from tests.fault.test_resume import Stopper
+from tests.fault.test_resume import visited
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -44,7 +44,7 @@ def test_a_checkpoint_that_is_a_pickle_is_not_opened(
     placed(monkeypatch)
     job, canary = fit_job(place / "s.zarr", tmp_path / "m"), tmp_path / "canary"
     with pytest.raises(StreamSVMError):
-        Stopper(monkeypatch).run(job, 3)
+        visited(job, 3)
     found = list((tmp_path / "m.run" / "checkpoint").glob("ckpt-*"))
     assert found
     for path in found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
 from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.store import open_store
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
+from tests.stopping import stopping
 
 SETTINGS: dict[str, dict[str, Any]] = {
     **FITS,
@@ -30,35 +29,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Stopper:
-    """Asks a fit to stop when it has made so many visits."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at = self.visits = 0
-        visit, lock = BlockVisitor.visit, Lock()
-
-        def counted(visitor: BlockVisitor, *arguments: Any) -> None:
-            visit(visitor, *arguments)
-            with lock:
-                self.visits += 1
-                if self.visits == self.at:
-                    current.name = "SIGTEST"
-
-        monkeypatch.setattr(BlockVisitor, "visit", counted)
-
-    def run(self, job: FitJob, at: int) -> int:
-        """Fit until ``at`` visits have been made; how many were."""
-        self.at, self.visits, current.name = at, 0, ""
-        try:
-            fit(job)
-        finally:
-            current.name = ""
-        return self.visits
-
-
-@pytest.fixture
-def stopper(monkeypatch: pytest.MonkeyPatch) -> Stopper:
-    return Stopper(monkeypatch)
+def visited(job: FitJob, stop: int = 0) -> int:
+    """Fit until ``stop`` visits have been made, 0: to the end; how many were."""
+    with stopping(BlockVisitor, "visit", stop) as calls:
+        fit(job)
+    return calls.made
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +48,18 @@ def classes_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ingested(directory)
 
 
-def check_every_visit(job: FitJob, stopper: Stopper, step: int = 1) -> None:
+def check_every_visit(job: FitJob, step: int = 1) -> None:
     reference = fitted(replace(job, model=job.model + ".whole"))
-    total = stopper.run(replace(job, model=job.model + ".counted"), 0)
+    total = visited(replace(job, model=job.model + ".counted"))
     assert total > 3
     for k in range(1, total, step):
         model = Path(f"{job.model}.{k}")
         try:
-            stopper.run(replace(job, model=str(model)), k)
+            visited(replace(job, model=str(model)), k)
         except InterruptedRun as stopped:
             passes, visits = divmod(k - 1, len(chunks(job)))  # after the last visit a pass is still to be closed
             assert f"epoch {passes + 1}, chunk {visits + 1} " in stopped.message
-            made = stopper.run(replace(job, model=str(model), resume=True), 0)
+            made = visited(replace(job, model=str(model), resume=True))
             assert k + made == total
         assert same_model(model.read_bytes(), reference, str(model), job.model + ".whole"), f"stopped after {k} visits"
         assert not (model.parent / f"{model.name}.run" / "checkpoint").exists()
@@ -107,17 +82,15 @@ def same_model(found: bytes, reference: bytes, name: str, other: str) -> bool:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_resume_at_every_visit(
-    name: str, store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_at_every_visit(name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed(monkeypatch)
-    check_every_visit(fit_job(store, tmp_path / "m", **SETTINGS[name]), stopper, 1 if name == "dcd" else 5)
+    check_every_visit(fit_job(store, tmp_path / "m", **SETTINGS[name]), 1 if name == "dcd" else 5)
 
 
 @pytest.mark.parametrize("name", ["newton", "nystrom", "decomposition", "blended", "partan sampled"])
 @pytest.mark.parametrize("resident", [True, False])
 def test_threads_are_stopped_and_others_go_on(
-    name: str, resident: bool, store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+    name: str, resident: bool, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was joined when three threads were stopped is what one, or two, join the rest to."""
     placed(monkeypatch, resident=resident)
@@ -125,38 +98,34 @@ def test_threads_are_stopped_and_others_go_on(
     reference = fitted(replace(job, model=job.model + ".whole"))
     for k in (2, 5, 10):
         with pytest.raises(InterruptedRun):
-            stopper.run(replace(job, threads=3, overwrite=True), k)
+            visited(replace(job, threads=3, overwrite=True), k)
         saved = CheckpointDirectory(tmp_path / "m.run" / "checkpoint").read()[0].content()
         assert saved["index"] == sum(stop - first for first, stop, _ in saved["partials"])
-        stopper.run(replace(job, threads=1 + k % 2, overwrite=True, resume=True), 0)
+        visited(replace(job, threads=1 + k % 2, overwrite=True, resume=True))
         assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
-def test_resume_with_per_row_state_in_a_file(
-    store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_with_per_row_state_in_a_file(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed(monkeypatch, resident=False)
-    check_every_visit(fit_job(store, tmp_path / "m"), stopper)
+    check_every_visit(fit_job(store, tmp_path / "m"))
 
 
-def test_resume_of_several_problems(
-    classes_store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_of_several_problems(classes_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed(monkeypatch, resident=False)
-    check_every_visit(fit_job(classes_store, tmp_path / "m"), stopper, 3)
+    check_every_visit(fit_job(classes_store, tmp_path / "m"), 3)
 
 
-def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path, stopper: Stopper) -> None:
+def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path) -> None:
     job = fit_job(store, tmp_path / "m", max_passes=5)
     reference = fitted(replace(job, model=job.model + ".whole"))
     for k in range(1, 5):
         with pytest.raises(InterruptedRun):
-            stopper.run(replace(job, overwrite=True), k)
-        stopper.run(replace(job, overwrite=True, resume=True, memory=None), 0)
+            visited(replace(job, overwrite=True), k)
+        visited(replace(job, overwrite=True, resume=True, memory=None))
         assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
-def test_bytes_are_counted_as_often_as_they_are_read(store: Path, tmp_path: Path, stopper: Stopper) -> None:
+def test_bytes_are_counted_as_often_as_they_are_read(store: Path, tmp_path: Path) -> None:
     """Blocks that stay in memory are read once, and once more by a run that is resumed."""
     job = fit_job(store, tmp_path / "m", max_passes=5)
     once = open_store(store).layout.bytes_per_pass
@@ -164,11 +133,11 @@ def test_bytes_are_counted_as_often_as_they_are_read(store: Path, tmp_path: Path
     assert whole.plan.memory.cached
     assert whole.training.bytes_read == once
     with pytest.raises(InterruptedRun):
-        stopper.run(job, 3)
+        visited(job, 3)
     assert fit(replace(job, resume=True)).training.bytes_read == 2 * once
 
 
-def test_stopped_many_times(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_many_times(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After every third visit, with checkpoints in between, until it is done."""
     placed(monkeypatch, resident=False)
     monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
@@ -176,7 +145,7 @@ def test_stopped_many_times(store: Path, tmp_path: Path, stopper: Stopper, monke
     reference = fitted(replace(job, model=job.model + ".whole"))
     for _ in range(100):
         try:
-            stopper.run(replace(job, resume=True), 3)
+            visited(replace(job, resume=True), 3)
             break
         except InterruptedRun:
             continue
@@ -184,7 +153,7 @@ def test_stopped_many_times(store: Path, tmp_path: Path, stopper: Stopper, monke
 
 
 def test_a_damaged_generation_gives_way_to_the_other(
-    store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older checkpoint is whole to the last row although training went on for up to a checkpoint after it."""
     placed(monkeypatch, resident=False)
@@ -193,24 +162,24 @@ def test_a_damaged_generation_gives_way_to_the_other(
     reference = fitted(replace(job, model=job.model + ".whole"))
     for k in range(3, job.max_passes * len(chunks(job)), 4):
         with pytest.raises(InterruptedRun):
-            stopper.run(replace(job, overwrite=True), k)
+            visited(replace(job, overwrite=True), k)
         directory = tmp_path / "m.run" / "checkpoint"
         newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint_file.read(p).number)
         raw = bytearray(newest.read_bytes())
         raw[len(raw) // 2] ^= 1
         newest.write_bytes(raw)
-        made = stopper.run(replace(job, overwrite=True, resume=True), 0)
+        made = visited(replace(job, overwrite=True, resume=True))
         assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
         assert made == job.max_passes * len(chunks(job)) - k + 1
 
 
 @pytest.fixture
-def stopped(store: Path, tmp_path: Path, stopper: Stopper, monkeypatch: pytest.MonkeyPatch) -> FitJob:
+def stopped(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FitJob:
     """A fit with a checkpoint in the middle of its second pass."""
     placed(monkeypatch, resident=False)
     job = fit_job(store, tmp_path / "m")
     with pytest.raises(InterruptedRun):
-        stopper.run(job, len(chunks(job)) + 3)
+        visited(job, len(chunks(job)) + 3)
     return replace(job, resume=True)
 
 

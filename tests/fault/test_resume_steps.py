@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -17,6 +16,7 @@ from streamsvm.solvers.kernel.decomposition import multilevel
 from streamsvm.solvers.kernel.simplex import frank_wolfe
 from streamsvm.solvers.newton.in_memory import memory_rows
 from tests.fault.golden import fitted, ingested
+from tests.stopping import stopping
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "tolerance": 1e-3, "checkpoint_every": 0.0}
 SQUARED = {"loss": "squared_hinge", "C": 1.0, "tolerance": 5e-2}
@@ -32,29 +32,11 @@ CASES: dict[str, dict[str, Any]] = {
 """Every kind of work that is done between two passes."""
 
 
-class Stopper:
-    """Asks a fit to stop when its solver has made so many steps."""
-
-    def __init__(self, solver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at = self.steps = 0
-        proceed = solver.proceed
-
-        def counted(this: Any, state: Any) -> None:
-            proceed(this, state)
-            self.steps += 1
-            if self.steps == self.at:
-                current.name = "SIGTEST"
-
-        monkeypatch.setattr(solver, "proceed", counted)
-
-    def run(self, job: FitJob, at: int) -> int:
-        """Fit until ``at`` steps have been made; how many were."""
-        self.at, self.steps, current.name = at, 0, ""
-        try:
-            fit(job)
-        finally:
-            current.name = ""
-        return self.steps
+def stepped(job: FitJob, stop: int = 0) -> int:
+    """Fit until its solver has made ``stop`` steps, 0: to the end; how many were."""
+    with stopping(SOLVERS[job.solver], "proceed", stop) as calls:
+        fit(job)
+    return calls.made
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +55,13 @@ def test_a_stop_at_any_step_between_passes(
     settings = {**RBF, **CASES[name]}
     job = FitJob(str(store), str(tmp_path / "m"), **settings)
     reference = fitted(replace(job, model=job.model + ".whole"))
-    stopper = Stopper(SOLVERS[settings["solver"]], monkeypatch)
-    total = stopper.run(replace(job, model=job.model + ".counted"), 0)
+    total = stepped(replace(job, model=job.model + ".counted"))
     assert total > 8
     for k in range(1, total + 1, max(1, total // 3)):
         this = replace(job, model=f"{job.model}.{k}")
         with pytest.raises(InterruptedRun, match=r"checkpoint saved at epoch \d+, chunk 0 "):
-            stopper.run(this, k)
-        assert k + stopper.run(replace(this, resume=True), 0) == total
+            stepped(this, k)
+        assert k + stepped(replace(this, resume=True)) == total
         assert Path(this.model).read_bytes() == reference, f"stopped after {k} of {total} steps"
 
 
@@ -89,10 +70,10 @@ def test_a_run_stopped_again_and_again_within_one_pass(
 ) -> None:
     job = FitJob(str(store), str(tmp_path / "m"), **{**RBF, **CASES["levels"]})
     reference = fitted(replace(job, model=job.model + ".whole"))
-    stopper, stops = Stopper(SOLVERS["decomposition"], monkeypatch), 0
+    stops = 0
     while True:
         try:
-            stopper.run(replace(job, resume=True), 3)
+            stepped(replace(job, resume=True), 3)
             break
         except InterruptedRun:
             stops += 1

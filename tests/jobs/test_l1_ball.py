@@ -12,9 +12,8 @@ import pytest
 from streamsvm import load_model
 from streamsvm.cli.descriptions import model_lines
 from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.executors.executor import SerialExecutor
-from streamsvm.errors import InterruptedRun, UsageError
+from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
@@ -25,6 +24,7 @@ from streamsvm.jobs.inspect.info import model_facts
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from tests.fault.test_determinism import bits_of
+from tests.stopping import goes_on_to_the_same_bytes
 
 NET: dict[str, Any] = {"loss": "squared", "l1_ball": None, "l1": 20.0, "tolerance": 1e-8}
 BALL: dict[str, Any] = {"loss": "squared", "l1_ball": 3.0, "tolerance": 1e-4}
@@ -97,26 +97,13 @@ def test_auto_is_partan_and_bits_are_those_of_one_thread(
     ],
     ids=["ball", "ball from samples", "elastic net"],
 )
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
-    store: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
+    store: Path, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    job = job_of(store, tmp_path / "m", **settings)
-    whole, made, original = fit(replace(job, model=str(tmp_path / "whole"))), [0], BlockVisitor.finish
+    def run(model: Path, **more: Any) -> None:
+        fit(job_of(store, model, **settings, **more))
 
-    def finish(*arguments: Any) -> Any:
-        made[0] += 1
-        if made[0] == 2:
-            monkeypatch.setattr(current, "name", "SIGTEST")
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BlockVisitor, "finish", finish)
-        with pytest.raises(InterruptedRun):
-            fit(job)
-    monkeypatch.undo()
-    again = fit(replace(job, resume=True))
-    np.testing.assert_array_equal(again.model.weights, whole.model.weights)
-    assert again.training.runs[0].certificate == whole.training.runs[0].certificate
+    goes_on_to_the_same_bytes(run, tmp_path, BlockVisitor, "finish", 2)
 
 
 @pytest.mark.parametrize(

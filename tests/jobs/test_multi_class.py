@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from streamsvm.display.event_lines import plan_line
-from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.errors import InterruptedRun, StreamSVMError, UsageError
+from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
@@ -24,6 +24,7 @@ from streamsvm.solvers.dcd.dual_ascent import DualAscent
 from streamsvm.store import create, open_store
 from streamsvm.types import Certificate
 from tests.arrays import csr_of
+from tests.stopping import goes_on_to_the_same_bytes
 
 ROWS, COLUMNS = 240, 5
 NAMES = ("c", "a", "d", "b")
@@ -126,27 +127,8 @@ def test_dual_variables_prove_the_bound(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_a_stopped_run_goes_on_to_the_same_bytes(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int | None
-) -> None:
-    fitted(store, tmp_path / "whole", groups=groups)
-    finish, passes = DualAscent.finish, 0
-
-    def stopping(this: Any, state: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        if passes == 4:
-            current.name = "SIGTEST"
-        return finish(this, state)
-
-    monkeypatch.setattr(DualAscent, "finish", stopping)
-    try:
-        with pytest.raises(InterruptedRun):
-            fitted(store, tmp_path / "m", groups=groups)
-    finally:
-        current.name = ""
-    fitted(store, tmp_path / "m", groups=groups, resume=True)
-    assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
+def test_a_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path, groups: int | None) -> None:
+    goes_on_to_the_same_bytes(partial(fitted, store, groups=groups), tmp_path, DualAscent, "finish", 4)
 
 
 def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,7 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC, LinearSVC
 
-from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.errors import DataError, InterruptedRun, StreamSVMError
+from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.metrics.class_metrics import ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
@@ -25,6 +25,7 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store import create
 from streamsvm.store.read.reader import DiskStore
 from tests.arrays import csr_of
+from tests.stopping import goes_on_to_the_same_bytes
 
 NAMES = ("c", "a", "d", "b")
 """By class code: a store need not know its classes in their order."""
@@ -148,26 +149,9 @@ def test_every_solver_certifies_every_pair_and_threads_change_no_bit(way: str, s
         assert fitted(store, tmp_path / "n", threads=3, **settings).model == one.model
 
 
-def test_a_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more: dict[str, Any] = {"options": {"sample": 60}, "solver": "newton"}
-    fitted(store, tmp_path / "whole", **more)
-    finish, passes = Newton.finish, 0
-
-    def stopping(this: Any, state: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        if passes == 8:
-            current.name = "SIGTEST"
-        return finish(this, state)
-
-    monkeypatch.setattr(Newton, "finish", stopping)
-    try:
-        with pytest.raises(InterruptedRun):
-            fitted(store, tmp_path / "m", **more)
-    finally:
-        current.name = ""
-    fitted(store, tmp_path / "m", resume=True, **more)
-    assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
+def test_a_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path) -> None:
+    run = partial(fitted, store, solver="newton", options={"sample": 60})
+    goes_on_to_the_same_bytes(run, tmp_path, Newton, "finish", 8)
 
 
 @pytest.mark.parametrize("solver", ["newton", "dcd"])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -20,6 +19,7 @@ from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create
+from tests.stopping import stopping
 
 ROWS, COLUMNS, CHUNK = 800, 6, 100
 SOLVERS = ("newton", "dcd", "sgd", "pegasos", "assg")
@@ -135,17 +135,8 @@ def test_a_resumed_run_chooses_the_same(
     monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
     monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
     whole = fitted(store, tmp_path / "whole", **settings)
-    visit, count = BlockVisitor.visit, [0]
-
-    def counted(visitor: BlockVisitor, *arguments: Any) -> None:
-        visit(visitor, *arguments)
-        count[0] += 1
-        current.name = "SIGTEST" if count[0] == 8 else ""
-
-    monkeypatch.setattr(BlockVisitor, "visit", counted)
-    with pytest.raises(InterruptedRun):
+    with stopping(BlockVisitor, "visit", 8), pytest.raises(InterruptedRun):
         fitted(store, tmp_path / "m", **settings)
-    current.name = ""
     again = fitted(store, tmp_path / "m", resume=True, **settings)
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
     assert again.model.provenance["validation"] == whole.model.provenance["validation"]
