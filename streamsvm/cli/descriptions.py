@@ -133,7 +133,7 @@ def model_lines(facts: JsonObject) -> Iterator[str]:
         yield f"probabilities  {calibration_text(facts['calibration'])}"
     for found in facts["certificates"][:10]:
         numbers = f"(primal {found['primal']:.6g}, dual {found['dual']:.6g})"
-        yield f"gap      {percent(found['gap'])} {numbers}, C = {found['C']:.4g}"
+        yield f"gap      {percent(found['gap'])} {numbers}, C = {found.get('equivalent_C') or found['C']:.4g}"
     settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
     yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
     if facts["store"]:

@@ -73,8 +73,8 @@ class SeenRows(NamedTuple):
 
 
 def applies(problem: Problem) -> bool:
-    """Whether these scores are good ones: always where the loss is curved, else where rows are many; never of weights in a ball, or beside an l1 term."""
-    if problem.l1_ball is not None or problem.l1 is not None:
+    """Whether these scores are good ones: always where the loss is curved, else where rows are many; never of weights in a ball, beside an l1 term, or where C is found by nu."""
+    if problem.l1_ball is not None or problem.l1 is not None or problem.nu is not None:
         return False
     straight = has_box(problem.loss) and problem.loss.quadratic()
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)

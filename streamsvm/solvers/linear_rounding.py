@@ -40,7 +40,8 @@ The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i
 holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of vectors >= 0 are no more than that of their sum: dv is twice as long.
 
 **One class with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i, P is a sum of terms of both signs, whose absolute values
-are to be given in its place, and the weights of rows are known.
+are to be given in its place, and the weights of rows are known. So it is of two classes by nu (``solvers.interior_point.nu_classes``), with margins in
+units of rho.
 
 **Numbers** t_i: m_i = f_i - t_i is off by u |m_i| more, and |l'| |m| <= 2 l + e |l'|, e the width that costs nothing: M u e + 2 u P.
 D has a sum of a_i t_i, which rounding moves by (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|: with F >= the root of the mean f_i^2

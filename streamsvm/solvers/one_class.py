@@ -52,7 +52,7 @@ class RowSums:
     largest: float = 0.0
     """max s_i."""
     v: Float64 = field(init=False)
-    """V (p,) = sum s_i x_i, the offset's feature last."""
+    """V (p,) = sum s_i x_i, the offset's feature last; of two classes (``interior_point.nu_classes``) each row with its sign."""
     energy: float = 0.0
     """sum s_i ||x_i||^2, the offset's feature left out."""
 
@@ -65,7 +65,7 @@ class RowSums:
         self.total += float(s.sum())
         self.squares += float(s @ s)
         self.largest = max(self.largest, float(s.max(initial=0.0)))
-        self.v = self.v + operators.adjoint(block.X, s, problem.columns)
+        self.v = self.v + operators.adjoint(block.X, s * problem.task.signs(block.y), problem.columns)
         if squares is not None:
             self.energy += float(squares[:-1].sum())
 
@@ -112,14 +112,23 @@ class OffsetObjective:
     def dual(self, gain: float, v: Float64) -> float:
         """D of slopes with v = sum a_i x_i (p,), made feasible; ``gain`` is 0 for this loss."""
         del gain
-        found, total = OFFSET * float(v[-1]), self.rows.total
+        return self.dual_of(OFFSET * float(v[-1]), v[:-1], self.rows.v[:-1])
+
+    def dual_of(self, found: float, v: Float64, whole: Float64) -> float:
+        """D of slopes that sum up to ``found``, v = sum a_i x_i, made feasible; ``whole`` is sum s_i x_i."""
         if found >= self.mass:
-            inner = v[:-1] * (self.mass / found) if found > 0.0 else v[:-1]
+            inner = v * (self.mass / found) if found > 0.0 else v
         else:
-            t = (self.mass - found) / (total - found)
-            inner = v[:-1] + t * (self.rows.v[:-1] - v[:-1])
+            t = (self.mass - found) / (self.rows.total - found)
+            inner = v + t * (whole - v)
         return -0.5 * float(inner @ inner)
 
     def degenerate(self, dual: float) -> bool:
         """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the origin."""
         return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual
+
+
+def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> float:
+    """Return P of two classes (``interior_point.nu_classes``) at the best multiple of w (p,); ``losses`` is sum s_i max(0, 1 - y_i w.x_i), ``total`` sum s_i."""
+    lack, square = nu * total - losses, float(w @ w)
+    return -0.5 * lack * lack / square if lack > 0.0 and square > 0.0 else 0.0

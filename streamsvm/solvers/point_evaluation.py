@@ -15,7 +15,7 @@ from streamsvm.losses import rounded
 from streamsvm.rows import Float64
 from streamsvm.solvers.elastic_net import regularizer as elastic_net
 from streamsvm.solvers.l1_ball.regularizer import best_multiple
-from streamsvm.solvers.one_class import OffsetObjective, RowSums
+from streamsvm.solvers.one_class import OffsetObjective, RowSums, primal_of_weights
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
@@ -138,6 +138,9 @@ class PointSums:
         if problem.nu is not None and self.rows is not None:
             objective = OffsetObjective(problem.nu, self.rows)
             half, dual = objective.value(w), objective.dual(0.0, v)
+            if problem.two_classes_by_nu:  # the slopes are those of a margin of 1, so that their sum is ``linear``
+                half = primal_of_weights(problem.nu, self.rows.total, losses, w) - losses
+                dual = objective.dual_of(linear, v, self.rows.v)
         if problem.l1_ball is not None:
             half = 0.0
             scale, dual = best_multiple(problem.l1_ball, linear, quadratic, v)

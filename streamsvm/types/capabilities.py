@@ -217,6 +217,15 @@ class FreeOffset(Protocol):
 
 
 @runtime_checkable
+class NuSolver(Protocol):
+    """A solver that also finds the C of two classes by the share ``Problem.nu`` (nu-SVM)."""
+
+    def for_two_classes(self) -> AnySolver:
+        """Return the solver of such a problem, with the same settings."""
+        ...
+
+
+@runtime_checkable
 class SimplexCriterion(Protocol):
     """A solver that may also end at an absolute gap on the simplex, the criterion of the Frank-Wolfe papers."""
 

@@ -57,7 +57,8 @@ class Problem:
     nonzeros: int | None = None
     """Stored entries of all rows; None where rows are dense."""
     nu: float | None = None
-    """Of one class, in the form with a free offset (``solvers.one_class``): sum a_i is this share of sum s_i; None: no such form."""
+    """Of one class, in the form with a free offset (``solvers.one_class``): sum a_i is this share of sum s_i; of two classes that of
+    nu-SVM (``solvers.interior_point.nu_classes``); None: no such form."""
     classes: int = 0
     """Classes that are told apart by one problem, each by weights of its own (``solvers.dcd.multinomial``): m_i is how far the decision
     value of a row's class is above all others. 0: ``positive`` against the rest."""
@@ -76,6 +77,11 @@ class Problem:
         if self.classes:
             return AllClasses(self.weights)
         return OneClass(self.weights) if self.positive == EVERY_ROW else OneAgainstRest(self.positive, self.weights)
+
+    @property
+    def two_classes_by_nu(self) -> bool:
+        """Whether it is the nu-SVM of two classes."""
+        return self.nu is not None and self.positive != EVERY_ROW
 
     @property
     def components(self) -> int:

@@ -144,7 +144,7 @@ def test_rows_around_the_origin_are_said_to_lie_around_it() -> None:
         ({"nu": 0.1, "validation": 0.2}, "no error on rows held out"),
         ({"nu": 0.1, "calibrate": "sigmoid"}, "no probabilities"),
         ({"nu": 0.1, "class_weight": "balanced"}, "one class"),
-        ({"one_class": None, "nu": 0.1}, "--nu is for one class"),
+        ({"one_class": None, "nu": 0.1, "C": 1.0}, "--C goes with no --nu"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(settings: Any, said: str) -> None:

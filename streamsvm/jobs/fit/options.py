@@ -65,10 +65,11 @@ class OneClassOptions(Checked):
     nu: Annotated[
         float | None,
         Option(
-            "Of one class: the share of rows that are outside at most. With C instead, the loss and C say it.",
+            "Of one class: the share of rows that are outside at most; with C instead, the loss and C say it. Of two: find the C of the hinge with "
+            "which the share of rows beyond their margin is at most this (nu-SVM).",
             "model",
             bounds=Bounds(above=0, most=1),
-            default="0.5",
+            default="0.5 of one class",
         ),
     ] = None
 
@@ -83,6 +84,16 @@ ONE_CLASS_REFUSES = {
     "l1": "it chooses columns that tell classes apart, or predict numbers",
 }
 """Options that mean nothing where there is one class, and why."""
+
+NU_REFUSES = {
+    "C": "nu stands in its place",
+    "lambda_": "nu stands in the place of C",
+    "warm_start": "a fit whose C is found by nu starts from nothing",
+    "dual": "the bound of nu is recomputed from its model alone",
+    "l1_ball": "it is for least squares",
+    "l1": "the term beside the norm wants a C",
+}
+"""Options that mean nothing where the C of two classes is found by nu, and why."""
 
 PAIRS_REFUSE = {
     "calibrate": "votes of pairs of classes are no probabilities",
@@ -258,7 +269,7 @@ class FitJob(
     def _check_one_class(self) -> None:
         if not self.one_class:
             if self.nu is not None:
-                raise UsageError("--nu is for one class", hint="--one-class, or leave it out")
+                self._check_refused(NU_REFUSES, "--nu")
             return
         if self.nu is not None and (self.C is not None or self.lambda_ is not None):
             raise UsageError("both nu and C are given", hint="of one class, nu stands in the place of C")
@@ -270,5 +281,5 @@ class FitJob(
         for name, why in refused.items():
             if given[name] is not None:
                 raise UsageError(
-                    f"--{name.replace('_', '-')} goes with no {beside}: {why}", hint="leave one of them out"
+                    f"--{name.rstrip('_').replace('_', '-')} goes with no {beside}: {why}", hint="leave one of them out"
                 )

@@ -31,6 +31,7 @@ from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
+from streamsvm.solvers.interior_point.nu_classes import NuClasses
 from streamsvm.solvers.interior_point.problem_in_memory import Known
 from streamsvm.solvers.interior_point.state import InteriorPointState, ProvenPoint
 from streamsvm.solvers.newton.explicit import factorized, matrix_bytes
@@ -166,6 +167,10 @@ class InteriorPoint(SegmentSolver):
             state.dual = solved.dual
             state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
         return solved.w
+
+    def for_two_classes(self) -> NuClasses:
+        """See ``types.NuSolver``."""
+        return NuClasses(self)
 
     def keeping_dual_point(self) -> InteriorPoint:
         """The same: where the bound comes from is always known."""

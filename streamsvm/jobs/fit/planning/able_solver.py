@@ -9,6 +9,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.elastic_net import with_l1
 from streamsvm.jobs.fit.planning.l1_ball import in_ball
+from streamsvm.jobs.fit.planning.nu_classes import by_nu, for_two_classes
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.solvers import SOLVERS, checked
 from streamsvm.types import (
@@ -39,7 +40,9 @@ def solver_of(job: FitJob, name: str, loss: Loss, classes: int = 0) -> AnySolver
         solver = in_ball(solver, name)
     if job.l1 is not None:
         solver = with_l1(solver, name)
-    if share_of(job) is not None:
+    if by_nu(job):
+        solver = for_two_classes(solver, name)
+    elif share_of(job) is not None:
         check_offset(solver, name)
     else:
         _check_loss(solver, name, job, loss)

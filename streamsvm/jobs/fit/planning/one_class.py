@@ -25,8 +25,10 @@ OUTCOMES = ("-1", "1")
 
 
 def share_of(job: FitJob) -> float | None:
-    """Return nu; None for a fit of two classes or more, and where C is asked for."""
-    if not job.one_class or job.C is not None or job.lambda_ is not None:
+    """Return nu, of one class or of two; None where C is asked for."""
+    if not job.one_class:
+        return job.nu
+    if job.C is not None or job.lambda_ is not None:
         return None
     return NU if job.nu is None else job.nu
 

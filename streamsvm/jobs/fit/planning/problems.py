@@ -23,6 +23,7 @@ from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.elastic_net import check_l1
 from streamsvm.jobs.fit.planning.l1_ball import check_ball
+from streamsvm.jobs.fit.planning.nu_classes import check_nu, loss_by_nu
 from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
@@ -39,6 +40,8 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
         return [problem_of(job, layout, C) for C in costs_of_loss(job, layout.rows)], outcomes_of(job, layout)
     loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     check_task(job, loss, layout)
+    check_nu(job, layout)
+    loss = loss_by_nu(job, loss)
     check_ball(job, loss)
     check_l1(job)
     positives, names = targets(job, layout)
@@ -61,6 +64,7 @@ def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, 
             nonzeros=nonzeros,
             classes=len(layout.classes) if together else 0,
             l1_ball=job.l1_ball,
+            nu=job.nu,
             l1=job.l1,
         )
         for C in costs
@@ -95,6 +99,7 @@ def _of_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative: i
         tolerance=job.tolerance,
         nonzeros=nonzeros,
         negative=negative,
+        nu=job.nu,
         l1=job.l1,
     )
 

@@ -50,7 +50,7 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     if exact:
         return kernel_machine.solver_for(job)
     if share_of(job) is not None:
-        return "interior_point", "one class with a free offset"
+        return "interior_point", "one class with a free offset" if job.one_class else "two classes, C by nu"
     return _columns_solver(job, layout)
 
 

@@ -44,7 +44,7 @@ from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation, weights_of
+from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation, unit_of, weights_of
 from streamsvm.jobs.fit.results.row_weights import certificate_of, row_weights, weights_of_rows
 from streamsvm.rows import Float64, row_where
 from streamsvm.solvers.dcd.dual_ascent import DualAscent
@@ -150,7 +150,8 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
     known, coarse, bounds = row_weights(plan, seen), [], []
     for run in training.runs:
-        found, w, weights = certificate_of(run), reach_of_weights(weights_of(plan, run)), weights_of_rows(run, known)
+        found, weights = certificate_of(run), weights_of_rows(run, known)
+        w = unit_of(run) * reach_of_weights(weights_of(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
         value = rounding_of_primal(run.problem, sum_of_terms(run, w, weights), off + scaling, weights)

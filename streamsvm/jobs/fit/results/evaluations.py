@@ -22,7 +22,7 @@ from streamsvm.solvers.linear_rounding import (
     rounding_of_primal,
     steepness,
 )
-from streamsvm.types import DUAL, Certificate, LinearSolution, Problem
+from streamsvm.types import DUAL, EVERY_ROW, Certificate, LinearSolution, Problem
 
 LIKELY, SIGMAS = 10.0, 4.0
 """Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have changed by that is
@@ -51,7 +51,8 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     are no variables of rows, it is the one the solver found. That is below the optimum of its own problem, which differs from the
     one of the saved model by sum_i a*_i (change of m_i) to first order: so much less is said.
     """
-    off, v, known, size, moved = inexact
+    _, v, known, size, moved = inexact
+    off = unit_of(run) * inexact.off
     (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, abs(primal), weights) * off
@@ -60,9 +61,8 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        change = max(
-            LIKELY * abs(primal - before.primal), _change_of_optimum(run.problem, abs(primal), weights, moved())
-        )
+        most = unit_of(run) * _change_of_optimum(run.problem, abs(primal), weights, moved())
+        change = max(LIKELY * abs(primal - before.primal), most)
         least = before.dual - float((1.0 + apart * np.sqrt(len(evaluation.weights))) * change)
         new = min(new, replace(new, dual=least), key=lambda one: one.gap)
     run.certificate = new
@@ -79,7 +79,13 @@ def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
     found = abs(certificate_of(run).primal)
     if run.problem.nu is None or weights is None:
         return found
-    return found + 2.0 * run.problem.nu * weights.total * abs(float(w[-1]))
+    rho = abs(float(w[-1])) if run.problem.positive == EVERY_ROW else unit_of(run)
+    return found + 2.0 * run.problem.nu * weights.total * rho
+
+
+def unit_of(run: Run) -> float:
+    """What a margin of the weights is in the units of P: rho of two classes by nu, else 1."""
+    return max(0.0, certificate_of(run).facts["rho"]) if run.problem.two_classes_by_nu else 1.0
 
 
 def weights_of(plan: Plan, run: Run) -> Float64:

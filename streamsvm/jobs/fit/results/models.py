@@ -113,7 +113,7 @@ def certificates_of(training: Training) -> list[JsonObject]:
             "gap": c.gap,
             "rounding": c.rounding,
             "bound": run.problem.kernel is None or run.problem.kernel.positive_semidefinite(),
-            **{name: c.facts[name] for name in ("columns_used",) if name in c.facts},
+            **{name: c.facts[name] for name in ("columns_used", "equivalent_C") if name in c.facts},
         }
         for number, run in enumerate(training.runs)
         if (c := run.certificate) is not None

@@ -13,6 +13,7 @@ from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.nu_classes import by_nu
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.without_effect import without_effect
@@ -78,9 +79,14 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
     }
     if status in limits:
         return limits[status]
+    if by_nu(job) and worst.final:
+        return (
+            "no function is better than 0: the classes overlap more than nu allows",
+            "a larger --nu, or --C in its place",
+        )
     if share_of(job) is not None and worst.final:
         why = "no hyperplane holds so many rows off the origin: they lie around it"
-        return why, "a smaller --nu, --kernel rbf, or columns that are measured from where nothing is"
+        return why, "a larger --nu, --kernel rbf, or columns that are measured from where nothing is"
     return "the solver stalled", "another --solver" + ("" if job.standardize else ", or --standardize")
 
 

@@ -1,0 +1,45 @@
+"""Fits of two classes whose C is found by ``--nu``: what goes with it, and by which solvers.
+
+Several classes are one against the rest each, or pairs, with the same nu. What is solved: ``solvers.interior_point.nu_classes``.
+"""
+
+from __future__ import annotations
+
+from streamsvm.errors import UsageError
+from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.model_options import CRAMMER_SINGER
+from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.interior_point.nu_classes import MARGIN
+from streamsvm.types import AnySolver, Layout, Loss, NuSolver
+
+
+def by_nu(job: FitJob) -> bool:
+    """Whether C is found by nu, of classes."""
+    return job.nu is not None and not job.one_class
+
+
+def loss_by_nu(job: FitJob, loss: Loss) -> Loss:
+    """Return the loss of a fit: the hinge where C is found by nu, else the one that was asked for."""
+    return MARGIN if by_nu(job) else loss
+
+
+def check_nu(job: FitJob, layout: Layout) -> None:
+    """Raise UsageError where a fit of classes by nu asks for something that does not go with it."""
+    if not by_nu(job):
+        return
+    if layout.numeric:
+        raise UsageError("--nu is for classes, and the store holds numbers to predict", hint="leave it out")
+    if job.kernel != "linear" and not kernel_request.wanted(job):
+        hint = "--landmarks 1000, or --C"
+        raise UsageError("--nu of two classes is for linear functions and landmarks, not for exact kernels", hint=hint)
+    if job.multi_class == CRAMMER_SINGER:
+        raise UsageError("--nu is of two classes", hint="--multi-class ovr or ovo, or --C in place of --nu")
+
+
+def for_two_classes(solver: AnySolver, name: str) -> AnySolver:
+    """Return the solver of the problem by nu. Raises UsageError where there is none."""
+    if isinstance(solver, NuSolver):
+        return solver.for_two_classes()
+    able = ", ".join(other for other, kind in SOLVERS.items() if isinstance(kind(), NuSolver))
+    raise UsageError(f"solver '{name}' does not find C by nu", hint=f"--C in place of --nu, or solvers that do: {able}")
