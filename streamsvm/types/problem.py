@@ -69,11 +69,15 @@ class Problem:
     l1: float | None = None
     """Of the elastic net (``solvers.elastic_net``): the weight of ||w||_1 beside 1/2 ||w||^2; None: there is no such term."""
 
+    center: float = 0.0
+    """Of numbers with a free intercept: what is taken from every target, and added to the intercept in the end. As sum a_i = 0 neither P nor D
+    changes; without it both are differences of large numbers where targets are far from 0."""
+
     @property
     def task(self) -> LearningTask:
         """How the codes of rows are read."""
         if self.loss.numeric():
-            return Regression()
+            return Regression(self.center)
         if self.classes:
             return AllClasses(self.weights)
         return OneClass(self.weights) if self.positive == EVERY_ROW else OneAgainstRest(self.positive, self.weights)

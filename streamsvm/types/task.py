@@ -96,9 +96,12 @@ class AllClasses(NamedTuple):
 class Regression(NamedTuple):
     """Numbers to be predicted."""
 
+    center: float = 0.0
+    """What is taken from all of them."""
+
     def targets(self, codes: Array) -> Targets:
-        """The numbers (n,) float64, not copied."""
-        return codes
+        """The numbers (n,) float64, less the center; not copied where that is 0."""
+        return codes - self.center if self.center else codes
 
     def factors(self, codes: Array) -> Float32:
         """See ``LearningTask``: there are no classes, and 1 for all rows."""

@@ -233,3 +233,31 @@ def test_cells_on_workers_score_the_same(store, tmp_path):
     spread = tune(job(store, tmp_path / "spread"), executor=SerialExecutor())
     assert spread.scores == whole.scores
     assert not list((tmp_path / "spread").glob(".cell-*"))
+
+
+def numbers(path: Path) -> str:
+    """A store of numbers that the radius makes, in three chunks."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(600, 3)).astype(np.float32)
+    writer = create(path, sparse=False, chunk_bytes=2400)
+    writer.append(Dense(X), np.square(X[:, :2].astype(float)).sum(1) + 0.1 * rng.normal(size=600), None)
+    writer.commit((), 3, {"names": None})
+    return str(path)
+
+
+def test_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
+    store = numbers(tmp_path / "s")
+    settings: dict[str, Any] = {"loss": "squared", "kernel": "rbf", "gamma": (0.3,), "folds": 3}
+    found = tune(TuneJob(store, str(tmp_path / "t"), landmarks=(20,), C=(1e-6, 1.0), **settings))
+    assert found.best.C == 1.0
+    assert found.best.error < 1.2  # of the radius, whose standard deviation is 2
+    assert {score.C: score.error > 1.5 for score in found.scores} == {1e-6: True, 1.0: False}
+
+
+def test_numbers_of_an_embedding_on_disk_are_those_of_features_made_in_passing(tmp_path):
+    store = numbers(tmp_path / "s")
+    settings: dict[str, Any] = {"loss": "epsilon_insensitive", "kernel": "rbf", "gamma": 0.3, "landmarks": 20}
+    models = [fit(FitJob(store, str(tmp_path / way), embedding=way, **settings)).model for way in ("disk", "fly")]
+    X = np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
+    np.testing.assert_allclose(models[0].predict(X), models[1].predict(X), rtol=1e-3, atol=1e-3)
+    assert np.abs(models[1].predict(X) - np.square(X[:, :2]).sum(1)).mean() < 0.8

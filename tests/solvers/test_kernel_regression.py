@@ -92,6 +92,29 @@ def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(loss: str, see
     assert found.primal <= best * (1 + 1.5e-4)
 
 
+@pytest.mark.parametrize(
+    ("solver", "loss"),
+    [(one, loss) for one in KERNEL for loss in ("epsilon_insensitive", "squared") if loss in losses_of(one)],
+)
+def test_targets_far_from_0_are_the_same_problem(solver: str, loss: str) -> None:
+    """The intercept is free: what all targets have in common is its own, P and D are not touched by it."""
+    X, t, s, C = drawn(3)
+    found = []
+    for far in (0.0, 1e6):
+        store = MemoryStore(chunk_bytes=400)
+        store.append(Dense(X), np.float64(far) + t, s)
+        store.commit((), 3)
+        job = FitJob("m", "m", solver=solver, loss=loss, C=C, kernel="rbf", gamma=GAMMA, tolerance=1e-4)
+        found.append(fit_in_memory(job, store))
+    near, away = (result.training.runs[0].certificate for result in found)
+    assert near is not None
+    assert away is not None
+    assert max(near.gap, away.gap) <= 1e-4
+    assert away.rounding <= 10.0 * near.rounding
+    assert max(near.dual, away.dual) <= min(near.primal, away.primal) * (1 + 1e-8)
+    np.testing.assert_allclose(found[1].model.predict(X) - 1e6, found[0].model.predict(X), atol=1e-2)
+
+
 def test_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
     X, _, _, _ = drawn(0)
     store = MemoryStore()

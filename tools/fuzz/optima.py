@@ -189,7 +189,7 @@ FORMS = {
 }  # fmt: skip
 """The fields of a problem that say what is minimized, and a task that has it."""
 NO_FORMS = {
-    "C", "rows", "columns", "weights", "tolerance", "held_out", "warm", "reach", "nonzeros",
+    "C", "rows", "columns", "weights", "tolerance", "held_out", "warm", "reach", "nonzeros", "center",
 }  # fmt: skip
 """All others."""
 

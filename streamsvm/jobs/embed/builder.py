@@ -167,7 +167,7 @@ class Builder:
             shutil.rmtree(self._parts, ignore_errors=True)
             (self.target / JOURNAL).unlink(missing_ok=True)
             return first
-        with Sink(writer, rows, projection.rank, saved) as sink:
+        with Sink(writer, rows, projection.rank, saved, numeric=layout.numeric) as sink:
             self._map(features, sink, first, rows)
             sink.finish()
             writer.commit(layout.classes, projection.rank, facts)

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.features.landmarks import uniform_rows
@@ -31,9 +31,9 @@ CHUNK_BUFFERS = 3
 class _ChunkBuffer:
     """Memory for one chunk."""
 
-    def __init__(self, rows: int, columns: int) -> None:
+    def __init__(self, rows: int, columns: int, *, numeric: bool) -> None:
         self.features = np.empty((rows, columns), np.float32)
-        self.codes = np.empty(rows, np.int32)
+        self.codes: Array = np.empty(rows, np.float64 if numeric else np.int32)
         self.weight = np.empty(rows, np.float32)
         self.weighted = False
         self.count = 0
@@ -44,15 +44,15 @@ class Sink:
 
     ``take`` rows of the current chunk, fill them, call ``filled``; call ``finish`` after the last. What goes wrong in
     the writer thread is raised by the next call. ``journal`` is written again every few chunks with the writer's
-    progress, once all it names is durable.
+    progress, once all it names is durable. ``numeric``: the codes of rows are numbers to predict.
     """
 
-    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject) -> None:
+    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject, *, numeric: bool) -> None:
         self._writer, self._journal = writer, journal
         self._free: queue.SimpleQueue[_ChunkBuffer] = queue.SimpleQueue()
         self._full: queue.SimpleQueue[_ChunkBuffer | None] = queue.SimpleQueue()
         for _ in range(CHUNK_BUFFERS):
-            self._free.put(_ChunkBuffer(rows, columns))
+            self._free.put(_ChunkBuffer(rows, columns, numeric=numeric))
         self._rows = rows
         self._error: BaseException | None = None
         self._slot = self._free.get()
@@ -122,7 +122,7 @@ class Sink:
                 self._error = error
             if slot.count == self._rows:  # the last, shorter chunk stays with the writer until it commits
                 self._free.put(slot)
-        self._free.put(_ChunkBuffer(0, 0))
+        self._free.put(_ChunkBuffer(0, 0, numeric=False))
 
     def _write(self, slot: _ChunkBuffer) -> None:
         weight = slot.weight[: slot.count] if slot.weighted else None

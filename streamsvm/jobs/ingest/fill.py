@@ -25,7 +25,7 @@ from streamsvm.jobs.ingest.stores.manifest_facts import manifest_facts
 from streamsvm.jobs.ingest.stores.train_and_test import Stores
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.store.format.labels import check_codings, label_coder
-from streamsvm.store.format.numbers import Numbers
+from streamsvm.store.format.numbers import TARGET, Numbers
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source
 from streamsvm.store.sources.array.keyed import size_of
@@ -118,7 +118,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     assert columns is not None
     facts = manifest_facts(job, source, rejected)
     if isinstance(counts.coder, Numbers):
-        facts["target"] = counts.coder.facts()
+        facts[TARGET] = counts.coder.facts()
     committed = stores.commit(counts.coder.table(), columns, facts)
     return [*_notice_lines(source.notices), *drift_warning(committed)]
 

@@ -174,7 +174,9 @@ class KernelActiveSet:
                 hint="check labels and weights: a class may have none; numbers may all be within epsilon of one",
             )
         coefficients = (state.problem.task.signs(rows.y) * state.a)[support]
-        return SupportSolution(take(rows.X, support), rows.row[support], coefficients, state.intercept)
+        return SupportSolution(
+            take(rows.X, support), rows.row[support], coefficients, state.intercept + state.problem.center
+        )
 
 
 def _paired(K: Float64, terms: DualTerms, deadline: float) -> Float64:

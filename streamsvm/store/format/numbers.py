@@ -11,6 +11,9 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import Float64
 
+TARGET = "target"
+"""The name by which the facts of a store have those of its numbers."""
+
 
 @dataclass(slots=True)
 class Numbers:

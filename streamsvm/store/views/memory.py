@@ -12,6 +12,7 @@ from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count
 from streamsvm.store.format.arrays import entry_of, values_of
 from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import content_digest
+from streamsvm.store.format.numbers import TARGET, Numbers
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.write.chunker import Chunker, Piece
 from streamsvm.types import Chunk, Layout, Statistics
@@ -71,6 +72,11 @@ class MemoryStore:
         weighted = self._chunks[0].weight is not None
         self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts), weighted)
         self.digest = self._hash()
+        if self.layout.numeric:
+            numbers = Numbers()
+            for piece in self._chunks:
+                numbers.codes(piece.codes)
+            self.facts = {TARGET: numbers.facts(), **self.facts}
         return self
 
     @property

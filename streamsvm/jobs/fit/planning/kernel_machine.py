@@ -15,6 +15,7 @@ from streamsvm.jobs.fit.planning.one_class import constant_of, share_of
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
 from streamsvm.solvers import SOLVERS
+from streamsvm.store.format.numbers import TARGET
 from streamsvm.types import AnySolver, Kernel, KernelSolver, Store, SupportSolution
 
 
@@ -50,6 +51,12 @@ def kernel_of(job: FitJob, solver: AnySolver, store: Store, inner: Raw | Standar
         hint = "leave out the bias, or use the squared hinge"
         raise UsageError("this fit has a free bias, and cannot do without one", hint=hint)
     return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
+
+
+def center_of(solver: AnySolver, store: Store) -> float:
+    """What is taken from targets: the mean of numbers, where the intercept is free and the store knows it; else 0."""
+    free = isinstance(solver, KernelSolver) and solver.free_bias
+    return float(store.facts[TARGET]["mean"]) if free and TARGET in store.facts else 0.0
 
 
 def options_of(job: FitJob) -> ByName:

@@ -141,7 +141,8 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if kernel is not None:
         features = centered(features, store) if kernel.translation_invariant() else features
         reach = typical_reach(features, store)
-        problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
+        center = kernel_machine.center_of(solver, store)
+        problems = [replace(problem, kernel=kernel, reach=reach, center=center) for problem in problems]
     if isinstance(solver, KernelSolver):
         solver = solver.sized(layout.rows, job.options)
     embedding = None

@@ -213,4 +213,4 @@ class Decomposition:
                 hint="a class may have no weight at all, all numbers be within epsilon of one, or C be too small for float64: "
                 "check the weights, lower epsilon, raise C",
             )
-        return SupportSolution(support.X, support.index, support.x, state.intercept)
+        return SupportSolution(support.X, support.index, support.x, state.intercept + state.problem.center)
