@@ -116,6 +116,15 @@ def test_planes_are_below_the_loss_sum_everywhere_and_touch_it(loss: str) -> Non
         assert (g - V @ (w + t * d)).max() == pytest.approx(losses(w + t * d), rel=1e-10)
 
 
+def test_planes_too_steep_for_float64_are_left_out() -> None:
+    """What they lead to would overflow; of raw columns each led to a steeper one, and the twentieth pass to NaN."""
+    bundle = Bundle(2, 12)
+    assert bundle.add(np.array([1.0, 2.0, np.inf]), np.array([[1.0, 0.0], [1e60, 1e200], [0.0, 1.0]])) == 1
+    w, bound = bundle.solve(1e-12)
+    np.testing.assert_allclose((*w, bound), (1.0, 0.0, 0.5), atol=1e-6)
+    assert bundle.add(np.array([2.0]), np.array([[0.0, -1e150]])) == 0
+
+
 def test_the_bound_does_not_fall_when_planes_are_left_out() -> None:
     rng = np.random.default_rng(8)
     bundle, bounds = Bundle(4, 12), []

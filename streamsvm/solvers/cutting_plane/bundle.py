@@ -24,6 +24,9 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.cutting_plane.simplex_program import minimize
 from streamsvm.tags import saved_as
 
+STEEPEST = 1e50
+"""The largest slope ||v|| of a plane: where a steeper one would lead squares of what is found there overflow."""
+
 
 @saved_as("cutting_plane.bundle")
 @dataclass(slots=True)
@@ -46,11 +49,17 @@ class Bundle:
     def __post_init__(self) -> None:
         self.V = np.zeros((1, self.components))
 
-    def add(self, g: Float64, V: Float64) -> None:
-        """Take in planes, (J,) and (J, p); ``limit`` is above J + 1."""
+    def add(self, g: Float64, V: Float64) -> int:
+        """Take in planes, (J,) and (J, p); ``limit`` is above J + 1. Returns how many: those that are too steep are left out."""
+        steepness = np.square(V / STEEPEST).sum(axis=1)
+        usable = np.isfinite(g) & (steepness <= 1.0)
+        g, V = g[usable], V[usable]
+        if not len(g):
+            return 0
         if len(self.g) + len(g) > self.limit:
             self._throw_out(self.limit - len(g) - 1)
         self._append(g, V)
+        return len(g)
 
     def solve(self, wanted: float) -> tuple[Float64, float]:
         """Return the minimum (p,) of the model, and a bound that is at most ``wanted`` below its value."""

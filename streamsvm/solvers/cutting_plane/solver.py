@@ -114,13 +114,15 @@ class CuttingPlane(SegmentSolver):
             if lowest.primal < found.primal:
                 state.point, state.primal, step = point + lowest.step * direction, lowest.primal, lowest.step
         bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.held(problem))
-        bundle.add(*state.sums.planes())
+        added = bundle.add(*state.sums.planes())
         candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
         state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)
         state.facts = {"step": step, "planes": len(bundle.g)}
         state.sums.clear()
         state.line.clear()
-        return Certificate(state.primal, state.dual, facts=dict(state.facts))
+        return Certificate(
+            state.primal, state.dual, final=not added, facts=dict(state.facts)
+        )  # it knows no more after that
 
     def merge(self, states: list[CuttingPlaneState]) -> CuttingPlaneState:
         """Add up what each worker summed."""
