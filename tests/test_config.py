@@ -366,3 +366,20 @@ def test_a_path_that_is_none_is_refused_by_name(tmp_path: Path, value: str) -> N
     path.write_text(f'[ingest]\nsources = ["a.csv"]\nstore = {value}\n')
     with pytest.raises(ConfigError, match=r"Expected `str`, got .* - at `\$.store`"):
         job_file.check(job_file.read_file(path), str(path))
+
+
+@pytest.mark.parametrize(("written", "margin"), [(".5", 0.5), ("5.", 5.0), ("1e-1", 0.1), ("+2", 2.0), (3, 3)])
+def test_settings_that_are_numbers_may_be_written_as_numbers_are(written: Any, margin: float) -> None:
+    values: dict[str, Any] = {"store": "s", "model": "m"}
+    if isinstance(written, str):
+        job_file.override("fit", values, [f"loss.margin={written}"])
+    else:
+        values["loss_options"] = {"margin": written}
+    assert job_file.make_job("fit", values).loss_options == {"margin": margin}
+
+
+@pytest.mark.parametrize("written", ["oops", "0,5", [1.0], None, {}])
+def test_a_setting_that_is_no_number_is_named(written: Any) -> None:
+    values = {"store": "s", "model": "m", "loss_options": {"margin": written}}
+    with pytest.raises(ConfigError, match=r"fit: loss_options margin: .* is not a number"):
+        job_file.make_job("fit", values)

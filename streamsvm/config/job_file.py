@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamsvm.aliases import ByName
 from streamsvm.config.checks import Checked
 from streamsvm.config.fields import Field, OptionValue, options_of
-from streamsvm.config.parsing import from_toml, parse
+from streamsvm.config.parsing import from_toml, named_numbers, parse
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.registry import did_you_mean, load
 from streamsvm.regular import open_regular
@@ -106,13 +106,25 @@ def make_job(step: str, values: ByName, where: str = "") -> Any:
     missing = [f.key for f in STEPS[step].fields if f.required and f.name not in values]
     if missing:
         raise ConfigError(f"{where or step}: '{missing[0]}' is missing", hint=f"see 'streamsvm {step} --help'")
+    values = {**values, **_tables_of_numbers(step, values, where or step)}
     try:
-        return msgspec.convert(dict(values), load(STEPS[step].job), strict=False, dec_hook=_paths)
+        return msgspec.convert(values, load(STEPS[step].job), strict=False, dec_hook=_paths)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where or step}: {error}", hint=f"see 'streamsvm {step} --help'") from error
     except UnicodeEncodeError as error:
         found = f"{where or step}: {quote(error.object)} holds what is no character"
         raise ConfigError(found, hint=f"see 'streamsvm {step} --help'") from error
+
+
+def _tables_of_numbers(step: str, values: ByName, where: str) -> ByName:
+    """The tables of numbers among the values, made of numbers. Raises ConfigError naming the entry that is none."""
+    found = {}
+    for field in STEPS[step].fields:
+        try:
+            found |= {field.name: named_numbers(field, values[field.name])} if field.name in values else {}
+        except UsageError as error:
+            raise ConfigError(f"{where}: {field.key} {error.message}", hint=error.hint) from error
+    return found
 
 
 def _paths(kind: type, value: OptionValue) -> OptionValue:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
 import typing
+from collections.abc import Mapping
 
 from streamsvm.config.fields import Field, Kind, OptionValue, Quantity
 from streamsvm.config.units import parse_count, parse_duration, parse_number, parse_size
-from streamsvm.errors import UsageError
+from streamsvm.errors import UsageError, quote
 
 NUMBERS = {int: parse_count, float: parse_number}
 
@@ -34,6 +36,24 @@ def from_toml(field: Field, value: OptionValue) -> OptionValue:
         return (value,)
     whole = isinstance(value, float) and field.kinds == (int,)
     return parse(field, str(value)) if whole else value
+
+
+def named_numbers(field: Field, value: OptionValue) -> OptionValue:
+    """A table of numbers, those written as text read as the command line reads numbers; what is no such table as it is.
+
+    Raises UsageError, which names the entry, for one that is no number.
+    """
+    if not isinstance(value, Mapping) or dict[str, float] not in field.kinds:
+        return value
+    table = {}
+    for name, number in value.items():
+        if not isinstance(number, str | numbers.Real):
+            raise UsageError(f"{name}: {quote(number)} is not a number", hint="write it as 0.1 or 1e-3")
+        try:
+            table[name] = parse_number(number) if isinstance(number, str) else number
+        except UsageError as error:
+            raise UsageError(f"{name}: {error.message}", hint=error.hint) from error
+    return table
 
 
 def _listed(field: Field, text: str) -> OptionValue:
