@@ -410,8 +410,14 @@ def test_a_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: s
 
 @pytest.mark.parametrize(
     "change",
-    [{"storage_transformers": 5}, {"codecs": [{"name": "bytes", "configuration": 3}]}, {"codecs": [{"name": "zstd"}]}],
-    ids=["transformers", "configuration", "codec"],
+    [
+        {"storage_transformers": 5},
+        {"codecs": [{"name": "bytes", "configuration": 3}]},
+        {"codecs": [{"name": "zstd"}]},
+        {"chunk_key_encoding": {"name": "default", "configuration": {"separator": {}}}},
+        {"chunk_key_encoding": {"name": "default", "configuration": {"separator": "/../../"}}},
+    ],
+    ids=["transformers", "configuration", "codec", "separator", "path"],
 )
 def test_metadata_that_zarr_does_not_take_is_an_error_of_the_array(tmp_path: Path, change: dict[str, Any]) -> None:
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")

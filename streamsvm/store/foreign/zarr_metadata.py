@@ -92,6 +92,8 @@ def _judged(meta: ArrayMeta) -> ArrayMeta:
     """The same, if there can be such an array. Raises ValueError."""
     if len(meta.chunk) != len(meta.shape) or (meta.inner is not None and len(meta.inner) != len(meta.shape)):
         raise ValueError(f"chunks of {meta.chunk} in an array of {meta.shape}")
+    if meta.separator not in (".", "/"):
+        raise ValueError(f"{quote(meta.separator, 40)} between the numbers of a chunk's name")
     if 0 in meta.chunk or 0 in (meta.inner or ()):
         raise ValueError(f"chunks of {meta.inner or meta.chunk}")
     if meta.chunks > MOST_CHUNKS:
