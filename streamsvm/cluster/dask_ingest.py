@@ -80,7 +80,9 @@ def ingest_collection(
 def _job(X: Collection, y: Collection, store: Path | str, options: dict[str, Any]) -> IngestJob:
     """What is asked for, as a job. Raises UsageError, DataError."""
     if not Path(store).name:
-        raise UsageError("where is the store to be?", hint="ingest_dask(X, y, 'train.zarr')")
+        frame = isinstance(X, DelayedFrame)
+        written = "ingest_dask(frame, store='train.zarr', label='y')" if frame else "ingest_dask(X, y, 'train.zarr')"
+        raise UsageError("where is the store to be?", hint=written)
     known = {option.name for option in options_of(IngestJob)} - set(OF_FILES) | {"label", "weight"}
     for name in options:
         if name not in known:

@@ -244,6 +244,21 @@ def test_an_option_nobody_has_is_refused(tmp_path: Path) -> None:
         ingest_dask(given, store=tmp_path / "s.zarr", label="y", test_fractoin=0.2)
 
 
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (lambda place: (dd.from_pandas(table(), npartitions=2), str(place / "s.zarr")), "frame, store="),
+        (lambda place: (da.zeros((4, 2)), da.zeros(4)), "X, y, "),
+    ],
+    ids=["frame", "arrays"],
+)
+def test_who_names_no_store_is_told_how_to(tmp_path: Path, given: Any, written: str) -> None:
+    """Of a frame the second argument is easily taken for the store."""
+    with pytest.raises(UsageError) as caught:
+        ingest_dask(*given(tmp_path), label="y")
+    assert f"ingest_dask({written}'train.zarr'" in caught.value.hint
+
+
 def test_small_blocks_are_put_into_few_tasks() -> None:
     """As many as hold GROUP_BYTES, and never more than MOST_BLOCKS; none is lost, all are in order."""
     X = da.zeros((5_000, 4), chunks=(10, 4))
