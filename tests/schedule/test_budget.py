@@ -191,6 +191,13 @@ def test_exactly_enough_is_enough() -> None:
         MemoryPlan(plan.terms, 11, True, False, True).check("")
 
 
+@pytest.mark.parametrize(("limit", "stated"), [(MIB - 1, f"{MIB - 1} is {MIB - 1} bytes and"), (MIB, "1MiB")])
+def test_a_limit_below_a_mebibyte_is_said_in_bytes(limit: int, stated: str) -> None:
+    """Most likely a unit was forgotten: --memory 512."""
+    with pytest.raises(BudgetError, match=f"--memory {stated} is not enough"):
+        MemoryPlan((Term("rows", 3 * MIB, "-"),), limit, resident=False, cached=False, retain=True).check("")
+
+
 @pytest.mark.parametrize(
     ("nbytes", "up", "text"),
     [(0, False, "0MiB"), (MIB, True, "1MiB"), (MIB + 1, True, "2MiB"), (MIB + 1, False, "1MiB")],

@@ -214,6 +214,24 @@ def test_a_chunk_that_comes_from_memory_is_not_announced(monkeypatch: pytest.Mon
     assert len(store.all_asked("expect")) == 1  # before the first is read nothing is known
 
 
+@pytest.mark.parametrize(("cached_seconds", "announced"), [(2.0, 1), (0.5, 2 * len(ROWS) - 1)])
+def test_a_chunk_is_from_a_disk_where_it_takes_longer_than_one_of_its_size_from_memory(
+    cached_seconds: float, announced: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading takes a second, by a clock that nothing else moves."""
+    clock = [0.0]
+
+    def read(kind: str, chunk: int) -> None:
+        clock[0] += kind == "fetch"
+
+    store = Ring(read)
+    monkeypatch.setattr(streams, "CACHED_BYTES_PER_SECOND", store.layout.bytes_per_pass / len(ROWS) / cached_seconds)
+    monkeypatch.setattr(streams.time, "perf_counter", lambda: clock[0])
+    with open_stream(store, depth=1, epochs=2) as stream:
+        assert len(list(stream)) == 2 * len(ROWS)
+    assert len(store.all_asked("expect")) == announced
+
+
 def test_a_consumer_that_only_waits_is_served_by_two_readers() -> None:
     """Two reads at once while nothing is computed; the order of what is delivered is that of the visits."""
     both = threading.Barrier(2)
