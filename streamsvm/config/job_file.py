@@ -118,7 +118,7 @@ def make_job(step: str, values: ByName, where: str = "") -> Any:
 
 def _tables_of_numbers(step: str, values: ByName, where: str) -> ByName:
     """The tables of numbers among the values, made of numbers. Raises ConfigError naming the entry that is none."""
-    found = {}
+    found: dict[str, Any] = {}
     for field in STEPS[step].fields:
         try:
             found |= {field.name: named_numbers(field, values[field.name])} if field.name in values else {}
