@@ -8,11 +8,13 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamsvm.display.page.page import page_of
 from streamsvm.display.page.record import read_run
+from streamsvm.display.page.sections.provenance import setting_text
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
@@ -290,6 +292,15 @@ def test_an_event_with_what_is_no_character_is_passed_over(tmp_path: Path) -> No
     found = read_run(folder).began
     assert found is not None
     assert found.command == "again"
+
+
+@pytest.mark.parametrize(("value", "text"), [([[1], 2], "..., 2"), ({"mu": [1]}, "..."), ({"mu": 0.5}, "{'mu': 0.5}")])
+def test_lists_in_lists_are_no_settings_that_are_shown(value: Any, text: str) -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert setting_text("C", [deep, {"a": deep}]) == "..., ..."
+    assert setting_text("C", value) == text
 
 
 def test_hostile_names_are_harmless(place: Path, tmp_path: Path) -> None:

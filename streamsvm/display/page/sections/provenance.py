@@ -11,6 +11,8 @@ from streamsvm.display.page.record import RunRecord
 MOST = 400
 """Characters of a value that are shown."""
 ABSENT = "–"
+NESTED = "..."
+"""What stands for lists within lists, which no setting has: a file may say anything, however deep."""
 SIZES = ("memory", "chunk_bytes")
 """Settings that are bytes."""
 
@@ -67,5 +69,8 @@ def setting_text(name: str, value: object) -> str:
     if name in SIZES and isinstance(value, int):
         return exact_size_text(value)
     if isinstance(value, list):
-        return ", ".join(setting_text(name, item) for item in value)[:MOST]
+        parts = (NESTED if isinstance(item, list | dict) else setting_text(name, item) for item in value)
+        return ", ".join(parts)[:MOST]
+    if isinstance(value, dict) and any(isinstance(item, list | dict) for item in value.values()):
+        return NESTED
     return f"{value:g}" if isinstance(value, float) else str(value)[:MOST]
