@@ -20,7 +20,7 @@ from streamsvm.sklearn.estimators.probabilities import check_calibrated, check_p
 from streamsvm.sklearn.fitting.classes import class_weights, coded, in_order, named
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
-from streamsvm.sklearn.rows.checked import as_value_errors, row_weights, store_of
+from streamsvm.sklearn.rows.checked import as_value_errors, row_weights, rows_counted, store_of
 from streamsvm.sklearn.rows.elsewhere import classes_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
 
@@ -48,7 +48,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
                 result = fit_in_memory(job, store, report, self._start(classes))
         columns = vars(self).get("feature_names_in_")
         self.classes_ = classes
-        take(self, result, named(result.model, classes, columns), store.layout.rows)
+        take(self, result, named(result.model, classes, columns), rows_counted(weights, len(codes)))
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """See ``StreamEstimator``."""

@@ -17,7 +17,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
-from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, store_of
+from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, rows_counted, store_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
 
 OUTCOMES = ("-1", "1")
@@ -90,7 +90,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         columns = vars(self).get("feature_names_in_")
         known = {} if columns is None else {"names": [str(name) for name in columns]}
         model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
-        take(self, result, model, store.layout.rows)
+        take(self, result, model, rows_counted(weights, rows))
         self._named(OUTCOMES)
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:

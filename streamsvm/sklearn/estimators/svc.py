@@ -187,7 +187,7 @@ class StreamSVC(StreamClassifier):
         each_once = np.arange(len(known), dtype=np.int32)
         start, rows = resumable(self, self.kernel, known), 0 if first else self.rows_seen_
         with as_value_errors():
-            store = store_of(X, codes, weights, len(known), least=1)
+            store = store_of(X, codes, weights, len(known), ends=(), least=1)
             job = self._job({"class_weight": class_weights(self.class_weight, known, each_once, None)})
             model = partial_fit(job, store, start, rows)
         self.classes_ = known

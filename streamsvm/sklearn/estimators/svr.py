@@ -18,7 +18,7 @@ from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.fitting.classes import named
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator, own
-from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, store_of
+from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, rows_counted, store_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows
 from streamsvm.tasks import REGRESSION
 
@@ -90,7 +90,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
             with self._watched() as report:
                 result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
-        take(self, result, named(result.model, np.empty(0), columns), store.layout.rows)
+        take(self, result, named(result.model, np.empty(0), columns), rows_counted(weights, len(y)))
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """See ``StreamEstimator``."""

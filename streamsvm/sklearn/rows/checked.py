@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.rows import Float64, Int32, Rows, row_slice
+from streamsvm.sklearn.rows.merged import is_small, merged
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.centering.needed import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
@@ -84,28 +85,34 @@ def row_weights(sample_weight: Any, rows: int) -> Float64 | None:
     return weights
 
 
+def rows_counted(weights: Float64 | None, rows: int) -> int:
+    """Return how many of ``rows`` rows have a weight (n,) above 0; all of them have one where there are no weights."""
+    return rows if weights is None else int(np.count_nonzero(weights))
+
+
 def store_of(
-    X: Any, codes: Array, weights: Float64 | None, classes: int, *, ends: Sequence[int] = (), least: int = 2
+    X: Any, codes: Array, weights: Float64 | None, classes: int, *, ends: Sequence[int] | None = None, least: int = 2
 ) -> MemoryStore:
     """Return rows with their class codes (n,) int32, or numbers (n,) float64, and weights (n,) as a store; rows of weight 0 are left out, as if not there.
 
-    ``ends``: rows after which a chunk ends in any case; no weight is 0 then. ``least``: of so many classes there must be rows.
+    A few rows are brought into one form, whether they are weighted or copied and in whatever order (``merged``). ``ends``: rows after which a
+    chunk ends in any case; they stay as they are then, and no weight is 0. ``least``: of so many classes there must be rows.
     Raises ValueError where rows of too few classes are left, DataError for numbers that float32 cannot hold.
     """
-    kept = None
-    if weights is not None:
-        if (weights == 0).any():
-            counted = weights > 0
-            X, codes, weights = X[counted], codes[counted], weights[counted]
-        kept = None if (weights == 1).all() else weights.astype(np.float32)
+    if weights is not None and (weights == 0).any():
+        counted = weights > 0
+        X, codes, weights = X[counted], codes[counted], weights[counted]
     present = np.unique(codes)
     if len(present) < least:
         raise ValueError(
             f"rows of {len(present)} class have a weight, the others are zero: at least {least} classes are needed"
         )
     rows, offsets = _centered(X)
+    if ends is None and is_small(rows):
+        rows, codes, weights = merged(rows, codes, weights, X.shape[1])
+    kept = None if weights is None or (weights == 1).all() else weights.astype(np.float32)
     store = MemoryStore(name="X", facts=offsets, copies=True)
-    for start, stop in pairwise((0, *ends, len(codes))):
+    for start, stop in pairwise((0, *(ends or ()), len(codes))):
         store.append(row_slice(rows, start, stop), codes[start:stop], None if kept is None else kept[start:stop])
         store.end_chunk()
     return store.commit(tuple(map(str, range(classes))), X.shape[1])
