@@ -197,7 +197,8 @@ class GroupRowStates:
 
     def load(self, group: Group, _version: int) -> Array:
         """Return a copy of the numbers of a group's rows, (problems, rows of the group). Raises DataError."""
-        return np.concatenate([self.rows.copied(chunk) for chunk in group.chunks], axis=1)
+        copies = [self.rows.copied(chunk) for chunk in group.chunks]
+        return copies[0] if len(copies) == 1 else np.concatenate(copies, axis=1)
 
     def leave(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:
         """Return what is to be put back."""
