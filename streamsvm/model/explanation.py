@@ -48,8 +48,3 @@ class Explanation:
             lines.append(f"for {outcome}: intercept {self.intercept[k]:.6g}")
             lines += [f"  {value:+.6g}  {name}" for name, value in self.largest(k)]
         return "\n".join(lines)
-
-
-def numbered(columns: int) -> tuple[str, ...]:
-    """Return names for columns that have none: their numbers from 0."""
-    return tuple(map(str, range(columns)))

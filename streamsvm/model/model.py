@@ -18,7 +18,7 @@ from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.container import pieces
 from streamsvm.errors import UsageError
 from streamsvm.features.expansion import Expansion
-from streamsvm.model.explanation import Explanation, numbered
+from streamsvm.model.explanation import Explanation
 from streamsvm.model.outcomes import outcomes_of
 from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -30,7 +30,8 @@ LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
 """What a number that is predicted is called where classes have names."""
 DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
-PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
+PARTS = "streamsvm.jobs.apply.contributions:parts_of"
+NAMES = "streamsvm.jobs.apply.contributions:names_of"
 """What reads rows of any kind for a model, by name: a model sees blocks, never files."""
 TO_SKLEARN = "streamsvm.sklearn.converted:converted"
 
@@ -161,11 +162,12 @@ class Model:
     def explain(self, X: Any = None) -> Explanation:
         """Return the weights by column name, in the units of the columns; of rows, the part each column has in f.
 
-        ``X``: rows (n, columns), dense or sparse. Raises UsageError for a kernel model, which has no weights of columns.
+        ``X``: rows (n, columns), dense or sparse, or a table like the one the model's store was made of. Raises UsageError for a kernel
+        model, which has no weights of columns, and for rows too many to be told of; DataError.
         """
         coef = self.coef
         parts = None if X is None else load_name(PARTS)(self, X)
-        return Explanation(self.outcomes, self.names or numbered(coef.shape[1]), coef, self.intercept, parts)
+        return Explanation(self.outcomes, load_name(NAMES)(self), coef, self.intercept, parts)
 
     def to_sklearn(self) -> Any:
         """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 import scipy.sparse
 from click.testing import CliRunner
@@ -23,6 +25,7 @@ from streamsvm import cli
 from streamsvm.api.commands import COMMANDS
 from streamsvm.api.signature import WITH_ROWS, of_programs, parameter_name
 from streamsvm.config.job_file import STEPS
+from streamsvm.jobs.apply import contributions
 from tests.tables import NAMES, passengers, write_csv
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -280,7 +283,7 @@ def test_rows_no_model_can_answer_for_are_refused(model: sv.Model, X: Any, said:
         model.decision_function(X)
 
 
-def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path) -> None:
+def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"label": "left", "missing": "mean", "drop": "name"}
     sv.ingest(table(place / "units.csv"), place / "units.zarr", **options)
     found = sv.fit(place / "units.zarr", place / "units.ssvm", standardize=True).model
@@ -296,6 +299,21 @@ def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path) -> None
     sparse = found.explain(scipy.sparse.csr_array(X)).contributions
     assert sparse is not None
     assert np.array_equal(sparse, told.contributions)
+    rows = pyarrow.csv.read_csv(place / "units.csv").slice(0, 5)
+    parts = found.explain(rows).contributions
+    assert parts is not None
+    assert np.allclose(parts.sum(axis=2)[:, 0] + found.intercept[0], found.decision_function(rows))
+    monkeypatch.setattr(contributions, "MOST_BYTES", 8 * found.columns * 4)
+    with pytest.raises(sv.UsageError, match="parts of 7 rows") as caught:
+        found.explain(X)
+    assert "explain 4 rows at a time" in caught.value.hint
+
+
+def test_hashed_columns_are_called_by_what_is_hashed_to_them(place: Path) -> None:
+    rows = pa.table({"word": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+    sv.ingest(rows, place / "hashed.zarr", label="y", hash=2)
+    found = sv.fit(place / "hashed.zarr", place / "hashed.ssvm").model
+    assert found.explain().names == ("x", *(f"word, hash {k}" for k in range(4)))
 
 
 def test_a_kernel_model_has_no_weights_of_columns(place: Path) -> None:

@@ -201,6 +201,13 @@ def test_a_model_reads_tables_as_its_own_was_read(place: Path, tmp_path: Path, k
     assert np.array_equal(model.decision_function(without), expected)
 
 
+def test_errors_name_the_table_and_its_rows(tmp_path: Path) -> None:
+    with pytest.raises(sv.DataError, match="the table has no column 'colour' for the label"):
+        sv.ingest(frame(), tmp_path / "rows.zarr", y="colour")
+    with pytest.raises(sv.DataError, match="the table row 2, column 'word': the value is missing"):
+        sv.ingest(pd.DataFrame({"word": ["a", None], "y": [0, 1]}), tmp_path / "rows.zarr", y="y")
+
+
 def test_a_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     model = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm").model

@@ -20,7 +20,7 @@ from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray
 from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.parts.arrow_stream import numbers_of, spilled
-from streamsvm.store.sources.parts.source import frame_source
+from streamsvm.store.sources.parts.source import TABLE, frame_source
 
 UNLABELED = FileRequest({"unlabeled": True})
 """New rows are read without a look at their labels."""
@@ -40,8 +40,8 @@ def _batches(model: Model, X: Any) -> Iterator[Rows]:
     """The rows in order."""
     if isinstance(X, str | PathLike):
         yield from (batch.X for batch in row_batches(model, located([str(X)]), UNLABELED))
-    elif gives_batches(X):
-        yield from _of_table(model, X)
+    elif is_table(X):
+        yield from rows_of_table(model, X)
     elif is_array(X) and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
         X = X.X if is_annotated(X) else X
         _check_width(model, X.shape[1])
@@ -56,26 +56,22 @@ def _centered(model: Model, X: Rows) -> Rows:
     return offsets_from(model.provenance.get("encoding")).applied(X)
 
 
-def _of_table(model: Model, X: Any) -> Iterator[Rows]:
-    """The rows of a table: columns by name as in training, or all of them as numbers where the model knows no names."""
+def is_table(X: Any) -> bool:
+    """Return whether rows are a table of a program, whose columns are read as those of a file."""
+    return gives_batches(X)
+
+
+def rows_of_table(model: Model, X: Any) -> Iterator[Rows]:
+    """Yield the rows of a table as the model's store has them: columns by name as in training, or all of them as numbers where the model
+    knows no names. Raises DataError, UsageError.
+    """
     if "schema" not in (model.provenance.get("encoding") or {}):
         yield from (_centered(model, checked_rows(model, values)) for values in numbers_of(X))
         return
     options = source_options(model, UNLABELED)
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory:
-        source = frame_source([spilled(X, Path(directory))], options)
+        source = frame_source([spilled(X, Path(directory))], options, TABLE)
         yield from (batch.X for batch in rows_of_source(model, source, "X", options.rejects))
-
-
-def parts_of(model: Model, X: Any) -> Float64:
-    """Return what each column adds to the decision values of rows in memory, (n, k, d) float64."""
-    X = checked_rows(model, X)
-    if isinstance(X, CSR):
-        values = np.zeros((len(X.indptr) - 1, model.columns))
-        values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
-    else:
-        values = X.values.astype(np.float64)
-    return values[:, None, :] * model.coef[None, :, :]
 
 
 def checked_rows(model: Model, X: Any) -> Rows:

@@ -22,7 +22,7 @@ from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.array.sliced import labeled_array, sliced_source
 from streamsvm.store.sources.parts.arrow_stream import spilled
-from streamsvm.store.sources.parts.source import frame_source
+from streamsvm.store.sources.parts.source import TABLE, frame_source
 from streamsvm.types import Report, silent
 
 BESIDE = {"label": "y", "weight": "weight"}
@@ -71,7 +71,7 @@ def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
             beside = job.store.with_name(f"{job.store.name}.rows")  # of the store itself leftovers are swept
             sweep_beside(beside)
             directory: Path = stack.enter_context(scratch_beside(beside))
-            return frame_source([spilled(given.X, directory, arrays)], options)
+            return frame_source([spilled(given.X, directory, arrays)], options, TABLE)
 
         return ingest_from(job, opened, report)
 

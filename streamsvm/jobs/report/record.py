@@ -17,6 +17,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError
+from streamsvm.jobs.apply.contributions import name_by_number
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.places import RECORD, run_folder
@@ -25,7 +26,6 @@ from streamsvm.model.model import TARGET
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
-from streamsvm.store.sources.table.layout.schema import schema_from
 from streamsvm.types import Store, StoredFiles, Visit
 
 BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
@@ -103,14 +103,7 @@ def _coefficients(model: Model, store: Store) -> list[JsonObject]:
 
 def _feature_names(store: Store) -> Callable[[int], str]:
     """What tells the name of a column; of a hashed table, whose columns have none, the column that it was made of."""
-    names: Sequence[str] | None = store.facts.get("names")
-    if names:
-        return lambda j: str(names[j])
-    recorded = (store.facts.get("encoding") or {}).get("schema")
-    schema = schema_from({**recorded, "documents": {}}) if recorded else None
-    if schema is not None and schema.width == store.layout.columns:
-        return schema.feature_name
-    return "column {}".format
+    return name_by_number(store.facts.get("names"), store.facts.get("encoding"), store.layout.columns, "column {}")
 
 
 def _label_drift(store: StoredFiles) -> JsonObject | None:

@@ -22,6 +22,8 @@ from streamsvm.types import Batch
 
 FRAME, ARRAY = "partition", "block"
 """What people call the pieces of a data frame, and of an array."""
+TABLE = "the table"
+"""What they call a table that is one piece; its rows are counted from its own first."""
 
 
 class ArrayParts:
@@ -125,25 +127,29 @@ def told_by_block(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str
 def _place(part: BlocksPart, noun: str, found: re.Match[str]) -> str:
     if found[1] is None:
         return _blocks(part, noun)
+    if noun == TABLE:
+        return f"{noun} row {found[1]}"
     block, within = part.place(int(found[1]) - 1)
     return f"{noun} {block} row {within + 1}"
 
 
 def _blocks(part: BlocksPart, noun: str) -> str:
+    if noun == TABLE:
+        return noun
     last = part.first + len(part.rows) - 1
     return f"{noun} {part.first}" if last == part.first else f"{noun}s {part.first} to {last}"
 
 
-def frame_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
-    """The rows of a data frame. Raises what ``open_source`` raises."""
+def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
+    """The rows of a data frame, whose parts are called ``noun``. Raises what ``open_source`` raises."""
     by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
     try:
         source = centered(RecordBatchSource(paths, options), options)
         if options.missing != "error":
             source = filled(source, lambda: at_same_offsets(source, RecordBatchSource(paths, options)), options)
     except StreamSVMError as error:
-        raise told_by_block(error, by_path, FRAME) from error
-    return ToldByBlock(source, parts, FRAME)
+        raise told_by_block(error, by_path, noun) from error
+    return ToldByBlock(source, parts, noun)
 
 
 def array_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
