@@ -31,6 +31,8 @@ from streamsvm.schedule.cores import usable_cores
 
 OPTION = "option"
 """Where the metadata of a field say what becomes of it: the name of an option, '' for none, and what makes its value."""
+NO_MISSING = "error"
+"""The value of ``missing`` with which rows must be whole."""
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -166,7 +168,14 @@ class FitParameters(Parameters):
     """The seed, or what draws one."""
     n_jobs: int | None = option(default=None, name="threads", value=threads_of)
     """Threads."""
+    missing: str = own(default=NO_MISSING)
+    """What stands for missing values, an option of ``ingest``."""
     verbose: bool = own(default=False)
     """Whether progress is shown."""
     on_pass: Callable[[dict[str, Any]], object] | None = own(default=None)
     """What is called after every pass with its record."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing != NO_MISSING
+        return tags

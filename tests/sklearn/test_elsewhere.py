@@ -11,12 +11,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 import zarr
 
 pytest.importorskip("sklearn", minversion="1.6")
 
 import streamsvm as sv
-from streamsvm.sklearn import StreamSVC
+from streamsvm.sklearn import StreamOneClassSVM, StreamSVC, StreamSVCCV, StreamSVR
 from tests.decision_rounding import decision_rounding
 from tests.tables import passengers
 
@@ -101,3 +102,44 @@ def test_labels_beside_a_store_are_refused(tmp_path: Path) -> None:
         StreamSVC().fit(tmp_path / "rows.zarr", Y)
     with pytest.raises(sv.MissingError, match="does not exist"):
         StreamSVC().fit(tmp_path / "gone.zarr")
+
+
+def test_rows_of_one_class_need_no_labels(tmp_path: Path) -> None:
+    given = h5py.File(tmp_path / "rows.h5", "w").create_dataset("X", data=X + 10.0)
+    found = StreamOneClassSVM(nu=0.2).fit(given)
+    assert np.array_equal(found.coef_, StreamOneClassSVM(nu=0.2).fit(given, Y).coef_)
+    assert found.predict(X[:5]).shape == (5,)
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "sparse"])
+def test_missing_values_are_filled_as_an_ingest_fills_them(form: str) -> None:
+    holed = X[:200].astype(np.float64)
+    holed[::5, 3] = np.nan
+    made = {
+        "array": holed,
+        "frame": pd.DataFrame(holed).rename(columns="c{}".format),
+        "sparse": scipy.sparse.csr_array(holed),
+    }
+    whole = np.where(np.isnan(holed), np.nanmean(holed, axis=0), holed)
+    with pytest.raises(ValueError, match="NaN"):
+        StreamSVC().fit(made[form], Y[:200])
+    estimators = StreamSVC(missing="mean"), StreamSVCCV(missing="mean", cv=2, Cs=(0.1, 1.0)), StreamSVR(missing="mean")
+    for estimator in estimators:
+        found = estimator.fit(made[form], Y[:200])
+        assert np.isfinite(found.predict(made[form])).all()
+        assert found.__sklearn_tags__().input_tags.allow_nan
+    if form != "sparse":
+        expected = StreamSVC(tolerance=1e-9).fit(whole, Y[:200]).decision_function(whole)
+        found = StreamSVC(missing="mean", tolerance=1e-9).fit(made[form], Y[:200])
+        assert np.allclose(found.decision_function(made[form]), expected, atol=1e-3)
+
+
+def test_what_was_missing_has_a_column_of_its_own() -> None:
+    holed = X[:200].astype(np.float64)
+    holed[::5, 3] = np.nan
+    found = StreamSVC(missing="indicator").fit(holed, Y[:200])
+    assert found.n_features_in_ == 9
+    parts = found.model_.explain(holed[:6]).contributions
+    assert np.allclose(parts[:, 0].sum(axis=1) + found.intercept_[0], found.decision_function(holed[:6]))
+    with pytest.raises(ValueError, match="X has 7 columns, the model 9"):
+        found.predict(holed[:, :7])

@@ -10,9 +10,9 @@ import numpy as np
 from streamsvm.aliases import JsonMapping
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.given_rows import checked_rows, is_table, rows_of_table
+from streamsvm.jobs.apply.given_rows import stored_rows
 from streamsvm.model import Model
-from streamsvm.rows import CSR, Float64, Rows, row_stack
+from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.table.layout.schema import schema_from
 
@@ -26,28 +26,32 @@ def parts_of(model: Model, X: Any) -> Float64:
     ``X``: an array, a sparse matrix, or a table like the one the model's store was made of. Raises DataError, UsageError for
     rows too many to be told of one by one.
     """
-    if not is_table(X):
-        return _parts(model, checked_rows(model, X))
-    found = list(rows_of_table(model, X))
+    coef, found, size = model.coef, list[Float64](), 0
+    for X_stored in stored_rows(model, X):
+        size += row_count(X_stored)
+        _check_size(size, coef)
+        found.append(_values(X_stored, model.columns))
+    values = np.concatenate(found) if found else np.empty((0, model.columns))
     offsets = offsets_from(model.provenance.get("encoding"))
-    parts = _parts(model, row_stack(found)) if found else np.empty((0, *model.coef.shape))
-    parts[:, :, offsets.columns] += offsets.values * model.coef[:, offsets.columns]
-    return parts
+    values[:, offsets.columns] += offsets.values
+    return values[:, None, :] * coef[None, :, :]
 
 
-def _parts(model: Model, X: Rows) -> Float64:
-    coef = model.coef
-    rows = len(X.indptr) - 1 if isinstance(X, CSR) else len(X.values)
+def _check_size(rows: int, coef: Float64) -> None:
+    """Raise UsageError where the parts of so many rows are too many."""
     if 8 * rows * coef.size > MOST_BYTES:
         most = max(1, MOST_BYTES // (8 * coef.size))
         found = f"the parts of {rows} rows in {coef.shape[1]} columns take {mib(8 * rows * coef.size)}"
         raise UsageError(found, hint=f"explain {most} rows at a time")
-    if isinstance(X, CSR):
-        values = np.zeros((rows, coef.shape[1]))
-        values[np.repeat(np.arange(rows), np.diff(X.indptr)), X.indices] = X.data
-    else:
-        values = X.values.astype(np.float64)
-    return values[:, None, :] * coef[None, :, :]
+
+
+def _values(X: Rows, columns: int) -> Float64:
+    """Rows in full, (n, columns)."""
+    if isinstance(X, Dense):
+        return X.values.astype(np.float64)
+    values = np.zeros((row_count(X), columns))
+    values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
+    return values
 
 
 def names_of(model: Model) -> tuple[str, ...]:

@@ -15,10 +15,11 @@ from streamsvm.errors import DataError
 from streamsvm.jobs.apply.opening import FileRequest, located, row_batches, rows_of_source, source_options
 from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array
 from streamsvm.model import Model
-from streamsvm.rows import CSR, Float64, Rows
+from streamsvm.rows import Float64, Rows
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray
 from streamsvm.store.sources.centering.offsets import offsets_from
+from streamsvm.store.sources.missing import Filling, filling_from
 from streamsvm.store.sources.parts.arrow_stream import numbers_of, spilled
 from streamsvm.store.sources.parts.source import TABLE, frame_source
 
@@ -32,41 +33,29 @@ def decisions_of(model: Model, X: Any) -> Float64:
     Raises DataError, UsageError, MissingError.
     """
     given = not isinstance(X, str | PathLike)  # a store and a file are read in blocks of their own
-    parts = [model.decision(rows, exact=given) for rows in _batches(model, X)]
+    parts = [model.decision(rows, exact=given) for rows in stored_rows(model, X)]
     return np.concatenate(parts) if parts else np.empty((0, len(model.weights)))
 
 
-def _batches(model: Model, X: Any) -> Iterator[Rows]:
-    """The rows in order."""
+def stored_rows(model: Model, X: Any) -> Iterator[Rows]:
+    """Yield rows of any kind in order, some at a time, as the model's store has them: encoded, some columns less an offset, filled.
+
+    Raises DataError, UsageError, MissingError.
+    """
     if isinstance(X, str | PathLike):
         yield from (batch.X for batch in row_batches(model, located([str(X)]), UNLABELED))
-    elif is_table(X):
-        yield from rows_of_table(model, X)
+    elif gives_batches(X):
+        yield from _of_table(model, X)
     elif is_array(X) and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
-        X = X.X if is_annotated(X) else X
-        _check_width(model, X.shape[1])
-        source = SlicedArray(LabeledArray(X, None), missing=False, exact=bool(model.offsets))
-        yield from (_centered(model, batch.X) for batch in source.batches())
+        yield from _of_slices(model, X.X if is_annotated(X) else X)
     else:
-        yield _centered(model, checked_rows(model, X))
+        yield _of_array(model, X)
 
 
-def _centered(model: Model, X: Rows) -> Rows:
-    """Rows as the model's store has them: some columns less an offset."""
-    return offsets_from(model.provenance.get("encoding")).applied(X)
-
-
-def is_table(X: Any) -> bool:
-    """Return whether rows are a table of a program, whose columns are read as those of a file."""
-    return gives_batches(X)
-
-
-def rows_of_table(model: Model, X: Any) -> Iterator[Rows]:
-    """Yield the rows of a table as the model's store has them: columns by name as in training, or all of them as numbers where the model
-    knows no names. Raises DataError, UsageError.
-    """
+def _of_table(model: Model, X: Any) -> Iterator[Rows]:
+    """The rows of a table: columns by name as in training, or all of them as numbers where the model knows no names."""
     if "schema" not in (model.provenance.get("encoding") or {}):
-        yield from (_centered(model, checked_rows(model, values)) for values in numbers_of(X))
+        yield from (_of_array(model, values) for values in numbers_of(X))
         return
     options = source_options(model, UNLABELED)
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory:
@@ -74,20 +63,39 @@ def rows_of_table(model: Model, X: Any) -> Iterator[Rows]:
         yield from (batch.X for batch in rows_of_source(model, source, "X", options.rejects))
 
 
-def checked_rows(model: Model, X: Any) -> Rows:
-    """Return rows in memory as a record, exact where the model takes offsets from them.
+def _of_slices(model: Model, X: Any) -> Iterator[Rows]:
+    """The rows of an array that is read in slices."""
+    filling = _filling(model, X.shape[1])
+    source = SlicedArray(LabeledArray(X, None), missing=filling is not None, exact=bool(model.offsets))
+    yield from (_stored(model, batch.X, filling) for batch in source.batches())
 
-    Raises DataError E-SCHEMA for another number of columns.
+
+def _of_array(model: Model, X: Any) -> Rows:
+    """The rows of an array in memory, exact where the model takes offsets from them. Raises DataError E-SCHEMA for another number of columns."""
+    columns = X.shape[1] if scipy.sparse.issparse(X) else None
+    X = X if columns is not None else np.asarray(X)
+    filling = _filling(model, X.shape[1]) if X.ndim == 2 else None
+    rows = rows_of(X, "X", exact=bool(model.offsets), missing=filling is not None)
+    return _stored(model, rows, filling)
+
+
+def _filling(model: Model, columns: int) -> Filling | None:
+    """What stands for missing values in rows of so many columns; None where none may be missing. Raises DataError E-SCHEMA.
+
+    Rows may have their indicator columns already.
     """
-    rows = rows_of(X, "X", exact=bool(model.offsets))
-    _check_width(model, X.shape[1] if isinstance(rows, CSR) else rows.values.shape[1])
-    return rows
-
-
-def _check_width(model: Model, found: int) -> None:
-    if found != model.columns:
+    filling = filling_from(model.provenance.get("encoding"))
+    if filling is not None and columns == len(filling.values):
+        return filling
+    if columns != model.columns:
         raise DataError(
-            f"X has {found} columns, the model {model.columns}",
+            f"X has {columns} columns, the model {model.columns}",
             code="E-SCHEMA",
             hint="apply the model to data with the columns it was trained on",
         )
+    return None
+
+
+def _stored(model: Model, X: Rows, filling: Filling | None) -> Rows:
+    moved = offsets_from(model.provenance.get("encoding")).applied(X)
+    return moved if filling is None else filling.apply(moved)

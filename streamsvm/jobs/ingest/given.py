@@ -29,6 +29,10 @@ BESIDE = {"label": "y", "weight": "weight"}
 """What columns are called that were given beside a table, by the option that then names them."""
 
 
+NO_LABEL = "none"
+"""What is given for ``label`` where rows have none."""
+
+
 @dataclass(frozen=True, slots=True)
 class GivenRows:
     """Rows of a program, and labels and weights that lie beside them."""
@@ -46,6 +50,8 @@ def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> I
 
     Raises UsageError for rows without labels, and what ``ingest`` raises.
     """
+    if given.y is None and job.label == NO_LABEL:
+        raise UsageError("rows are stored with labels", hint="pass y=LABELS, one a row; for one class any two will do")
     if gives_batches(given.X) or not is_array(given.X):
         return _table(job, given, report)
     if given.y is None and job.label is None:

@@ -22,7 +22,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.sklearn.fitting.callbacks import CallbackSupportMixin, FitTasks, with_callbacks
 from streamsvm.sklearn.fitting.results import take
-from streamsvm.sklearn.parameters import FitParameters, Fitted, job_of
+from streamsvm.sklearn.parameters import NO_MISSING, FitParameters, Fitted, job_of
 from streamsvm.sklearn.rows.checked import as_value_errors, checked
 from streamsvm.sklearn.rows.elsewhere import is_elsewhere, located
 from streamsvm.sklearn.rows.stream_rows import StreamRows
@@ -64,7 +64,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         if isinstance(X, StreamRows):
             self.__dict__.pop("feature_names_in_", None)
             self._fit_rows(X, y, sample_weight, chosen)
-        elif is_elsewhere(X):
+        elif self._is_ingested(X):
             self.__dict__.pop("feature_names_in_", None)
             self._fit_elsewhere(X, y, sample_weight, chosen)
         else:
@@ -109,7 +109,11 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     def _ingested(self) -> ByName:
         """Return the options rows are ingested with that are not in a store yet."""
-        return {}
+        return {"missing": self.missing}
+
+    def _is_ingested(self, X: Any) -> bool:
+        """Return whether rows are read as those of a file are: what is not numbers in memory, or has holes."""
+        return is_elsewhere(X) or self.missing != NO_MISSING
 
     def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
@@ -134,7 +138,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         if isinstance(X, StreamRows):
             return of_rows(model, X)
         encoded = "schema" in (model.provenance.get("encoding") or {})
-        if not is_elsewhere(X) and not (encoded and is_frame(X)):
+        if not self._is_ingested(X) and not (encoded and is_frame(X)):
             X = checked(self, X, reset=False)
         with as_value_errors():
             return model.decision_function(X)

@@ -13,6 +13,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.kinds_of_rows import Shaped
 from streamsvm.rows import Float64, Int64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.fitting.results import take
@@ -38,8 +39,8 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         The share of the weight of rows that is outside at most, and on or beyond the border at least; in (0, 1].
     kernel : str, default 'linear'
         As of ``StreamSVC``; that of ``OneClassSVM`` is 'rbf'. A linear function tells rows from the origin: ``standardize`` scales columns then, and leaves the origin.
-    standardize, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, random_state, \
-    verbose, n_jobs, on_pass
+    standardize, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
+    random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``. Of the solvers, 'interior_point' is for linear functions and landmarks, 'decomposition' for exact kernels.
     bias : float
         Without effect: the offset is free.
@@ -103,6 +104,14 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
                 result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
         take(self, result, result.model, store.layout.rows)
+
+    def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        """See ``StreamEstimator``. A store has two labels or more, which have no say here: rows without any get some.
+
+        Only where their number is known before they are read: a stream of rows has to have labels.
+        """
+        y = np.arange(X.shape[0]) % 2 if y is None and isinstance(X, Shaped) else y
+        super()._fit_elsewhere(X, y, sample_weight, chosen)
 
     def _named(self, classes: tuple[str, ...]) -> None:
         """Two outcomes, whatever a store calls them."""

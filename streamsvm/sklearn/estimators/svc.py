@@ -63,6 +63,9 @@ class StreamSVC(StreamClassifier):
         Seconds, or '1h30m'.
     memory : int or str, optional
         Bytes the process may use, or '512MiB'; a fit that needs more is refused before it begins.
+    missing : 'error', 'mean', 'zero' or 'indicator', default 'error'
+        What stands for missing values, in fits and in what is predicted: the mean of the column, 0, or 0 beside a column that says so.
+        Rows are read as those of a file are then, arrays too.
     random_state : int, RandomState instance or None
         The seed; None is 0, so that two fits of the same data agree.
     warm_start : bool, default False

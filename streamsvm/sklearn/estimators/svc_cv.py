@@ -31,7 +31,7 @@ class StreamSVCCV(StreamClassifier):
         How many folds, dealt as by ``StreamKFold`` and ``tune``. Of rows in memory also a splitter of scikit-learn, or its
         splits, that judges every row once.
     loss, loss_options, bias, class_weight, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, \
-    tolerance, max_passes, memory, random_state, verbose, n_jobs, on_pass
+    tolerance, max_passes, memory, missing, random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``.
 
     Attributes
@@ -71,7 +71,7 @@ class StreamSVCCV(StreamClassifier):
             super()._fit_elsewhere(place, None, None, chosen | {"C": self.C_})
 
     def _search(self) -> CostSearch:
-        return CostSearch(self, self.Cs, self.cv, self.class_weight)
+        return CostSearch(self, self.Cs, self.cv, self.class_weight, self._ingested())
 
     def _choose(self, found: Found) -> None:
         self.C_, errors = found

@@ -42,8 +42,8 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         With the loss 'pinball' the share of targets that is to lie below the prediction; without effect for others.
     l1 : float, optional
         Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
-    bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, random_state, \
-    verbose, n_jobs, on_pass
+    bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
+    random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``; of the solvers those whose losses are of numbers too.
 
     Attributes
@@ -100,7 +100,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         """There are no classes."""
 
     def _ingested(self) -> ByName:
-        return {"task": REGRESSION}
+        return super()._ingested() | {"task": REGRESSION}
 
     def predict(self, X: Any) -> Float64:
         """Return float64 (n_samples,)."""

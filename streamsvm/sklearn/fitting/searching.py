@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import check_cv
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, ByName
 from streamsvm.api.commands import ingest
 from streamsvm.api.given import stored
 from streamsvm.api.running import reported
@@ -45,6 +46,8 @@ class CostSearch:
     """The number of folds, or what splits rows into them."""
     class_weight: Factors
     """Factors of C by class."""
+    ingested: ByName
+    """The options rows are ingested with that are not in a store yet."""
 
     def of_arrays(self, X: Any, y: Array, sample_weight: Any) -> Found:
         """Return the best C for rows in memory that scikit-learn has looked at. Raises ValueError, BudgetError."""
@@ -75,7 +78,7 @@ class CostSearch:
         """Give the best C for rows of any kind, and the store they are in, which is removed at the end unless ``X`` names it."""
         with TemporaryDirectory(prefix="streamsvm-") as folder:
             with as_value_errors():
-                place = stored(ingest, X, y, sample_weight, Path(folder))
+                place = stored(partial(ingest, **self.ingested), X, y, sample_weight, Path(folder))
                 found = self._found(open_store(place), self.class_weight, None)
             yield found, place
 

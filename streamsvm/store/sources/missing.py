@@ -7,13 +7,13 @@ reading the source once before, and recorded, so that other files are filled wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
 from streamsvm.store.sources.centering.centered import zeros_of
@@ -95,15 +95,23 @@ class Filled:
         return self._source.encoding() | {"missing": self._filling.to_json()}
 
 
+def filling_from(encoding: JsonMapping | None) -> Filling | None:
+    """Return what was recorded with how files were read; None where nothing stands for missing values."""
+    recorded = (encoding or {}).get("missing")
+    if recorded is None:
+        return None
+    values, indicators = np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64)
+    return Filling(values, indicators, recorded["policy"])
+
+
 def filled(source: Source, again: Callable[[], Source], options: SourceOptions) -> Source:
     """Return the source with missing values replaced as asked; ``again`` opens the same rows once more.
 
     Raises DataError E-MISSING for a column without any value.
     """
-    recorded = (options.encoding or {}).get("missing")
+    recorded = filling_from(options.encoding)
     if recorded is not None:
-        values, indicators = np.array(recorded["values"], np.float32), np.array(recorded["indicators"], np.int64)
-        return Filled(source, Filling(values, indicators, options.missing))
+        return Filled(source, replace(recorded, policy=options.missing))
     if options.missing == "zero" and source.columns is not None:
         return Filled(
             source, Filling(zeros_of(source, source.columns).astype(np.float32), np.empty(0, np.int64), "zero")
