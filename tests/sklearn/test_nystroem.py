@@ -39,6 +39,9 @@ def test_a_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
     steps = make_pipeline(StreamNystroem(**options), StreamSVC(tolerance=1e-8)).fit(X, y)  # type: ignore[arg-type]
     assert np.allclose(whole.decision_function(X), steps.decision_function(X), atol=1e-2)
     assert (whole.predict(X) == steps.predict(X)).mean() > 0.99
+    copies = np.random.default_rng(1).permutation(np.repeat(np.arange(200), 2))  # in any order, however often
+    again = StreamNystroem(**options).fit(X[copies])  # type: ignore[arg-type]
+    assert np.array_equal(again.components_, steps[0].components_)
 
 
 def test_rows_are_not_changed_and_wrong_parameters_are_said() -> None:

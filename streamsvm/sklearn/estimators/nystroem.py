@@ -15,9 +15,10 @@ from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.kernel_map import make_projection
 from streamsvm.jobs.embed.kernel_request import request_of
 from streamsvm.jobs.embed.options import EmbedJob
-from streamsvm.rows import Dense, Float64
+from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
 from streamsvm.sklearn.rows.checked import as_value_errors, checked
+from streamsvm.sklearn.rows.merged import is_small, merged
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import silent
@@ -88,9 +89,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         X = checked(self, X, ensure_min_samples=2)
         with as_value_errors():
             job: EmbedJob = job_of("embed", self, {"store": "", "embedding": ""})
-            store = MemoryStore(name="X")
-            store.append(rows_of(X, "X"), np.zeros(X.shape[0], np.int32))
-            store.commit(("0",), X.shape[1])
+            store = _stored(rows_of(X, "X"), X.shape[1])
             inner = scaling_of(store, standardize=job.standardize, every=False, bias=0.0)
             request = request_of(job, store, inner)
             assert request is not None  # a job of features has landmarks
@@ -113,3 +112,14 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
             assert isinstance(part.X, Factored)
             np.matmul(part.X.kernel_values, W, out=found[part.start : part.stop])
         return found
+
+
+def _stored(rows: Rows, columns: int) -> MemoryStore:
+    """Rows without labels as a store; a few are in the form estimators have them in, so that these draw the same landmarks."""
+    codes, counts = np.zeros(row_count(rows), np.int32), None
+    if is_small(rows):
+        rows, codes, counts = merged(rows, codes, None, columns)
+    copied = counts is not None and (counts > 1).any()
+    store = MemoryStore(name="X", copies=True)
+    store.append(rows, codes, counts.astype(np.float32) if copied and counts is not None else None)
+    return store.commit(("0",), columns)

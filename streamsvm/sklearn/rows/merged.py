@@ -32,12 +32,13 @@ def is_small(X: Rows) -> bool:
 
 
 def merged(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tuple[Rows, Array, Float64]:
-    """Return the distinct rows of X (n, columns) with their labels y (n,), and what each counts (k,), in the order of their hashes.
+    """Return the distinct rows of X (n, columns) with their labels y (n,), and what each counts (k,), in the order of their hashes, those
+    of one row by label.
 
     ``weights`` (n,): what each row counts; None: once.
     """
-    keys = _hashes(X, y, columns)
-    order = np.argsort(keys, kind="stable")
+    keys = _hashes(X, columns)
+    order = np.lexsort((y, keys))
     X, y, keys = take(X, order), y[order], keys[order]
     counts = np.ones(len(y)) if weights is None else weights[order]
     again = np.flatnonzero((keys[1:] == keys[:-1]) & (y[1:] == y[:-1]))
@@ -50,15 +51,14 @@ def merged(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tuple[Ro
     return take(X, starts), y[starts], np.add.reduceat(counts, starts)
 
 
-def _hashes(X: Rows, y: Array, columns: int) -> Hashes:
-    """A hash of each row and its label (n,)."""
+def _hashes(X: Rows, columns: int) -> Hashes:
+    """A hash of each row (n,). Labels have no part in it, so that rows without any are in the same order."""
     factors = mixed(np.arange(1, columns + 1, dtype=np.uint64) * STEP) | np.uint64(1)
-    labels = mixed(y.astype(np.float64).view(np.uint64) + STEP)
     if isinstance(X, Dense):
-        return mixed(labels + X.values.view(np.uint32).astype(np.uint64) @ factors)
+        return mixed(X.values.view(np.uint32).astype(np.uint64) @ factors + STEP)
     terms = X.data.view(np.uint32).astype(np.uint64) * factors[X.indices]
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms)])[X.indptr]
-    return mixed(labels + before[1:] - before[:-1])
+    return mixed(before[1:] - before[:-1] + STEP)
 
 
 def _equal(X: Rows, rows: Array) -> NDArray[np.bool_]:
