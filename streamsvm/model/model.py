@@ -31,7 +31,7 @@ TARGET = "target"
 """What a number that is predicted is called where classes have names."""
 DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
 PARTS = "streamsvm.jobs.apply.contributions:parts_of"
-NAMES = "streamsvm.jobs.apply.contributions:names_of"
+NAMES = "streamsvm.jobs.apply.column_names:names_of"
 """What reads rows of any kind for a model, by name: a model sees blocks, never files."""
 TO_SKLEARN = "streamsvm.sklearn.converted:converted"
 

@@ -1,20 +1,17 @@
-"""What an explanation of a linear model tells of: the names of its columns, and what each adds to the decision values of rows."""
+"""What each column of a linear model adds to the decision values of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import JsonMapping
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.given_rows import stored_rows
 from streamsvm.model import Model
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.store.sources.centering.offsets import offsets_from
-from streamsvm.store.sources.table.layout.schema import schema_from
 
 MOST_BYTES = 1 << 30
 """Of parts, one number for each row, problem and column: explanations are for people, who look at a few rows."""
@@ -52,25 +49,3 @@ def _values(X: Rows, columns: int) -> Float64:
     values = np.zeros((row_count(X), columns))
     values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
     return values
-
-
-def names_of(model: Model) -> tuple[str, ...]:
-    """Return the names of the model's columns, (d,); their numbers where they have none.
-
-    Hashed columns are called by what is hashed to them and their number among those.
-    """
-    name_of = name_by_number(model.names, model.provenance.get("encoding"), model.columns, "{}")
-    return tuple(map(name_of, range(model.columns)))
-
-
-def name_by_number(
-    names: Sequence[str] | None, encoding: JsonMapping | None, columns: int, otherwise: str
-) -> Callable[[int], str]:
-    """Return what tells the name of a column by its number, from what is recorded of a store; ``otherwise`` formats the number."""
-    if names:
-        return lambda j: str(names[j])
-    recorded = (encoding or {}).get("schema")
-    schema = schema_from({**recorded, "documents": {}}) if recorded else None
-    if schema is not None and schema.width == columns:
-        return schema.feature_name
-    return otherwise.format

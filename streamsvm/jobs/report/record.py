@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError
-from streamsvm.jobs.apply.contributions import name_by_number
+from streamsvm.jobs.apply.column_names import name_by_number
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.places import RECORD, run_folder
