@@ -24,7 +24,7 @@ from streamsvm.solvers.kernel.pool import Form, Pool, violation, worst
 from streamsvm.tags import saved_as
 
 INNER_SHARE = 0.1
-"""A working set is solved until its violation is this part of the pool's, unless it is the whole pool."""
+"""A working set is solved until its violation is this part of the pool's."""
 MAX_STEPS = 200_000
 """Of a working set: some seconds, in which nobody looks whether the run is to stop."""
 ROUNDS = 4
@@ -106,8 +106,7 @@ def improve(
 ) -> None:
     """Optimize the next ``working`` coordinates, to the ``tolerance`` of the whole or roughly. Changes pool and ``known``."""
     known.begin(working_set(pool, working, known.recent, growing))
-    rough = 0.0 if len(known.recent) == pool.size else INNER_SHARE * violation(pool)
-    made = _optimize(pool, form, known.recent, max(0.5 * tolerance, rough), deadline)
+    made = _optimize(pool, form, known.recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)), deadline)
     known.end(made, moved=made.steps > 0)
 
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 POOL_SHARE = 0.1
 """The pool is solved until its violation is this part of what the pass found over all rows."""
-ONE_SET_SHARE = 1e-3
-"""The same where the pool is all rows, and their Gram matrix is there at once: there are no others that would upset them, and
-steps on it cost little beside another pass and another matrix."""
 
 
 def begin_work(settings: Decomposition, state: DecompositionState, violation: float) -> None:
@@ -39,9 +36,7 @@ def begin_work(settings: Decomposition, state: DecompositionState, violation: fl
     below = size_below(pool.size, working)
     on_levels = pool.size == state.problem.rows and below > working
     known = Improvement(ROUNDS if on_levels else rounds_for(pool.size, below))
-    one_set = pool.size == state.problem.rows <= working
-    share = ONE_SET_SHARE if one_set else POOL_SHARE
-    state.work = LevelWork([Level(pool, share * violation, known)], before)
+    state.work = LevelWork([Level(pool, POOL_SHARE * violation, known)], before)
     state.pool = state.moved = None
 
 
