@@ -80,9 +80,12 @@ def test_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
     # rows scaled in float32; a dual point of features in float32; a width beyond it; sparse rows of a narrow Laplacian kernel
     # rows scaled in float32 where w = 0 and v is not
     found_wrong_once = [18, 102, 411, 644, 1251, 21585]
-    for seed in [*range(12), *found_wrong_once]:
-        ended, wrong, _ = tool._attempt(tool.case_of(seed), tmp_path)
-        assert not wrong, (seed, ended, wrong)
+    # kernel values whose range leaves nothing of what bends a squared hinge; columns whose Gram matrix is singular to rounding
+    of_later_solvers = [*range(91000, 91006), 91074, 91150, 91163]
+    cases = [tool.case_of(seed) for seed in [*range(12), *found_wrong_once]]
+    for case in [*cases, *(tool.case_of(seed, tool.LATER) for seed in of_later_solvers)]:
+        ended, wrong, _ = tool._attempt(case, tmp_path)
+        assert [text for text in wrong if not text.startswith("blunt")] == [], (case.settings, ended)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "huber"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.linear_problem import exact
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.active_set.spaces import GramSpace
+from streamsvm.solvers.newton.explicit import factorized, factorized_after_rounding
 from streamsvm.types import DUAL, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, solve
@@ -188,3 +190,27 @@ def test_the_factor_follows_its_rows() -> None:
     full = FreeBlock(constrained=False)
     taken = [full.offer(row, 1.0, H[row, full.rows], H[row, row]) for row in range(90)]
     assert taken == [True] * 70 + [False] * 20
+
+
+def test_no_bound_on_the_way_is_the_end_of_a_way() -> None:
+    """Kernel values of 1e30, what a squared hinge adds to them is lost: a step that nothing ends is not taken, P and D are numbers."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(40, 2))
+    y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
+    terms = terms_of(SquaredHinge(), y, np.full(40, 1e6))
+    method = ActiveSetMethod(terms, GramSpace(1e30 * (X @ X.T + 1.0) ** 3), np.zeros(40), free_bias=True)
+    method.run(time.perf_counter() + 0.2)
+    assert np.isfinite(method.at.a).all()
+    assert np.isfinite(method.at.f).all()
+    assert method.dual() >= 0.0
+
+
+def test_newton_steps_survive_what_rounding_leaves_of_a_matrix() -> None:
+    """Of rank one, with entries of 1e30: the unit on its diagonal is lost, and the direction still leads downwards."""
+    v = np.array([1e15, 2e15, -1e15])
+    matrix, gradient = np.outer(v, v), np.array([1.0, 2.0, 3.0])
+    with pytest.raises(np.linalg.LinAlgError):
+        factorized(matrix - 1e-13 * np.diag(v * v))
+    d = factorized_after_rounding(matrix - 1e-13 * np.diag(v * v))(-gradient)
+    assert np.isfinite(d).all()
+    assert float(gradient @ d) < 0.0

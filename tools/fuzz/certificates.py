@@ -1,4 +1,4 @@
-"""Fuzz certificates: python tools/fuzz/certificates.py [--problems 2000] [--seed 0] [--out FILE].
+"""Fuzz certificates: python tools/fuzz/certificates.py [--problems 2000] [--seed 0] [--later] [--out FILE].
 
 Small random problems - scales from 1e-30 to 1e30, columns constant, equal, opposite or far from 0, rows repeated, with both
 labels, separable, weighted - through every solver, loss and kernel. Of each fit an independent float64 computation (pair by
@@ -40,12 +40,36 @@ from streamsvm.rows import CSR, Dense
 from streamsvm.store import create
 from tools.fuzz.independent import Bound, Features, Gram, Rows, U, kernel_values, primal, solve
 
-LINEAR = ("auto", "dcd", "newton", "sgd", "pegasos", "assg")
-EXACT = ("decomposition", "blended", "fw", "mfw", "swap", "partan")
+FREE = ("decomposition", "kernel_active_set")
+"""Their intercept is free, and any loss is theirs."""
 LOSSES = ("hinge", "squared_hinge", "huber")
 KERNELS = ("rbf", "laplacian", "polynomial", "sigmoid", "linear")
 SECONDS, LATE = 1.0, 5.0
 """The time limit of every fit, and how much later it may end."""
+
+
+class Solvers(NamedTuple):
+    """Which solvers are drawn from. A seed makes its problem again with the same of them only."""
+
+    linear: tuple[str, ...]
+    """Of linear functions."""
+    landmarks: tuple[str, ...]
+    """Of kernel features."""
+    exact: tuple[str, ...]
+    """Of kernels as they are."""
+
+
+FIRST = Solvers(
+    ("auto", "dcd", "newton", "sgd", "pegasos", "assg"),
+    ("auto", "newton", "dcd"),
+    ("decomposition", "blended", "fw", "mfw", "swap", "partan"),
+)
+LATER = Solvers(
+    ("interior_point", "active_set", "cutting_plane", "mpu", "sgd_qn"),
+    ("interior_point", "cutting_plane", "assg"),
+    ("kernel_active_set",),
+)
+"""Solvers that came after the first seeds had been noted."""
 
 
 class Case(NamedTuple):
@@ -78,7 +102,7 @@ def rows_of(rng: np.random.Generator) -> tuple[Any, Any]:
     return np.clip(X, -3e38, 3e38).astype(np.float32), y
 
 
-def case_of(seed: int) -> Case:
+def case_of(seed: int, solvers: Solvers = FIRST) -> Case:
     """The problem of a seed."""
     rng = np.random.default_rng(seed)
     X, y = rows_of(rng)
@@ -90,15 +114,15 @@ def case_of(seed: int) -> Case:
     settings: dict[str, Any] = {"loss": str(rng.choice(LOSSES)), "C": C, "max_passes": 300, "time_limit": SECONDS}
     settings["tolerance"] = float(rng.choice([1e-2, 1e-3, 1e-5]))
     if kind < 0.4:
-        settings |= {"solver": str(rng.choice(LINEAR)), "standardize": bool(rng.random() < 0.2)}
+        settings |= {"solver": str(rng.choice(solvers.linear)), "standardize": bool(rng.random() < 0.2)}
     else:
         gamma: Any = "scale" if rng.random() < 0.5 else 10.0 ** rng.uniform(-6, 12)
         settings |= {"kernel": str(rng.choice(KERNELS[:-1] if kind < 0.6 else KERNELS)), "gamma": gamma}
         if kind < 0.6:
-            settings |= {"landmarks": int(rng.integers(1, 30)), "solver": str(rng.choice(("auto", "newton", "dcd")))}
+            settings |= {"landmarks": int(rng.integers(1, 30)), "solver": str(rng.choice(solvers.landmarks))}
         else:
-            settings["solver"] = str(rng.choice(EXACT))
-            if settings["solver"] != "decomposition":
+            settings["solver"] = str(rng.choice(solvers.exact))
+            if settings["solver"] not in FREE:
                 settings["loss"] = "squared_hinge"
     return Case(X, y, s, bool(rng.random() < 0.3), settings)
 
@@ -127,7 +151,7 @@ def seen_by(case: Case, result: Any) -> Seen:
     """The value of a saved model, and the problem it is of."""
     plan, model = result.plan, result.model
     C = case.settings["C"] * (np.ones(len(case.y)) if case.s is None else case.s.astype(np.float64))
-    rows = Rows(case.y.astype(np.float64), C, case.settings["loss"], plan.solver_name == "decomposition")
+    rows = Rows(case.y.astype(np.float64), C, case.settings["loss"], plan.solver_name in FREE)
     if model.expansion is None:
         return _linear(case, result, rows)
     f, off, Z, K_xz, off_k = _decisions(case, model)
@@ -250,13 +274,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--later", action="store_true", help="the solvers that came later: " + ", ".join(LATER.linear + LATER.exact)
+    )
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     counts: collections.Counter[str] = collections.Counter()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
         for seed in range(asked.seed, asked.seed + asked.problems):
-            case = case_of(seed)
+            case = case_of(seed, LATER if asked.later else FIRST)
             ended, wrong = findings_of(case, Path(directory))
             counts[ended] += 1
             if seed % 100 == 99:

@@ -105,6 +105,11 @@ class ActiveSetMethod:
             self._enter(row)
         return False
 
+    def recompute(self) -> None:
+        """Make f of the present a anew: without what rounding has left in it on the way."""
+        support = np.flatnonzero(self.at.a)
+        self.at.f = self._space.values(support, (self._terms.y * self.at.a)[support])
+
     def dual(self) -> float:
         """Return D of the present a."""
         a, f, (y, z, curvature, _) = self.at.a, self.at.f, self._terms
@@ -214,12 +219,16 @@ class ActiveSetMethod:
                 return
 
     def _along_line(self, row: int, column: Float64) -> bool:
-        """Move along the direction in which H is 0 until a row meets a bound; whether that was ``row`` itself."""
+        """Move along the direction in which H is 0 until a row meets a bound; whether that was ``row`` itself, or none."""
         y, g = self._terms.y, self.gradient()
         free = self._block.solve(-column, -float(y[row]))
         rows, d = np.array([*self._block.rows, row]), np.append(free.d, 1.0)
         d = -d if float(g[rows] @ d) > 0.0 else d
         length, place = self._longest(rows, d)
+        if not np.isfinite(
+            length
+        ):  # no bound on the way: what bends the objective is lost in rounding, and so is the step
+            return True
         self._move(rows, length * d)
         if place == len(rows) - 1:
             self.at.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]
@@ -236,8 +245,7 @@ class ActiveSetMethod:
     def _optimal_anew(self) -> bool:
         """Make f and the factor anew, and step once more: whether there is still no row that violates."""
         self._confirmed += 1
-        support = np.flatnonzero(self.at.a)
-        self.at.f = self._space.values(support, (self._terms.y * self.at.a)[support])
+        self.recompute()
         self._block = FreeBlock(constrained=self._free_bias)
         self._inside[:] = False
         self._purify()

@@ -19,7 +19,7 @@ from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.active_set.gathered import GatheredRows
-from streamsvm.solvers.newton.explicit import factorized
+from streamsvm.solvers.newton.explicit import factorized_after_rounding
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.types import Problem
 
@@ -67,4 +67,4 @@ def solved(problem: Problem, rows: GatheredRows, w: Float64, deadline: float) ->
 def _newton_step(gram: Float64, gradient: Float64) -> Float64:
     """-(I + gram)^-1 gradient."""
     gram[np.diag_indices_from(gram)] += 1.0
-    return factorized(gram)(-gradient)
+    return factorized_after_rounding(gram)(-gradient)

@@ -147,6 +147,7 @@ class KernelActiveSet:
         sides = apart(loss, state.a)
         method = ActiveSetMethod(terms, sided(loss, GramSpace(K)), sides, free_bias=True)
         state.solved = method.run(state.deadline)
+        method.recompute()
         state.a = together(loss, sides)
         state.intercept = method.intercept()
         state.certificate = _certificate(state, method, form, C)

@@ -34,7 +34,7 @@ from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.nu_classes import NuClasses
 from streamsvm.solvers.interior_point.problem_in_memory import Known
 from streamsvm.solvers.interior_point.state import InteriorPointState, ProvenPoint
-from streamsvm.solvers.newton.explicit import factorized, matrix_bytes
+from streamsvm.solvers.newton.explicit import factorized_after_rounding, matrix_bytes
 from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.one_class import RowSums
 from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
@@ -152,7 +152,7 @@ class InteriorPoint(SegmentSolver):
         if problem.loss.smooth() and state.gram is not None:
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = found.w - found.v
-            return found.w - factorized(state.gram)(gradient)
+            return found.w - factorized_after_rounding(state.gram)(gradient)
         near, in_memory = state.near.taken(), state.in_memory
         if near is None:
             return found.w

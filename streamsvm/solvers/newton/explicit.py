@@ -14,6 +14,8 @@ from streamsvm.solvers.triangular import solve_factorized
 EXPLICIT, DENSE_EXPLICIT = 1500, 8000
 """Up to as many components the Hessian is a matrix, of sparse and of dense rows. A dense one costs no more than the
 products, and its steps are exact."""
+LEAST_SHARE = 1e-14
+"""By which a diagonal grows first, of itself: some units of rounding."""
 
 
 def most_explicit(*, dense: bool) -> int:
@@ -35,3 +37,19 @@ def factorized(matrix: Float64) -> Callable[[Float64], Float64]:
     Of numpy: scipy's factorization of 8,000 columns holds the interpreter's lock for many seconds, in which no signal is heard.
     """
     return partial(solve_factorized, np.linalg.cholesky(matrix))
+
+
+def factorized_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
+    """As ``factorized``, of a matrix that rounding can have left not positive definite: its diagonal then grows by shares of itself.
+
+    What it solves is still a direction in which a convex function falls. Changes the diagonal. Raises LinAlgError where its double does not do.
+    """
+    diagonal, share = np.diagonal(matrix).copy(), 0.0
+    while True:
+        matrix[np.diag_indices_from(matrix)] = diagonal * (1.0 + share)
+        try:
+            return factorized(matrix)
+        except np.linalg.LinAlgError:
+            if share >= 1.0:
+                raise
+            share = min(1.0, max(LEAST_SHARE, 100.0 * share))
