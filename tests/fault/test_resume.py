@@ -278,7 +278,7 @@ def test_a_stop_in_the_last_evaluation_loses_nothing_of_the_training(
         raise InterruptedRun("SIGTEST: in the last evaluation")
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamsvm.jobs.fit.run.certify", stop)
+        patched.setattr("streamsvm.jobs.fit.trained.certify", stop)
         with pytest.raises(InterruptedRun, match="checkpoint saved at epoch") as caught:
             fit(job)
     assert "--resume" in str(caught.value)

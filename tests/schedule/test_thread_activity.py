@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,8 @@ def test_threads_that_are_gone_do_nothing() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
+    while Path(f"/proc/self/task/{thread.native_id}").exists():  # Python is through with it before the kernel is
+        time.sleep(0.001)
     activity = ThreadActivity([thread, threading.Thread()])
     activity.seen()
     assert not activity.seen()

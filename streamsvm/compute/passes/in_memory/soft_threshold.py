@@ -8,13 +8,12 @@ over rows. Reference: Friedman, Hastie, Tibshirani, J. Statistical Software 33, 
 
 from __future__ import annotations
 
-from numba import njit
-
+from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float64, Int64
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def soft_threshold_sweep(gram: Float64, l1: float, chosen: Int64, w: Float64, g: Float64) -> None:
     """Set each of the ``chosen`` coordinates to its optimum once, in this order. Given: G (m, m), symmetric. Changed: w, g (m,)."""
     for j in chosen:
