@@ -156,7 +156,7 @@ class InteriorPoint(SegmentSolver):
         near, in_memory = state.near.taken(), state.in_memory
         if near is None:
             return found.w
-        if state.passes == 0 and _sampled(problem) and len(near.y) < problem.rows:
+        if state.passes == 0 and _sampled(problem) and (problem.loss.smooth() or len(near.y) < problem.rows):
             factor = state.weight / float(near.s.sum(dtype=np.float64))
             return in_memory.first_point(near, factor, state.deadline)
         state.damping = _damping(state, found.step)
