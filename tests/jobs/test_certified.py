@@ -16,7 +16,8 @@ from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes
 from streamsvm.jobs.embed.placement import DISK, FLY
-from streamsvm.jobs.fit.results import certified, dual_file
+from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.results import certified, dual_file, reevaluation
 from streamsvm.jobs.fit.results.certified import certify, final_passes, status_of
 from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation
@@ -83,7 +84,9 @@ def plan_of(solver: Any = None, store: Any = None, **changed: Any) -> Any:
         "request": None,
     }
     given |= {"embedding": None, "tolerance": 0.1, "layout": (store or stored()).layout}
-    return SimpleNamespace(**(given | changed))
+    made: Any = SimpleNamespace(**(given | changed))
+    made.sees_features_of_map = Plan.sees_features_of_map.fget(made)  # type: ignore[attr-defined]
+    return made
 
 
 def training_of(*found: Certificate, status: Status = Status.CONVERGED, one: Problem | None = None) -> Training:
@@ -166,7 +169,7 @@ def test_certificates_are_computed_anew_where_scaling_is_a_tenth_of_what_is_allo
 ) -> None:
     """Of P = 3: so much more, or less, than the change of P that scaling can have made."""
     asked: list[Any] = []
-    monkeypatch.setattr(certified, "_evaluate_scaled", lambda *given: asked.append(given))
+    monkeypatch.setattr(certified, "evaluate_scaled", lambda *given: asked.append(given))
     store, one = stored(), problem()
     _, scaled = column_sizes(SCALED, store, 2.0)
     change = steepness(one, 3.0, KNOWN) * COARSE * float(scaled @ np.abs(W))
@@ -189,11 +192,11 @@ def test_dual_variables_are_asked_of_rows_as_the_solver_has_seen_them(
         taken.append(given[-1])
         return []
 
-    monkeypatch.setattr(certified, "evaluated", evaluated)
-    monkeypatch.setattr(certified, "_dual_values", lambda plan, training, k, block: block.X.values)
-    monkeypatch.setattr(certified, "weights_of", lambda *_: W)
+    monkeypatch.setattr(reevaluation, "evaluated", evaluated)
+    monkeypatch.setattr(reevaluation, "_dual_values", lambda plan, training, k, block: block.X.values)
+    monkeypatch.setattr(reevaluation, "weights_of", lambda *_: W)
     store = stored()
-    certified._evaluate_scaled(plan_of(solver, store), Training([]), store, SCALED, None)
+    reevaluation.evaluate_scaled(plan_of(solver, store), Training([]), store, SCALED, None)
     found = taken[0](
         0, Block(Dense(X.copy()), np.ones(4, np.float32), np.ones(4, np.float32), 0, 0, np.arange(4, dtype=np.int32), 0)
     )
@@ -411,9 +414,9 @@ def test_margins_of_two_maps_are_compared_once_and_where_a_certificate_is_not_en
         calls.append(1)
         return [MarginChange(float(k)) for k in range(3)]
 
-    monkeypatch.setattr(certified, "margins_apart", compared)
+    monkeypatch.setattr(reevaluation, "margins_apart", compared)
     map_: Any = SimpleNamespace(in_single=lambda: None, in_full=lambda: None)
-    moved = certified._margin_changes(stored(), map_, [W] * 3)
+    moved = reevaluation._margin_changes(stored(), map_, [W] * 3)
     replaced([2.9], moved=moved[0])
     assert not calls
     assert [moved[k]().largest for k in (1, 2)] == [1.0, 2.0]
@@ -431,9 +434,9 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float,
 
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []
-    monkeypatch.setattr(certified, "evaluated", lambda *_: [evaluation])
-    monkeypatch.setattr(certified, "margins_apart", lambda *_: [MarginChange(0.25)])
-    monkeypatch.setattr(certified, "take_evaluation", replace)
+    monkeypatch.setattr(reevaluation, "evaluated", lambda *_: [evaluation])
+    monkeypatch.setattr(reevaluation, "margins_apart", lambda *_: [MarginChange(0.25)])
+    monkeypatch.setattr(reevaluation, "take_evaluation", replace)
     return said
 
 
@@ -454,7 +457,7 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
     value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, store = given_back(monkeypatch), stored()
-    monkeypatch.setattr(certified, "farthest_reach", lambda inner, raw: None)
+    monkeypatch.setattr(reevaluation, "farthest_reach", lambda inner, raw: None)
     map_: Any = Nystrom.__new__(Nystrom)
     matrix = np.array([[1.0, 0.0], [-2.0, 3.0]])
     projection = SimpleNamespace(W=matrix, inner=None, rounding=lambda reach: (value, 5.0))

@@ -47,7 +47,7 @@ def test_pairs_of_stores_kernels_weights_and_two_classes(tmp_path: Path) -> None
         found = StreamSVC(**options).fit(rows)
         assert found.classes_.tolist() == [0, 1, 2, 3]
         assert np.allclose(found.decision_function(X), one.decision_function(X), atol=1e-3)
-    assert StreamSVC(multi_class="ovo", kernel="rbf", landmarks=40).fit(X, Y).score(X, Y) > 0.75
+    assert StreamSVC(multi_class="ovo", kernel="rbf", landmarks=60).fit(X, Y).score(X, Y) > 0.8
     weight = np.random.default_rng(0).integers(0, 3, len(X))
     weighted = StreamSVC(multi_class="ovo", class_weight={0: 2.0}).fit(X, Y, weight)
     copied = StreamSVC(multi_class="ovo", class_weight={0: 2.0}).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))

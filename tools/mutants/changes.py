@@ -65,7 +65,7 @@ EQUIVALENT = {
     ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
     ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
     (
-        "streamsvm/jobs/fit/results/certified.py",
+        "streamsvm/jobs/fit/results/reevaluation.py",
         "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))",
     ): "as is that of the map",
     ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
@@ -105,7 +105,7 @@ EQUIVALENT = {
         "v[1][:] += operators.adjoint(X, slopes, problem.columns)",
     ): "the sum and what rounding took from it are added in the end",
     (
-        "streamsvm/jobs/fit/results/certified.py",
+        "streamsvm/jobs/fit/results/reevaluation.py",
         "sizes = np.append(column_sizes(Raw(1.0), raw, 0.5)[0][:-1] * features.scale, abs(features.bias))",
     ): "the size of the constant feature is left out",
     (

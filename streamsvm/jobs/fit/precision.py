@@ -23,7 +23,6 @@ from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.jobs.embed.kernel_map import map_of
-from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_map
 from streamsvm.jobs.fit.planning.plan import ROOM, Plan, plan_with, starting_there
@@ -31,8 +30,6 @@ from streamsvm.types import Certificate, Status, Store
 
 FLOAT64 = "float64"
 """What events, and the identity of a run, call it."""
-PLAIN = "float32"
-"""The type of embedded features that are those of the map, but for rounding."""
 TWICE = 2
 
 
@@ -44,10 +41,10 @@ def in_float64(job: FitJob, store: Store, plan: Plan) -> Plan:
 
 def finer_plan(job: FitJob, store: Store, plan: Plan) -> Plan | None:
     """Return the plan to go on with where features in float32 are too coarse; None where the fit is to stay with what it has."""
-    request, made = plan.request, plan.embedding
+    request = plan.request
     if request is None or request.exact or job.validation is not None:
         return None
-    if made is not None and made.where == DISK and made.dtype != PLAIN:
+    if not plan.sees_features_of_map:
         return None  # what few bits have left of the features is what was asked for
     found = in_float64(job, store, plan)
     return found if found.memory.total <= found.memory.limit else None

@@ -15,19 +15,18 @@ References: Lee, Sun, Saunders, SIAM J. Optimization 24, 2014 (proximal Newton);
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.column_selection import columns_of
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
 from streamsvm.compute.random import smallest
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.column_pool import PoolSolver, added, components, gram_of_pool
 from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
 from streamsvm.solvers.elastic_net.regularizer import SLACK, l1_of, proved_zero, value
 from streamsvm.solvers.elastic_net.state import ElasticNetState
@@ -41,12 +40,8 @@ from streamsvm.types import (
     LinearSolution,
     LossRequirement,
     Problem,
-    RowState,
-    WarmStart,
 )
 
-MOST_COLUMNS, LEAST_COLUMNS = 4096, 64
-"""Of a pool: second derivatives of more take too long, of fewer are of no use."""
 FEW_COLUMNS = 256
 """So many columns are all in the pool, from the first reading on."""
 SPARE = 1.5
@@ -68,23 +63,13 @@ SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class ElasticNet(WarmStart):
+class ElasticNet(PoolSolver):
     """Settings of the method."""
 
     narrowing: float = 0.24
     """Losses with a corner: the half width mu of the rounded corner falls to this share of itself, at most."""
-    pool: int = MOST_COLUMNS
-    """Columns whose second derivatives are summed up at a time."""
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: a pass sums up over rows, nothing else."""
-    shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any."""
-
-    def columns(self, problem: Problem) -> int:
-        """Columns of the pool at most."""
-        return min(self.pool, MOST_COLUMNS, problem.columns)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the matrices of the pool, of vectors, and of a block's columns that are in it."""
@@ -94,15 +79,6 @@ class ElasticNet(WarmStart):
             per_block_row=64 + (4 * m if layout.dense else 8 * m),
             per_part=8 * (4 * p + m * m),
         )
-
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """With half as many columns at a time; None at the least."""
-        half = self.columns(problem) // 2
-        return None if half < LEAST_COLUMNS else replace(self, pool=half)
-
-    def memory_settings(self) -> dict[str, int | None]:
-        """Columns at a time."""
-        return {"pool": self.pool}
 
     def start(self, problem: Problem) -> ElasticNetState:
         """Begin at w = 0, or at the warm weights; of few columns all are the pool at once."""
@@ -132,13 +108,12 @@ class ElasticNet(WarmStart):
         if state.passes > 0:
             f0 = operators.margins(block.X, state.center)
             found = trial_pass(block.y, block.s, f0, f - f0, problem.C, smooth, np.array(ON_THE_WAY))
-            state.on_the_way = found if state.on_the_way is None else state.on_the_way + found
+            state.on_the_way = added(state.on_the_way, found)
         if state.gathering:
             bends = np.empty(len(f))
             slopes_pass(block.y, block.s, f, RowLoss(problem.C, problem.loss, smooth), np.empty(len(f)), bends)
-            chosen = columns_of(block.X, state.pool, problem.columns)
-            found = operators.gram(chosen, bends, len(state.pool))
-            state.gram = found if state.gram is None else state.gram + found
+            found = gram_of_pool(block.X, bends, state.pool, problem.columns)
+            state.gram = added(state.gram, found)
 
     def set_deadline(self, state: ElasticNetState, moment: float) -> None:
         """See ``types.Deadline``: work in memory ends at that moment."""
@@ -199,7 +174,7 @@ class ElasticNet(WarmStart):
 
     def _minimize(self, state: ElasticNetState, found: PointEvaluation, gram: Float64) -> None:
         """Go to the minimum of the model, with the pool there, and perhaps with a narrower corner."""
-        where = _components(state)
+        where = components(state)
         problem, l1 = state.problem, l1_of(state.problem)
         w, v = state.point[where], found.v[where]
         target = SHARE * problem.tolerance * abs(found.primal)
@@ -263,17 +238,10 @@ class ElasticNet(WarmStart):
         for other in others:
             first.evaluation.merge(other.evaluation)
             first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
-            if other.on_the_way is not None:
-                first.on_the_way = other.on_the_way if first.on_the_way is None else first.on_the_way + other.on_the_way
-            if other.gram is not None:
-                first.gram = other.gram if first.gram is None else first.gram + other.gram
+            first.on_the_way = added(first.on_the_way, other.on_the_way)
+            first.gram = added(first.gram, other.gram)
         return first
 
     def solution(self, state: ElasticNetState) -> LinearSolution:
         """The best weights that were evaluated."""
         return LinearSolution(state.best.copy(), state.problem.bias)
-
-
-def _components(state: ElasticNetState) -> Int64:
-    """Where the pool's columns and the constant feature are among the weights."""
-    return np.append(state.pool, state.problem.columns)

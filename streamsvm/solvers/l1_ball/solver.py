@@ -12,16 +12,14 @@ look at a sample of the vertices; what the gap is over all of them the next read
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.column_selection import columns_of
 from streamsvm.compute.random import smallest
 from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.column_pool import PoolSolver, added, components, gram_of_pool
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.l1_ball.regularizer import dual_at_slopes
 from streamsvm.solvers.l1_ball.state import BallState
@@ -36,12 +34,8 @@ from streamsvm.types import (
     LinearSolution,
     LossRequirement,
     Problem,
-    RowState,
-    WarmStart,
 )
 
-MOST_COLUMNS, LEAST_COLUMNS = 4096, 64
-"""Of a pool: X'SX of more takes too long, of fewer is of no use."""
 MOST_USED = 0.75
 """Of a pool that does not hold all columns: those in use, at most; a solution that has more is not found, and the certificate says so."""
 VECTORS = 24
@@ -55,7 +49,7 @@ SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class OnL1Ball(WarmStart):
+class OnL1Ball(PoolSolver):
     """Settings of a method; those of ``FrankWolfe`` that mean something here."""
 
     variant: str = "partan"
@@ -68,22 +62,12 @@ class OnL1Ball(WarmStart):
     """Iterations between two passes, at most."""
     epsilon: float = 0.0
     """The Frank-Wolfe gap at which the run may end too; 0: only the relative gap counts."""
-    pool: int = MOST_COLUMNS
-    """Columns whose vertices are worked on at a time."""
     seed: int = 0
     """Of the draws."""
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: a pass sums up over rows, nothing else."""
-    shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read."""
     driver_fields: ClassVar[tuple[str, ...]] = ("gram", "work")
     """What only the steps between passes look at."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True, numeric=True)
     """Least squares; what else has these properties is refused where the problem is made."""
-
-    def columns(self, problem: Problem) -> int:
-        """Columns of the pool."""
-        return min(self.pool, MOST_COLUMNS, problem.columns)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the matrices of the pool, of vectors, and of a block's columns that are in it."""
@@ -93,15 +77,6 @@ class OnL1Ball(WarmStart):
             per_block_row=48 + (4 * m if layout.dense else 8 * m),
             per_part=8 * (4 * p + m * m),
         )
-
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """With half as many columns at a time; None at the least."""
-        half = self.columns(problem) // 2
-        return None if half < LEAST_COLUMNS else replace(self, pool=half)
-
-    def memory_settings(self) -> dict[str, int | None]:
-        """Columns at a time."""
-        return {"pool": self.pool}
 
     def start(self, problem: Problem) -> BallState:
         """Begin at w = 0, or at the warm weights, drawn into the ball; where all columns fit, X'SX is summed up at once."""
@@ -122,9 +97,8 @@ class OnL1Ball(WarmStart):
         state.evaluation.add(problem, problem.loss, block, state.point)
         if state.gathering:
             S = (problem.C * problem.loss.second_derivative(0.0)) * block.s.astype(np.float64)
-            chosen = columns_of(block.X, state.pool, problem.columns)
-            found = operators.gram(chosen, S, len(state.pool))
-            state.gathered = found if state.gathered is None else state.gathered + found
+            found = gram_of_pool(block.X, S, state.pool, problem.columns)
+            state.gathered = added(state.gathered, found)
 
     def set_deadline(self, state: BallState, moment: float) -> None:
         """See ``types.Deadline``: iterations end at that moment."""
@@ -161,12 +135,12 @@ class OnL1Ball(WarmStart):
         v, fresh = found.v, state.gathered is not None
         if fresh:
             state.gram, state.gathered, state.gathering = state.gathered, None, False
-        inner = gap - _radius(state.problem) * (float(np.abs(v).max()) - float(np.abs(v[_components(state)]).max()))
+        inner = gap - _radius(state.problem) * (float(np.abs(v).max()) - float(np.abs(v[components(state)]).max()))
         if state.gram is not None and (fresh or len(state.pool) == state.problem.columns or inner > SHARE * gap):
             self._begin(state, found)
             return
         state.pool, state.gram, state.gathering = self._chosen(state, v), None, True
-        inside = _components(state)
+        inside = components(state)
         state.point, kept = np.zeros_like(state.point), state.point[inside]
         state.point[inside] = kept
 
@@ -180,7 +154,7 @@ class OnL1Ball(WarmStart):
 
     def _begin(self, state: BallState, found: PointEvaluation) -> None:
         """Put the method where the point is, on vertices of the pool that say there what the pass has said."""
-        where, t, gram = _components(state), _radius(state.problem), state.gram
+        where, t, gram = components(state), _radius(state.problem), state.gram
         assert gram is not None  # asked before
         w, v = state.point[where], found.v[where]
         moments = gram @ w + v
@@ -209,7 +183,7 @@ class OnL1Ball(WarmStart):
             return
         method, m, a = work.method, len(state.pool) + 1, weights_of_vertices(work)
         state.point = np.zeros_like(state.point)
-        state.point[_components(state)] = _radius(state.problem) * (a[:m] - a[m:])
+        state.point[components(state)] = _radius(state.problem) * (a[:m] - a[m:])
         state.iterations, state.seen, state.work = method.count, work.gap, None
 
     def certify(self, state: BallState) -> None:
@@ -229,8 +203,7 @@ class OnL1Ball(WarmStart):
         first, *others = states
         for other in others:
             first.evaluation.merge(other.evaluation)
-            if other.gathered is not None:
-                first.gathered = other.gathered if first.gathered is None else first.gathered + other.gathered
+            first.gathered = added(first.gathered, other.gathered)
         return first
 
     def solution(self, state: BallState) -> LinearSolution:
@@ -242,8 +215,3 @@ def _radius(problem: Problem) -> float:
     """Return the radius t."""
     assert problem.l1_ball is not None  # what makes this solver of another one
     return problem.l1_ball
-
-
-def _components(state: BallState) -> Int64:
-    """Where the pool's columns and the constant feature are among the weights."""
-    return np.append(state.pool, state.problem.columns)

@@ -120,7 +120,7 @@ class Newton(WarmStart):
 
     def with_l1(self) -> ElasticNet:
         """See ``types.ElasticNetSolver``: on all rows, in readings."""
-        return ElasticNet(self.narrowing)
+        return ElasticNet(narrowing=self.narrowing)
 
     def expected(self, problem: Problem) -> tuple[int, int]:
         """Passes, and rows whose features they ask for in all where they are shown factored pairs."""

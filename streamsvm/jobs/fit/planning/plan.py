@@ -12,7 +12,7 @@ from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.embed.placement import FLY, Choice, choose_embedding
+from streamsvm.jobs.embed.placement import DISK, FLY, Choice, choose_embedding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.able_solver import able_to_start, solver_of
@@ -46,6 +46,8 @@ ROOM = 0.1
 """Of the tolerance: what linear solvers leave for the rounding that is added when they have ended."""
 FINE = 1e-6
 """A tolerance below which rounding in float64 is felt too."""
+PLAIN = "float32"
+"""The type of embedded features that are those of the map, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class Plan:
     def costs(self) -> list[float]:
         """Every C there is a model for."""
         return list(dict.fromkeys(problem.C for problem in self.problems))
+
+    @property
+    def sees_features_of_map(self) -> bool:
+        """Whether the solver sees the features of the map, and not what few bits have left of them on disk."""
+        return self.embedding is None or self.embedding.where != DISK or self.embedding.dtype == PLAIN
 
     def facts(self) -> JsonObject:
         """The plan as plain JSON: the table of ``streamsvm plan``."""

@@ -24,36 +24,26 @@ asked for (``plan.ROOM``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
 
 import numpy as np
 
 from streamsvm.engine.final_evaluation import (
-    Evaluation,
-    MarginChange,
-    RowsInOrder,
-    evaluated,
-    margins_apart,
     weight_that_costs,
 )
-from streamsvm.engine.training import RowNumbers, Run, Training
+from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
-from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
-from streamsvm.jobs.embed.placement import DISK
+from streamsvm.features.scaling import Raw, Standardized, column_sizes, largest_sizes
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation, unit_of, weights_of
+from streamsvm.jobs.fit.results.evaluations import sum_of_terms, unit_of, weights_of
+from streamsvm.jobs.fit.results.reevaluation import evaluate_features, evaluate_scaled
 from streamsvm.jobs.fit.results.row_weights import certificate_of, row_weights, weights_of_rows
-from streamsvm.rows import Float64, row_where
 from streamsvm.solvers.dcd.dual_ascent import DualAscent
 from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
-    OWN,
     UNIT,
-    RowWeights,
     VectorSum,
     reach_of_weights,
     rounding_of_dual,
@@ -64,10 +54,8 @@ from streamsvm.solvers.linear_rounding import (
 )
 from streamsvm.types import (
     DUAL,
-    Block,
     DualWitness,
     KernelSolver,
-    LinearSolution,
     SimplexCriterion,
     Status,
     Store,
@@ -76,13 +64,11 @@ from streamsvm.types.loss import has_box
 
 SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
-PLAIN = "float32"
-"""The type of embedded features that are those of the map, but for rounding."""
 
 
 def final_passes(plan: Plan) -> float:
     """Return how many passes of the training the evaluation after it takes, about: kernel values in float64 take two each."""
-    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and _plain(plan):
+    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and plan.sees_features_of_map:
         return 3.0
     return 1.0 if isinstance(plan.features, Standardized) else 0.0
 
@@ -93,8 +79,8 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     ``raw``: the rows, ``seen``: what the solver has read, the same or their features. Raises DefectError where a value
     is not finite: nothing is written then.
     """
-    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and _plain(plan):
-        _evaluate_features(plan, training, raw, plan.features)
+    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and plan.sees_features_of_map:
+        evaluate_features(plan, training, raw, plan.features)
     elif not isinstance(plan.solver, KernelSolver):
         _bound(plan, training, raw, seen)
     for run in training.runs:
@@ -112,11 +98,6 @@ def status_of(training: Training, plan: Plan) -> Status:
         return training.status
     bounded = any(run.certificate is not None and run.certificate.facts.get("points") for run in training.runs)
     return Status.SUPPORT if bounded else Status.STALLED
-
-
-def _plain(plan: Plan) -> bool:
-    """Whether the solver has seen the features of the map, and not what few bits have left of them on disk."""
-    return plan.embedding is None or plan.embedding.where != DISK or plan.embedding.dtype == PLAIN
 
 
 def _reached(run: Run, plan: Plan) -> bool:
@@ -162,7 +143,7 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         bounds.append((value, dual + change))
         coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
-        _evaluate_scaled(plan, training, raw, plan.features, known)
+        evaluate_scaled(plan, training, raw, plan.features, known)
         return
     few = _of_few_rows(plan, training, seen, [value for value, _ in bounds])
     for run, (_, dual), value in zip(training.runs, bounds, few, strict=True):
@@ -194,81 +175,3 @@ def _updates(plan: Plan, training: Training) -> int:
         return 3 * two_sum_terms(plan.layout.rows)
     sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 0
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows
-
-
-def _evaluate_scaled(
-    plan: Plan, training: Training, raw: Store, features: Standardized, known: RowWeights | None
-) -> None:
-    """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
-    solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
-    problems = [run.problem for run in training.runs]
-    weights = [_folded(features, solution) for solution in solutions]
-
-    def dual_values(k: int, block: Block) -> Float64 | None:
-        if not isinstance(plan.solver, DualWitness):
-            return None
-        copy = row_where(block.X, np.ones(len(block.y), np.bool_))
-        return _dual_values(plan, training, k, replace(block, X=features.apply(copy)))
-
-    sums = evaluated(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
-    sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
-    for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
-        evaluation.transform(solution.w, features.unfold)
-        size = float(sizes @ reach_of_weights(solution.w))
-        off = 2 * (len(sizes) + 2) * UNIT * size  # twice: the folded constant is a sum too
-        terms = plan.layout.rows
-        if isinstance(evaluation, Evaluation):  # sums in twice the precision, and their way to the scaled columns
-            terms = two_sum_terms(terms) + OWN
-        v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size))
-
-
-def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
-    """Those of the rows of a block in problem k, where the solver can say them."""
-    solver = plan.solver
-    return solver.dual_values(training.runs[k].witnessed(), block) if isinstance(solver, DualWitness) else None
-
-
-def _dual_rows(training: Training) -> RowsInOrder | None:
-    """The dual variables of all rows, where the solver has them."""
-    states = training.row_states.get(DUAL)
-    assert states is None or isinstance(states, RowNumbers)
-    return None if states is None else RowsInOrder(states)
-
-
-def _evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
-    """Put certificates in place that are computed in float64, of models on kernel features."""
-    projection = map_.projection
-    weights = [weights_of(plan, run) for run in training.runs]
-    problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
-    sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
-    known, moved = row_weights(plan, raw), _margin_changes(raw, map_, weights)
-    value, largest = projection.rounding(farthest_reach(projection.inner, raw))
-    for run, w, evaluation, apart in zip(training.runs, weights, sums, moved, strict=True):
-        reach = reach_of_weights(w)
-        coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
-        off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
-        # features, v of which is made, are sums over W: to first order what they are off by counts once more
-        off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
-        v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
-        size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
-        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size, apart))
-
-
-def _margin_changes(raw: Store, map_: Nystrom | Embedded, weights: list[Float64]) -> list[Callable[[], MarginChange]]:
-    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first is asked."""
-
-    @cache
-    def compared() -> list[MarginChange]:
-        return margins_apart(raw, map_.in_single(), map_.in_full(), weights)
-
-    def of(k: int) -> MarginChange:
-        return compared()[k]
-
-    return [partial(of, k) for k in range(len(weights))]
-
-
-def _folded(features: Standardized, solution: LinearSolution) -> Float64:
-    """The weights of raw columns, in the shape they have."""
-    rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
-    return np.array(rows).reshape(solution.w.shape)

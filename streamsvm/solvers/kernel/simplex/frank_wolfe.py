@@ -101,7 +101,7 @@ class FrankWolfe(OnSimplex):
     def in_l1_ball(self) -> OnL1Ball:
         """See ``types.BallConstrained``: the same method on the vertices of the l1 ball, ``pool`` columns at a time."""
         return OnL1Ball(
-            self.variant, self.step == "open", self.sample, self.iterations, self.epsilon, self.pool, self.seed
+            self.pool, self.variant, self.step == "open", self.sample, self.iterations, self.epsilon, self.seed
         )
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:

@@ -1,0 +1,72 @@
+"""A pool of columns: how many second derivatives are summed up at a time, and X' diag(h) X of those of a block.
+
+A solver whose quadratic model has p by p numbers works on the m columns of a pool instead, chosen anew as it goes on; a column that is
+outside the pool keeps its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.column_selection import columns_of
+from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.types import Problem, RowState, WarmStart
+
+MOST_COLUMNS, LEAST_COLUMNS = 4096, 64
+"""Of a pool: second derivatives of more take too long, of fewer are of no use."""
+
+
+class WithPool(Protocol):
+    """A state that has a pool."""
+
+    problem: Problem
+    """What is solved."""
+    pool: Int64
+    """The columns of the pool, (m,), rising."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSolver(WarmStart):
+    """The setting of solvers that work on a pool, and what follows from it."""
+
+    pool: int = MOST_COLUMNS
+    """Columns whose second derivatives are summed up at a time."""
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: a pass sums up over rows, nothing else."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read."""
+
+    def columns(self, problem: Problem) -> int:
+        """Columns of the pool at most."""
+        return min(self.pool, MOST_COLUMNS, problem.columns)
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """With half as many columns at a time; None at the least."""
+        half = self.columns(problem) // 2
+        return None if half < LEAST_COLUMNS else replace(self, pool=half)
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Columns at a time."""
+        return {"pool": self.pool}
+
+
+def gram_of_pool(X: Rows, h: Float64, pool: Int64, columns: int) -> Float64:
+    """Return X' diag(h) X of the pool's columns and the constant feature, (m + 1, m + 1), of the rows of a block."""
+    return operators.gram(columns_of(X, pool, columns), h, len(pool))
+
+
+def added(total: Float64 | None, found: Float64 | None) -> Float64 | None:
+    """Return the sum of two sums, of which either may not have been begun."""
+    if total is None or found is None:
+        return found if total is None else total
+    return total + found
+
+
+def components(state: WithPool) -> Int64:
+    """Where the pool's columns and the constant feature are among the weights."""
+    return np.append(state.pool, state.problem.columns)
