@@ -53,7 +53,7 @@ EXACT = {"dcd", "newton", "active_set", "interior_point", "cutting_plane"} | {
 }
 """Solvers that reach a small gap in the passes they are given; the others are held to their certificates."""
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "sgd": [{}, {"variant": "r"}],
+    "sgd": [{}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
     "interior_point": [{}, {"kept": 25}],
     "cutting_plane": [{}, {"planes": 16}],
     "pegasos": [{}, {"projection": False, "batch": 4}],

@@ -38,7 +38,7 @@ class Case(NamedTuple):
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "dcd": [{}, {"shrinking": True}, {"online": True}],
     "mpu": [{}, {"multiplicity": 1}],
-    "sgd": [{}, {"variant": "s"}, {"variant": "r"}],
+    "sgd": [{}, {"variant": "s"}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
     "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
     "assg": [{}, {"batch": 16}],
     "interior_point": [{}, {"kept": 120}],

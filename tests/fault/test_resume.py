@@ -25,6 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     **FITS,
     "dcd-squared": {"loss": "squared_hinge", "prefetch": 0},
     "sgd-r": {"solver": "sgd", "options": {"variant": "r"}},
+    "sgd-r-all": {"solver": "sgd", "options": {"variant": "r", "draws": "all"}},
     "balanced": {"class_weight": "balanced", "standardize": True},
 }
 

@@ -70,6 +70,7 @@ with threading.using(2):
         (SGDQN(), Cost(fixed=16 * 56)),
         (SGD(), Cost(fixed=8 * 56)),
         (SGD(variant="r"), Cost(fixed=8 * 56, per_block_row=8)),
+        (SGD(variant="r", draws="all"), Cost(fixed=8 * 56, per_block_row=8)),
         (Pegasos(batch=5), Cost(fixed=8 * 56 + 40)),
         (ASSG(batch=5), Cost(fixed=8 * 56 + 40, per_block_row=8)),
         (WeightEvaluation(), Cost(fixed=2 * 56, per_block_row=8)),

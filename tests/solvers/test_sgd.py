@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge
+from streamsvm.rows import Dense
 from streamsvm.solvers.stochastic.averaged_certificate import share_of
 from streamsvm.solvers.stochastic.sgd import SGD
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
@@ -65,11 +67,47 @@ def test_papers_bound_needs_updates_and_w_only() -> None:
         assert C * M / T - 0.5 * w @ w == pytest.approx(alpha.sum() - 0.5 * w @ w, rel=1e-12)
 
 
-def test_draws_are_those_of_the_seed_alone() -> None:
+@pytest.mark.parametrize("draws", ["block", "all"])
+def test_draws_are_those_of_the_seed_alone(draws: Any) -> None:
     results = []
     for _ in range(2):
-        solver, state = SGD("r"), SGD("r").start(problem_of(Hinge()))
+        solver, state = SGD("r", draws=draws), SGD("r").start(problem_of(Hinge()))
         for block in epoch_blocks(0):
             solver.visit(state, block)
         results.append(state.a)
     np.testing.assert_array_equal(results[0], results[1])
+
+
+def presentations(draws: Any, passes: int) -> Any:
+    """How many rows each visit of a block of 100 rows presents, (passes, 3)."""
+    solver, state, counts = SGD("r", draws=draws), SGD("r").start(problem_of(Hinge())), []
+    for epoch in range(passes):
+        for block in epoch_blocks(epoch):
+            before = state.t
+            solver.visit(state, block)
+            counts.append(state.t - before)
+        solver.finish(state)
+    return np.array(counts).reshape(passes, -1)
+
+
+def test_draws_from_all_rows_fall_to_blocks_as_chance_has_it() -> None:
+    """Poisson numbers: mean and variance 100, blocks independent; out of each block it is 100 each time."""
+    np.testing.assert_array_equal(presentations("block", 3), 100)
+    counts = presentations("all", 400)
+    assert counts.mean() == pytest.approx(100.0, abs=4.0 * 10.0 / np.sqrt(counts.size))
+    assert counts.var() == pytest.approx(100.0, rel=0.2)
+    assert np.abs(np.corrcoef(counts.T) - np.eye(3)).max() < 0.2
+
+
+def test_a_pass_over_a_row_presents_something() -> None:
+    """One in three Poisson numbers of mean 1 is 0, and a mean over no presentations is none."""
+    solver, problem = SGD("r", draws="all"), replace(problem_of(Hinge()), rows=1)
+    state = solver.start(problem)
+    for epoch in range(20):
+        block = epoch_blocks(epoch)[0]
+        one = slice(0, 1)
+        row = replace(block, X=Dense(block.X.values[one], 1.0), y=block.y[one], s=block.s[one], order=np.zeros(1, np.int32))
+        solver.visit(state, row)
+        solver.finish(state)
+    assert np.all(np.isfinite(state.averaged.candidate))
+    assert state.t >= 20

@@ -5,7 +5,12 @@ y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.s
 
     s   every row once an epoch;
     m   every row ``multiplicity`` times in succession, for one or two inner products;
-    r   as many rows as there are, drawn at random with replacement out of each block.
+    r   as many rows as there are, drawn at random with replacement: ``draws`` says from what.
+
+**Draws.** "block" takes out of each block as many rows as it has. "all" draws the number of them too, from Poisson's law with that mean: of
+draws from all rows so many in number, those that fall to different blocks are independent and of this law (a Poisson process, thinned).
+So what a pass presents is what the paper's draws from all rows present, given how many there are; they come block by block, the
+blocks in random order, because rows in an order of their own would be a reading for each.
 
 That is the hinge. A smooth loss of bounded slope adds -l'(m_i) times as much, m_i = y_i a.x_i / (lambda t); several presentations
 of a row are then gone through one by one, for the same two inner products.
@@ -110,6 +115,14 @@ class SGD(AveragedSolver):
     multiplicity: Annotated[
         int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
     ] = 5
+    draws: Annotated[
+        Literal["block", "all"],
+        Option(
+            "Variant r: what rows are drawn from, each block as many times as it has rows (block), or all rows, so that how many fall "
+            "to a block is drawn too (all).",
+            choices=("block", "all"),
+        ),
+    ] = "block"
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
     """Slopes are between -1 and 1: the first steps, which are the longest, are no longer for being far off."""
 
@@ -129,11 +142,18 @@ class SGD(AveragedSolver):
         (evaluate_slopes if self.variant == "r" else evaluate)(state.averaged, block)
         if state.averaged.ending:
             return
-        if self.variant == "r":
-            rows = len(block.order)
-            block.order[:] = np.random.default_rng(block.seed).integers(rows, size=rows)
-        for start in range(0, len(block.order), ROWS_PER_SAMPLE):
-            self._train(state, block, block.order[start : start + ROWS_PER_SAMPLE])
+        order = self._drawn(state, block) if self.variant == "r" else block.order
+        for start in range(0, len(order), ROWS_PER_SAMPLE):
+            self._train(state, block, order[start : start + ROWS_PER_SAMPLE])
+
+    def _drawn(self, state: SGDState, block: Block) -> Int32:
+        """Return the rows to present; of all copies' blocks together at least one in a pass, whose mean is taken."""
+        random, rows = np.random.default_rng(block.seed), len(block.order)
+        if self.draws == "block":
+            block.order[:] = random.integers(rows, size=rows)
+            return block.order
+        count = max(int(random.poisson(rows)), int(state.samples == 0))
+        return random.integers(rows, size=count, dtype=np.int32)
 
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1
