@@ -106,7 +106,9 @@ def test_a_pass_over_a_row_presents_something() -> None:
     for epoch in range(20):
         block = epoch_blocks(epoch)[0]
         one = slice(0, 1)
-        row = replace(block, X=Dense(block.X.values[one], 1.0), y=block.y[one], s=block.s[one], order=np.zeros(1, np.int32))
+        row = replace(
+            block, X=Dense(block.X.values[one], 1.0), y=block.y[one], s=block.s[one], order=np.zeros(1, np.int32)
+        )
         solver.visit(state, row)
         solver.finish(state)
     assert np.all(np.isfinite(state.averaged.candidate))

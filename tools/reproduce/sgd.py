@@ -5,8 +5,8 @@ A row is a set, a C of the paper's size (its lambda is 1 / (C n)) and a method; 
     true       until P of the last w is within .01 of the optimum, as the paper tells SGD-r and Pegasos, which have no bound;
     certified  until an exact primal and a dual value say so: the paper's criterion for SGD-s and SGD-m, and what a user sees.
 
-"sgd-r" draws from all rows, which are then one block, as in the paper; "sgd-r, blocks" out of each block of ``--chunk`` bytes in
-turn, as it does out of core. "pegasos" is one projected step a row and its last w; "pegasos, mean" is averaged. "cutting_plane" stands
+"sgd-r" draws from all rows, which are then one block, as in the paper. Out of core, in blocks of ``--chunk`` bytes, "sgd-r, of blocks" draws from
+all rows too, and takes what has fallen to a block while it is there; "sgd-r, per block" draws as many rows of each block as it has. "pegasos" is one projected step a row and its last w; "pegasos, mean" is averaged. "cutting_plane" stands
 for OCAS and SVMperf. The second table is the paper's first experiment: epochs of SGD-s, no constant feature, to smaller and smaller gaps.
 Evaluating P between two readings is not timed. A dash: not there after ``--passes`` readings or ``--limit`` seconds.
 """
@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import FitLoop, RunSettings
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.rows import CSR, Dense, Float64
+from streamsvm.engine.trainer import FitLoop
+from streamsvm.rows import Float64
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Certificate, Stop
+from streamsvm.types import Stop
 from tools.measure.datasets import Data, load, primal
 from tools.measure.harness import Row, arguments, scratch, show
+from tools.measure.in_memory import WHOLE, certificate_of, store_of, trainer_of
 
 ACCURACY = 0.01
 GAPS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -56,7 +54,8 @@ METHODS = {
     "pegasos": Method("pegasos", {"averaging": "none"}, lambda state: state.averaged.candidate),
     "pegasos, mean": Method("pegasos", {}, lambda state: state.averaged.candidate),
     "sgd-r": Method("sgd", {"variant": "r"}, grown),
-    "sgd-r, blocks": Method("sgd", {"variant": "r"}, grown, whole=False),
+    "sgd-r, of blocks": Method("sgd", {"variant": "r", "draws": "all"}, grown, whole=False),
+    "sgd-r, per block": Method("sgd", {"variant": "r"}, grown, whole=False),
     "sgd-s": Method("sgd", {"variant": "s"}, grown),
     "sgd-m": Method("sgd", {"variant": "m"}, grown),
     "sgd_qn": Method("sgd_qn", {}, lambda state: state.w),
@@ -80,30 +79,15 @@ class Task(NamedTuple):
     """P at about the optimum."""
 
 
-def store_of(data: Data, chunk: int) -> MemoryStore:
-    """The rows in random order, in blocks of so many bytes."""
-    order = np.random.default_rng(1).permutation(data.rows)
-    X, store = data.X[order], MemoryStore(chunk)
-    rows = Dense(X) if isinstance(X, np.ndarray) else CSR(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64))
-    store.append(rows, (data.y[order] > 0).astype(np.int32))
-    return store.commit(("-1", "1"), X.shape[1])
-
-
-def trainer_of(store: MemoryStore, method: Method, C: float, tolerance: float, report: Any, **job: Any) -> FitLoop:
-    """A fit of the hinge, the rows in memory."""
-    asked = FitJob(
-        "memory", "none", solver=method.solver, options=method.options, loss="hinge", C=C, tolerance=tolerance, **job
-    )
-    plan = make_plan(asked, store)
-    return local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), report)
-
-
-def certificate_of(trainer: FitLoop, stop: Stop) -> tuple[Certificate, int]:
-    """The last certificate, and how many readings led to it."""
-    result = trainer.train(stop)
-    certificate = result.runs[0].certificate
-    assert certificate is not None
-    return certificate, result.passes
+def job_of(method: Method, C: float, tolerance: float, **others: Any) -> dict[str, Any]:
+    """The settings of a fit of the hinge."""
+    return {
+        "solver": method.solver,
+        "options": method.options,
+        "loss": "hinge",
+        "C": C,
+        "tolerance": tolerance,
+    } | others
 
 
 class Watch:
@@ -129,7 +113,7 @@ class Watch:
 def watched(task: Task, method: Method, stop: Stop) -> Watch:
     """A run that ends when the limits say so, looked at after each reading."""
     watch = Watch(task, method)
-    watch.trainer = trainer_of(task.stores[method.whole], method, task.C, 1e-12, watch)
+    watch.trainer = trainer_of(task.stores[method.whole], watch, **job_of(method, task.C, 1e-12))
     watch.trainer.train(stop)
     return watch
 
@@ -137,11 +121,11 @@ def watched(task: Task, method: Method, stop: Stop) -> Watch:
 def compared(task: Task, name: str, stop: Stop) -> Row:
     """A line of the table."""
     method = METHODS[name]
-    store = task.stores[method.whole]
-    trainer_of(store, method, task.C, ACCURACY, lambda _: None).train(Stop(2))  # compiles
+    store, job = task.stores[method.whole], job_of(method, task.C, ACCURACY)
+    trainer_of(store, **job).train(Stop(2))  # compiles
     seen = watched(task, method, stop)
     began = time.process_time()
-    certificate, readings = certificate_of(trainer_of(store, method, task.C, ACCURACY, lambda _: None), stop)
+    certificate, readings = certificate_of(trainer_of(store, **job), stop)
     seconds, proven = time.process_time() - began, certificate.exact and certificate.gap <= ACCURACY
     row: Row = {"set": task.data.name, "C": task.C, "method": name, "true s": seen.seconds, "readings": seen.readings}
     return row | {"certified s": seconds if proven else None, "of them": readings if proven else None}
@@ -151,7 +135,7 @@ def epochs(data: Data, store: MemoryStore, C: float, options: Any) -> Row:
     """How many epochs SGD-s needs for which gap, without a constant feature."""
     row: Row = {"set": data.name, "C": C}
     for gap in GAPS:
-        trainer = trainer_of(store, METHODS["sgd-s"], C, gap, lambda _: None, bias=0.0)
+        trainer = trainer_of(store, **job_of(METHODS["sgd-s"], C, gap, bias=0.0))
         certificate, readings = certificate_of(trainer, Stop(options.epochs, options.limit))
         row[f"{gap:g}"] = readings if certificate.exact and certificate.gap <= gap else None
         if row[f"{gap:g}"] is None:
@@ -168,10 +152,10 @@ def main() -> None:
     with scratch() as directory:
         for name in options.data.split(","):
             data = load(name, directory)
-            stores = {True: store_of(data, 1 << 40), False: store_of(data, options.chunk)}
+            stores = {True: store_of(data, WHOLE), False: store_of(data, options.chunk)}
             for C in map(float, options.C.split(",")):
                 exact = Method("newton", {}, lambda state: state.best)
-                best = certificate_of(trainer_of(stores[True], exact, C, REFERENCE, lambda _: None), Stop(100))[0]
+                best = certificate_of(trainer_of(stores[True], **job_of(exact, C, REFERENCE)), Stop(100))[0]
                 print(f"{name}, C = {C:g}: optimum {best.dual:.7g} + {best.gap:.0e}", flush=True)
                 task, stop = Task(data, stores, C, best.primal), Stop(options.passes, options.limit)
                 for method in options.methods.split(";"):
