@@ -2,7 +2,7 @@
 
 Of each kind of fit, on data drawn anew each round, the sha256 of the model's file is compared with that of one thread: on several
 threads, with blocks read ahead or not, on workers of a cluster, and killed at random durable steps and resumed, on another
-number of threads each time. Chunks are small and each is a group, so that much is joined.
+number of threads each time. Of a search it is that of its table. Chunks are small and each is a group, so that much is joined.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -27,6 +28,9 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.results import SHEET
+from streamsvm.jobs.tune.run import tune
 from tests.fault.golden import ingested, write_table
 from tests.fault.killing import Server
 
@@ -43,10 +47,20 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "interior_point": ("susy", {"solver": "interior_point", "loss": "hinge", "options": {"kept": 200}}),
 }
 """Which rows, and what is fitted on them."""
+SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
+    "tune, linear": ("classes", {"solver": "newton", "C": (0.1, 1.0), "folds": 3}),
+    "tune, landmarks": (
+        "susy",
+        {"kernel": "rbf", "gamma": (0.05, 0.2), "landmarks": (16,), "C": (0.1, 1.0), "folds": 2},
+    ),
+    "tune, exact": ("susy", {"kernel": "rbf", "gamma": (0.1,), "C": (0.1, 1.0), "folds": 2}),
+}
+"""The same of searches."""
 THREADS = (2, 3, 7, 16)
 WORKERS = (1, 2, 4)
 AHEAD = (0, 1, 4)
 KILLS = 3
+Job: TypeAlias = FitJob | TuneJob
 
 
 def sha256(model: Path) -> str:
@@ -64,25 +78,47 @@ def stores(folder: Path, seed: int) -> dict[str, Path]:
     return {**found, "classes": ingested(folder, store=folder / "classes.zarr")}
 
 
-def in_this_process(job: FitJob) -> Iterator[tuple[str, str]]:
-    """The model on several threads, and with blocks read ahead."""
+def made(job: Job, executor: Any = None) -> str:
+    """Do a job, and return the sha256 of what it is about: a model, or the table of a search, which begins anew."""
+    if isinstance(job, FitJob):
+        fit(job, executor=executor)
+        return sha256(Path(job.model))
+    shutil.rmtree(job.out, ignore_errors=True)
+    tune(job, executor=executor)
+    return sha256(Path(job.out) / SHEET)
+
+
+def in_this_process(job: Job) -> Iterator[tuple[str, str]]:
+    """What is made on several threads, and with blocks read ahead."""
     for threads in THREADS:
-        fit(replace(job, threads=threads))
-        yield f"{threads} threads", sha256(Path(job.model))
+        yield f"{threads} threads", made(replace(job, threads=threads))
     for prefetch in AHEAD:
-        fit(replace(job, threads=2, prefetch=prefetch))
-        yield f"prefetch {prefetch}", sha256(Path(job.model))
+        yield f"prefetch {prefetch}", made(replace(job, threads=2, prefetch=prefetch))
 
 
-def killed(server: Server, job: FitJob, draw: random.Random) -> Iterator[tuple[str, str]]:
-    """The model of runs that were killed at a durable step, and resumed."""
-    settings = asdict(job) | {"checkpoint_every": 1e-9, "in_file": True, "overwrite": False}
-    steps = server.run("fit", **(settings | {"model": job.model + ".steps", "threads": 1})).steps
+def killed(server: Server, job: Job, draw: random.Random) -> Iterator[tuple[str, str]]:
+    """What is made by runs that were killed at a durable step, and resumed: a search by the same command."""
+    settings, fits = asdict(job) | {"overwrite": False, "in_file": True}, isinstance(job, FitJob)
+    command, target, found = ("fit", "model", "") if fits else ("tune", "out", f"/{SHEET}")
+    settings |= {"checkpoint_every": 1e-9} if fits else {}
+    again: dict[str, Any] = {"resume": True} if fits else {}
+    counted = server.run(command, **(settings | {target: f"{settings[target]}.steps", "threads": 1}))
+    assert counted.status == 0, counted.said
     for trial in range(KILLS):
-        mine = settings | {"model": f"{job.model}.{trial}"}
-        server.run("fit", kill=draw.randrange(1, steps), **(mine | {"threads": draw.choice(THREADS)}))
-        server.run("fit", **(mine | {"threads": draw.choice((1, *THREADS)), "resume": True}))
-        yield "killed and resumed", sha256(Path(mine["model"]))
+        mine = settings | {target: f"{settings[target]}.{trial}"}
+        server.run(command, kill=draw.randrange(1, counted.steps), **(mine | {"threads": draw.choice(THREADS)}))
+        resumed = server.run(command, **(mine | {"threads": draw.choice((1, *THREADS))} | again))
+        assert resumed.status == 0, resumed.said
+        yield "killed and resumed", sha256(Path(mine[target] + found))
+
+
+def jobs_of(folder: Path, rows: dict[str, Path], kinds: list[str]) -> Iterator[tuple[str, Job]]:
+    """The jobs of these kinds, by their names."""
+    common: dict[str, Any] = {"max_passes": 4, "tolerance": 0.02, "overwrite": True}
+    for number, (kind, (name, more)) in enumerate((KINDS | SEARCHES).items()):
+        if kind in kinds:
+            make = FitJob if kind in KINDS else TuneJob
+            yield kind, make(str(rows[name]), str(folder / f"{number}"), **common, **more)
 
 
 def one_round(folder: Path, seed: int, kinds: list[str], server: Server, counts: Counter[tuple[str, bool]]) -> None:
@@ -95,14 +131,9 @@ def one_round(folder: Path, seed: int, kinds: list[str], server: Server, counts:
         if found != reference[kind]:
             print(f"DIFFERS {kind}, {how}, seed {seed}", flush=True)
 
-    jobs = {
-        kind: FitJob(str(rows[name]), str(folder / f"{number}"), max_passes=4, tolerance=0.02, overwrite=True, **more)
-        for number, (kind, (name, more)) in enumerate(KINDS.items())
-        if kind in kinds
-    }
+    jobs = dict(jobs_of(folder, rows, kinds))
     for kind, job in jobs.items():
-        fit(replace(job, threads=1))
-        reference[kind] = sha256(Path(job.model))
+        reference[kind] = made(replace(job, threads=1))
         for how, found in in_this_process(job):
             judge(kind, how, found)
         for how, found in killed(server, job, draw):
@@ -110,8 +141,7 @@ def one_round(folder: Path, seed: int, kinds: list[str], server: Server, counts:
     for workers in WORKERS:
         with connected(f"local:{workers}") as executor:
             for kind, job in jobs.items():
-                fit(job, executor=executor)
-                judge(kind, f"{workers} workers", sha256(Path(job.model)))
+                judge(kind, f"{workers} workers", made(job, executor))
 
 
 def main() -> int:
@@ -119,9 +149,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=KINDS, action="append", help="this kind of fit only; may be repeated")
+    parser.add_argument(
+        "--kind", choices=[*KINDS, *SEARCHES], action="append", help="this kind of fit only; may be repeated"
+    )
     options = parser.parse_args()
-    kinds = options.kind or list(KINDS)
+    kinds = options.kind or [*KINDS, *SEARCHES]
     counts: Counter[tuple[str, bool]] = Counter()
     with ExitStack() as stack:
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(partition, "PASS_GROUP_BYTES", 1)

@@ -282,3 +282,20 @@ def test_predict(server: Server, tmp_path: Path, out: str) -> None:
         assert server.run("predict", out=str(written), overwrite=True, **settings).status == 0
         assert written.read_bytes() == reference.read_bytes()
         assert not leftovers(tmp_path)
+
+
+def test_a_search(server: Server, source: Path, tmp_path: Path) -> None:
+    """Killed within its first cell, it has files of rows and no table yet: the same command goes on."""
+    store = str(tmp_path / "s.zarr")
+    assert server.run("ingest", **ingest_settings(source, Path(store))).status == 0
+    settings: dict[str, Any] = {"store": store, "solver": "dcd", "loss": "hinge", "C": [0.1, 1.0], "folds": 2}
+    settings |= {"max_passes": 2, "in_file": True}
+    steps = steps_of(server, "tune", out=str(tmp_path / "straight"), **settings)
+    expected = (tmp_path / "straight" / "table.csv").read_bytes()
+    for at in range(1, steps + 1):
+        out = tmp_path / str(at)
+        assert server.run("tune", kill=at, out=str(out), **settings).status == KILLED
+        complete = (out / "table.json").exists()
+        outcome = server.run("tune", out=str(out), **settings)
+        assert outcome.status == (73 if complete else 0), outcome.said
+        assert (out / "table.csv").read_bytes() == expected, f"killed at step {at}"

@@ -155,6 +155,7 @@ def _fitted(this: DecidedFit, report: Report) -> FitResult:
         write_outputs(job, plan, training, models, best_cost(plan.costs, training))
         result = _result(this, plan, training, models)
         write_record(job, store, plan, result.model, training.passes, (result.warnings, result.notices))
+        training.peak = max(training.peak, watch.most)  # once more: what writes takes memory too
         record(_done(job, plan, training))
     _draw_page(this)
     return result

@@ -100,6 +100,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         sweep_beside(out)
         cells = [planned(job, store, *point) for point in grid_of(job)]
         durable.make_directory(out)
+        _note(out, key, done)  # before the files of a cell: a search that is killed within the first one is known again
         if executor is None:
             seen = folding.cut_finer(store, job.folds, job.prefetch)
             found = _one_by_one(job, (store, seen), cells, len(done), report)
@@ -109,7 +110,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             for score in scores:
                 report({"event": "tuned", **score.facts()})
             done.append(scores)
-            durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
+            _note(out, key, done)
         table = tuple(score for cell in done for score in cell)
         facts = {"settings": msgspec.to_builtins(job), "store": store.digest}
         with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
@@ -121,6 +122,11 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         if job.report is not None:
             write_page([out], output_path(job.report))
     return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices=notices)
+
+
+def _note(out: Path, key: str, done: list[list[Score]]) -> None:
+    """Make durable which cells are done."""
+    durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
 
 
 def _one_by_one(
@@ -167,6 +173,9 @@ def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
             return msgspec.convert(saved["cells"], list[list[Score]])
     except (OSError, ValueError, KeyError, TypeError, DataError, msgspec.ValidationError):
         saved = None
-    if out.exists() and any(out.iterdir()) and not overwrite:
+    begun = out.exists() and any(
+        not path.name.startswith(".") for path in out.iterdir()
+    )  # else no more than what was being written
+    if begun and not overwrite:
         raise ExistsError(f"{out} exists already", hint="choose another name, or pass --overwrite")
     return []
