@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine import partition
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.validation import counted_errors
 from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
@@ -166,3 +168,28 @@ def test_chunks_must_be_several_and_mixed(tmp_path: Path) -> None:
     sides = np.concatenate([sides[:CHUNK], np.flatnonzero(values()[1] == 1)[:CHUNK]])
     with pytest.raises(UsageError, match="lack a class"):
         fitted(store_at(tmp_path / "sorted", sides), tmp_path / "m", validation=0.5)
+
+
+@pytest.mark.parametrize("validation", [0.5, "store"])
+def test_threads_count_the_errors_of_one(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: Any
+) -> None:
+    """Each takes groups of chunks."""
+    monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
+    counted, parts = counted_errors.count_errors, list[int]()
+
+    def counting(rows: Any, model: Any, models: int) -> Any:
+        parts.append(rows.total)
+        return counted(rows, model, models)
+
+    monkeypatch.setattr(counted_errors, "count_errors", counting)
+    validation = str(store_at(tmp_path / "v", seed=3)) if validation == "store" else validation
+    found = []
+    for threads in (1, 3):
+        events: list[dict[str, Any]] = []
+        fitted(store, tmp_path / str(threads), events, validation=validation, threads=threads, max_passes=3)
+        looks = [e for e in events if e["event"] == "validation"]
+        found.append([(e["pass"], e["C"], e["error"], e["best"]) for e in looks])
+    assert found[0] == found[1]
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "3").read_bytes()
+    assert set(parts) == {CHUNK}

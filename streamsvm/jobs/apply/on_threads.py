@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from streamsvm.aliases import Array
 from streamsvm.engine.executors.executor import Joins, Task
@@ -34,27 +34,35 @@ class Decided(NamedTuple):
     """The ids of the rows (n,); None where they have none."""
     first: int = 0
     """Of rows of a store, the number of the first."""
+    prepared: Any = None
+    """What was made of the decision values in the same thread; None where nothing was asked for."""
 
 
-def decided(model: Model, rows: RowBatches, threads: int) -> Generator[Decided]:
+Prepare: TypeAlias = Callable[[Float64], Any]
+"""Makes something of the decision values (n, k) of some rows, in the thread that has found them."""
+
+
+def decided(model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None) -> Generator[Decided]:
     """Yield what the model says of all rows, in their order. Raises what reading them raises."""
     names, task = rows.names(), Task("apply", decide_part, each=_decisions)
-    with closing(local_executor(threads).map(task, rows.parts(), (model, rows))) as found:
+    with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as found:
         for one in found:
             yield one._replace(ids=names(one.ids, one.first, len(one.decision)))
 
 
-def decide_part(part: RowPart, model: Model, rows: RowBatches) -> Decided:
+def decide_part(part: RowPart, model: Model, rows: RowBatches, prepare: Prepare | None) -> Decided:
     """Apply the model to one part."""
-    with closing(_decisions(iter([part]), model, rows)) as found:
+    with closing(_decisions(iter([part]), model, rows, prepare)) as found:
         return next(found)
 
 
-def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches) -> Generator[Decided]:
+def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches, prepare: Prepare | None) -> Generator[Decided]:
     """Apply the model to part after part; the next one is read meanwhile."""
     with closing(rows.read(parts)) as batches:
         for batch in batches:
-            yield Decided(model.decision(batch.X), batch.truth, batch.ids, batch.first)
+            decision = model.decision(batch.X)
+            prepared = None if prepare is None else prepare(decision)
+            yield Decided(decision, batch.truth, batch.ids, batch.first, prepared)
 
 
 def accumulated(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.scratch import scratch_beside
+from streamsvm.store.format.line_text import Texts, joined, line_bytes, quoted, texts_of
 from streamsvm.store.format.row_ids import parquet_pieces
 
 PREDICTED = "predicted_label"
@@ -32,6 +31,8 @@ ROW = "row"
 
 Table: TypeAlias = Mapping[str, Array]
 """Predictions of some rows: columns (n,) by name, in their order."""
+Piece: TypeAlias = Table | bytes
+"""What goes to a file of some rows: columns, or where that is text the lines themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,39 @@ class PredictionTable:
         }
         return names + [name for output in self.job.outputs for name in beside[output]]
 
+    @property
+    def textual(self) -> bool:
+        """Whether the job's file is one of lines."""
+        return self.job.to_stdout or Path(self.job.out).suffix not in (".npy", ".parquet")
+
     def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
         """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
+        return self._named([*self._first(len(decision), ids, start), *self._outputs(decision)])
+
+    def prepared(self, decision: Float64) -> list[Array] | Texts:
+        """Return of decision values (n, k) what ``finished`` makes the rest of: any thread may do this."""
+        columns = self._outputs(decision)
+        return joined([texts_of(column) for column in columns]) if self.textual else columns
+
+    def finished(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
+        """Return what is written of rows that were prepared, with their ids (n,), or from the number ``start`` on."""
+        if not self.textual:
+            return self._named([*self._first(len(prepared[0]), ids, start), *prepared])
+        first = [texts_of(column) for column in self._first(len(prepared), ids, start)]
+        return line_bytes(joined([*first, prepared]))
+
+    def _named(self, columns: list[Array]) -> Table:
+        return dict(zip(self.names, columns, strict=True))
+
+    def _first(self, rows: int, ids: Array | None, start: int) -> list[Array]:
+        """The column of ids or of row numbers, if there is one."""
+        if not (self.job.named and (ids is not None or self.numbered)):
+            return []
+        return [np.arange(start, start + rows) if ids is None else ids]
+
+    def _outputs(self, decision: Float64) -> list[Array]:
+        """The other columns."""
         columns: list[Array] = []
-        if self.job.named and (ids is not None or self.numbered):
-            columns.append(np.arange(start, start + len(decision)) if ids is None else ids)
         for output in self.job.outputs:
             if output == "label" and self.model.numeric:
                 columns.append(decision[:, 0])
@@ -74,16 +103,21 @@ class PredictionTable:
                 columns.append(np.array(self.model.classes, dtype=object)[self.model.codes(decision)])
             else:
                 columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
-        return dict(zip(self.names, columns, strict=True))
+        return columns
 
     def renumbered(self, table: Table, start: int) -> Table:
         """Return the columns of rows that were numbered from 0 as those of rows from ``start`` on."""
         return {**table, ROW: table[ROW] + start} if self.numbered else table
 
-    def write(self, tables: Iterable[Table]) -> None:
-        """Write all tables to the job's file, or nothing; to standard output, one after the other. Raises StorageError."""
-        out, lines = Path(self.job.out), map(_lines, tables)
-        header = (",".join(map(_quoted, self.names)) + "\n").encode()
+    def lines_of(self, table: Table) -> Piece:
+        """Return a table as it is written: as lines where the job's file is one of lines."""
+        return line_bytes(joined([texts_of(column) for column in table.values()])) if self.textual else table
+
+    def write(self, pieces: Iterable[Piece]) -> None:
+        """Write all pieces to the job's file, or nothing; to standard output, one after the other. Raises StorageError."""
+        out, tables = Path(self.job.out), cast(Iterable[Table], pieces)
+        lines = cast(Iterable[bytes], pieces)
+        header = (",".join(map(quoted, self.names)) + "\n").encode()
         if self.job.to_stdout:
             for piece in chain([header], lines):
                 sys.stdout.buffer.write(_shown(piece) if sys.stdout.isatty() else piece)
@@ -112,31 +146,9 @@ def _rows(table: Table, dtype: DType) -> Array:
     return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
 
 
-def _lines(table: Table) -> bytes:
-    """The rows as lines of CSV."""
-    texts = [_texts(column) for column in table.values()]
-    lines = texts[0] if len(texts) == 1 else (",".join(row) for row in zip(*texts, strict=True))
-    return ("\n".join(lines) + "\n").encode()
-
-
 def _shown(lines: bytes) -> bytes:
     """Lines as a terminal may have them: what would move its cursor is spelled out."""
     return "\n".join(map(printable, lines.decode().split("\n"))).encode()
-
-
-def _texts(column: Array) -> list[str]:
-    """A column as CSV fields: numbers as they are told apart, text in quotes where it needs them."""
-    if column.dtype != object:
-        return list(map(repr, column.tolist()))
-    values, places = np.unique(column.astype(np.str_), return_inverse=True)
-    return np.array([_quoted(value) for value in values.tolist()], dtype=object)[places].tolist()
-
-
-def _quoted(text: str) -> str:
-    """A CSV field."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([text])
-    return line.getvalue()
 
 
 def file_pieces(path: Path) -> Iterator[bytes]:

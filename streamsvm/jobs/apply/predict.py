@@ -19,7 +19,7 @@ from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, writte
 from streamsvm.jobs.apply.on_threads import decided
 from streamsvm.jobs.apply.opening import located, request_of, row_batches
 from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
-from streamsvm.jobs.apply.output import PredictionTable, Table
+from streamsvm.jobs.apply.output import Piece, PredictionTable
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.locks import locked
@@ -113,19 +113,19 @@ class _Predictions:
         self._batches, self._model, self._report = rows, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
-    def made(self, form: PredictionTable, threads: int) -> Generator[Table]:
+    def made(self, form: PredictionTable, threads: int) -> Generator[Piece]:
         """Yield what is written, block after block."""
-        with closing(decided(self._model, self._batches, threads)) as found:
+        with closing(decided(self._model, self._batches, threads, form.prepared)) as found:
             for one in found:
-                yield form.of(one.decision, one.ids, self.rows)
+                yield form.finished(one.prepared, one.ids, self.rows)
                 self.rows += len(one.decision)
                 self._tell()
 
-    def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Table]:
+    def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Piece]:
         """What workers have written, instead."""
         for found in slices:
             for table in parquet_tables(found.path):
-                yield form.renumbered(table, self.rows)
+                yield form.lines_of(form.renumbered(table, self.rows))
             found.path.unlink()
             self.rows += found.rows
             self._batches.notices += [n for n in found.notices if n not in self._batches.notices]

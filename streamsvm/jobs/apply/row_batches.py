@@ -106,12 +106,13 @@ class RowBatches:
     def _planned(self, memory: int | None, per_row: int, threads: int) -> MemoryPlan:
         rows = 65_536 if self.store is None else self.store.layout.largest_chunk
         waiting = AHEAD * threads if threads > 1 else 0
+        wide = 8 * len(self.model.weights) + per_row // 8  # decision values, and what was made of them
         terms = [
             *budget.base_terms(),
             *model_terms(self.model, threads),
             *self.terms,
-            Term("results", per_row * rows, f"{per_row} bytes a row of a block"),
-            Term("results in their order", 8 * waiting * len(self.model.weights) * rows, f"{waiting} decision values"),
+            Term("results", per_row * rows * (threads + 1) // 2, f"{per_row} bytes a row of a block"),
+            Term("results in their order", waiting * wide * rows, f"{waiting} x {wide} bytes a row"),
         ]
         if threads > 1:
             each = BATCH_BYTES if self.store is None else sum(term.nbytes for term in self.terms)

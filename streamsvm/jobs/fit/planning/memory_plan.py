@@ -33,7 +33,7 @@ def plan_memory(
     limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
-    terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems))
+    terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems), count)
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
     terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
@@ -59,7 +59,7 @@ def plan_memory(
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
 
 
-def _held_out_terms(validation: float | str | None, layout: Layout, models: int) -> list[Term]:
+def _held_out_terms(validation: float | str | None, layout: Layout, models: int, threads: int) -> list[Term]:
     """The memory of evaluating on held-out rows after each pass: part of a store of this layout, or another store."""
     if validation is None:
         return []
@@ -68,8 +68,9 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int)
         if isinstance(validation, float | int) or not is_folder(Path(validation))
         else open_store(validation).layout
     )
+    readers = min(threads, len(pass_groups(seen)))
     blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
-    return [Term("held-out rows", blocks + answers, f"{DEPTH + 1} blocks, decision values")]
+    return [Term("held-out rows", readers * (blocks + answers), f"{readers} x {DEPTH + 1} blocks, decision values")]
 
 
 def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:

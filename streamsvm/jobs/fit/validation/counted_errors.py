@@ -1,4 +1,4 @@
-"""The errors of models on held-out rows, counted in one reading: here, or by many workers."""
+"""The errors of models on held-out rows, counted in one reading: here, by threads, or by many workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.engine.executors.executor import Executor, Task
-from streamsvm.engine.job_store import StoreReference
+from streamsvm.engine.job_store import OpenedStore, StoreReference
 from streamsvm.engine.partition import Group
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
@@ -36,14 +36,18 @@ def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
 
 
 def count_errors_on(
-    executor: Executor, store: tuple[StoreReference, Offsets], groups: list[Group], model: Model, models: int
+    executor: Executor,
+    store: tuple[StoreReference | OpenedStore, Offsets],
+    groups: list[Group],
+    model: Model,
+    models: int,
 ) -> ErrorCounts:
-    """``count_errors`` by many workers: the same counts. Raises ClusterError and what the tasks raise."""
+    """``count_errors`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
     given = executor.share((*store, model, models))
     return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
 
 
-def count_errors_in(group: Group, given: tuple[StoreReference, Offsets, Model, int]) -> ErrorCounts:
+def count_errors_in(group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, int]) -> ErrorCounts:
     """The task: the errors on the chunks of a group. Raises DataError, StorageError."""
     store, offsets, model, models = given
     opened, classes = store.open(), list(model.classes)

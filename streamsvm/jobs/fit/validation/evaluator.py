@@ -14,8 +14,9 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.executors.executor import Executor
-from streamsvm.engine.job_store import reference_to
-from streamsvm.engine.partition import contiguous
+from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.job_store import OpenedStore, reference_to
+from streamsvm.engine.partition import contiguous, pass_groups
 from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
@@ -131,10 +132,14 @@ def evaluator_for(
         rows = rows_of_store(job, plan)
     else:
         rows = RowBatches(zero_model(plan), list(plan.class_names), held.layout.rows, [], store=held)
-    if executor is None:
-        return HeldOutValidation(plan, partial(count_errors, rows), job.patience, report)
-    store = open_store(str(job.validation)) if held is None else held
-    count = partial(count_errors_on, executor, (reference_to(store), rows.offsets), contiguous(store.layout))
+    if executor is not None:
+        store = open_store(str(job.validation)) if held is None else held
+        count = partial(count_errors_on, executor, (reference_to(store), rows.offsets), contiguous(store.layout))
+    elif plan.memory.threads > 1:
+        here, store = local_executor(plan.memory.threads), rows.store
+        count = partial(count_errors_on, here, (OpenedStore(store), rows.offsets), pass_groups(store.layout))
+    else:
+        count = partial(count_errors, rows)
     return HeldOutValidation(plan, count, job.patience, report)
 
 
