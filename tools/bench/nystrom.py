@@ -103,8 +103,8 @@ def builder(options: Any, directory: Path) -> list[Row]:
 
 def fitted(split: Split, store: Any, directory: Path, options: Any, **settings: Any) -> tuple[float, float, Any]:
     """Fit and test: CPU seconds, error, the fit."""
-    m, gamma, C = setting(split, options)
-    base = {"kernel": "rbf", "gamma": gamma, "landmarks": m, "C": C, "cutoff": cutoff_of(split, options)}
+    m, gamma, C = setting(split.name, len(split.y), options)
+    base = {"kernel": "rbf", "gamma": gamma, "landmarks": m, "C": C, "cutoff": cutoff_of(split.name, options)}
     base |= {"overwrite": True}
     job = FitJob(store.name, str(directory / "model"), **{**base, "embedding": "fly", **settings})
     cpu, _, result = cpu_of(lambda: fit(job))
@@ -122,7 +122,7 @@ def accuracy(options: Any, directory: Path) -> list[Row]:
         store = stored(split, directory / f"{name}.zarr")
         asked = {name: getattr(options, name) for name in ("seed", "sampling", "tolerance")}
         cpu, error, result = fitted(split, store, directory, options, **asked)
-        run, (m, gamma, C) = result.training.runs[0], setting(split, options)
+        run, (m, gamma, C) = result.training.runs[0], setting(split.name, len(split.y), options)
         row = {"set": name, "rows": kept, "m": m, "gamma": gamma, "C": C, "rank": len(run.state.best) - 1}
         row |= {"error %": 100 * error, "CPU s": cpu, "primal": run.certificate.primal, "gap": run.certificate.gap}
         row |= {"passes": result.training.passes}

@@ -1,0 +1,70 @@
+"""Tables of papers whose data are not here: the commands work on files of the same form, and say what to fetch where there are none."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tools.measure import harness
+from tools.reproduce import dcd, snacks
+from tools.reproduce.snacks_sets import FETCHED, rows_of
+
+ROWS = 600
+OPTIONS = SimpleNamespace(m=20, C=1.0, cutoff=0.0, seed=0, solvers="auto,assg", assg_passes=3, peer=0)
+
+
+def susy(path: Path) -> None:
+    """Eighteen numbers of each row after its label, written as the publishers write them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, 18))
+    y = (X[:, 0] + 0.3 * rng.normal(size=ROWS) > 0).astype(float)
+    lines = (",".join(f"{value:.18e}" for value in row) for row in np.column_stack([y, X]))
+    path.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+
+
+def rcv1(path: Path) -> None:
+    """A few of 47,236 columns in a row of length 1, which of the first two says the class."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(ROWS):
+        y = rng.integers(2)
+        words = [1 + y, *sorted(rng.choice(np.arange(3, 47_237), 4, replace=False))]
+        lines.append(f"{2 * y - 1:+d} " + " ".join(f"{word}:{5**-0.5:.6f}" for word in words))
+    path.write_bytes(bz2.compress(("\n".join(lines) + "\n").encode()))
+
+
+@pytest.mark.parametrize(("name", "write"), [("SUSY", susy), ("rcv1", rcv1)])
+def test_tables_of_fetched_sets_are_made_of_files_of_their_form(
+    name: str, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "DATA", tmp_path)
+    write(tmp_path / FETCHED[name].file)
+    rows = snacks.table(name, tmp_path, OPTIONS)
+    assert [row["who"] for row in rows[:4]] == ["LibLinear", "ThunderSVM", "Pegasos", "Snacks"]
+    assert rows[0]["together"] == rows[0]["training"] + rows[0]["features"] > rows[0]["training"]
+    assert rows[1]["together"] == rows[1]["training"]  # it has no features
+    newton, assg = rows[4:]
+    assert (newton["who"], assg["who"]) == ("streamsvm, newton", "streamsvm, assg")
+    assert newton["error %"] < 20.0
+    assert newton["gap"] < 1e-3 < assg["gap"]
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_who_has_not_fetched_a_set_is_told_what_and_where_to(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "DATA", tmp_path)
+    with pytest.raises(SystemExit, match=rf"{FETCHED[name].file} does not exist\. Fetch .* STREAMSVM_DATA"):
+        rows_of(name, tmp_path, 0)
+
+
+def test_without_the_rows_of_heart_the_table_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dcd, "DATA", tmp_path)
+    with pytest.raises(SystemExit, match=r"heart\.csv does not exist"):
+        dcd.heart(scaled=False)
