@@ -14,7 +14,7 @@ from tools.measure.harness import Row, arguments
 from tools.reproduce.paper_figures import EPSILONS, METHODS, TABLE_2, TABLE_3, TABLE_4, Figures
 
 SHOWN = (*METHODS, "blended")
-SETS = ("a9a", "w8a", "ijcnn1", "kdd99")
+SETS = ("a9a", "w8a", "w8a-all", "ijcnn1", "kdd99", "kdd99-38")
 FIGURES = {"accuracy": ".2f", "seconds": ".1f", "iterations": ".0f", "support": ".0f"}
 """What is compared, in the order of ``Figures``, and how it is printed."""
 MEANS = (*FIGURES, "gap")
@@ -24,6 +24,11 @@ STROKES = dict(zip(SHOWN, ("#888888", "#d62728", "#2ca02c", "#1f77b4", "#000000"
 
 def chosen(rows: list[Row], **wanted: Any) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def set_of(name: str) -> str:
+    """Which set of the paper a variant stands for."""
+    return name.partition("-")[0]
 
 
 def lines(heads: list[str], body: list[list[str]]) -> Iterator[str]:
@@ -47,7 +52,7 @@ def comparison(rows: list[Row], number: str, paper: dict[str, dict[str, Figures]
             if not runs:
                 continue
             mean = {key: float(np.mean([run[key] for run in runs])) for key in MEANS}
-            theirs = paper[name].get(method, (None,) * 4)
+            theirs = paper[set_of(name)].get(method, (None,) * 4)
             settings = [f"{runs[0]['C']:g}", f"{runs[0]['gamma']:.3g}", str(len(runs))]
             pairs = zip(FIGURES.items(), theirs, strict=True)
             cells = [beside(mean[key], their, form) for (key, form), their in pairs]
@@ -80,7 +85,7 @@ def growth(rows: list[Row]) -> Iterator[str]:
             if not any(found):
                 continue
             counts = [cell[0]["iterations"] if cell else None for cell in found]
-            paper = TABLE_3[name][method]
+            paper = TABLE_3[set_of(name)][method]
             cells = ["-" if c is None else beside(c, t, ".0f") for c, t in zip(counts, paper, strict=True)]
             factors = [f"{b / a:.1f}" for a, b in pairwise(counts) if a and b]
             last = [cell[0] for cell in found if cell][-1]
