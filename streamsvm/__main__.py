@@ -7,6 +7,7 @@ libraries write to "standard error" would go into it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -24,8 +25,15 @@ def _end(number: int, _: object) -> None:
     os._exit(ENDING[signal.Signals(number)])
 
 
+def _ignore() -> None:
+    """The last that the program does: Python gives signals back before its process is gone, and one would seem a crash."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def prepare() -> None:
     """Answer signals from now on, and give every standard stream that is closed the null device."""
+    atexit.register(_ignore)  # the first that is registered is called last
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _end)

@@ -48,6 +48,25 @@ def test_a_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Pa
     assert said == f"error[E-INTERRUPTED]: {number.name}: no job was running; what was finished stays\n"
 
 
+ENDING = """
+import os, signal, sys
+from streamsvm.__main__ import main
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid(), number=getattr(signal, sys.argv.pop(1))):
+        kill(process, number)
+kept = Last()
+main()
+"""
+"""The program, which gets a signal when Python takes its modules apart."""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1"])
+def test_a_signal_when_all_is_done_is_no_crash(number: str) -> None:
+    command = [sys.executable, "-c", ENDING, number, "--version"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_under_nohup_a_hangup_is_nothing(tmp_path: Path) -> None:
     source = write_table(tmp_path)
     arguments = ["-q", "ingest", source, tmp_path / "s.zarr", "--label", "y"]

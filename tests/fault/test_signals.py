@@ -130,6 +130,40 @@ def test_a_stop_while_kernel_features_are_written_says_how_to_go_on(
     assert go_on.exit_code == 0, go_on.stderr
 
 
+ASKED_FOR = """
+import os, signal
+from streamsvm.__main__ import main
+from llvmlite.binding import ExecutionEngine
+plain, sent = ExecutionEngine.set_object_cache, []
+def planted(engine, written, read):
+    def asked(module):
+        if not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGUSR1))
+        return read(module)
+    plain(engine, written, asked)
+ExecutionEngine.set_object_cache = planted
+main()
+"""
+"""The program, that gets SIGUSR1 when LLVM first asks for machine code that is kept, in a callback of C."""
+
+
+def test_a_signal_while_machine_code_is_asked_for_is_no_error_of_a_callback(store: Path, tmp_path: Path) -> None:
+    """What is raised there is printed and lost, and the job goes on to its end."""
+    words = ["embed", str(store), "out", "--kernel", "rbf", "--gamma", "0.1", "--landmarks", "20"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    job = subprocess.run(
+        [sys.executable, "-c", ASKED_FOR, "-q", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert job.returncode == 75, job.stderr
+    assert job.stderr.startswith("error[E-INTERRUPTED]: SIGUSR1: "), job.stderr
+    assert job.stderr.count("\n") == 1, job.stderr
+
+
 def test_a_second_signal_ends_it_at_once(started: Started, store: Path, tmp_path: Path) -> None:
     """Here the first one cannot be answered: the process is stopped while both arrive."""
     fit = started("fit", store, "m", *FIT, "--checkpoint-every", "0.2")
