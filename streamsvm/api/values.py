@@ -14,7 +14,7 @@ from streamsvm.api.signature import parameter_name
 from streamsvm.config.fields import Field, OptionValue
 from streamsvm.config.job_file import STEPS
 from streamsvm.config.parsing import from_toml
-from streamsvm.errors import UsageError
+from streamsvm.errors import UsageError, quote
 from streamsvm.registry import did_you_mean
 
 
@@ -42,6 +42,8 @@ def by_field(step: str, given: Mapping[str, Any], called: str, leave_out: Collec
 def field_value(field: Field, value: OptionValue) -> OptionValue:
     """Return a value as its field has it: a path, a number of numpy, '512MiB', a class that is a number. Raises UsageError."""
     value = _plain(value)
+    if field.name == "cluster" and not isinstance(value, str):
+        raise _no_address(value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
@@ -52,6 +54,14 @@ def field_value(field: Field, value: OptionValue) -> OptionValue:
         parts = sorted(value) if isinstance(value, set) else value
         return tuple(os.fspath(part) if isinstance(part, Path) else _plain(part) for part in parts)
     return from_toml(field, value)
+
+
+def _no_address(value: object) -> UsageError:
+    """The error for what is given in the place of a cluster's address: a client of Dask, most likely."""
+    hint = "cluster='client:' takes the client that a program has, which distributed.Client(...) makes Dask's default"
+    if getattr(value, "asynchronous", False):
+        hint = "make one that waits, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
+    return UsageError(f"cluster is the address of a cluster as text, not {quote(type(value).__name__)}", hint=hint)
 
 
 def _plain(value: OptionValue) -> OptionValue:

@@ -15,6 +15,7 @@ import scipy.sparse
 from distributed import Client
 
 from streamsvm import model as models
+import streamsvm as sv
 from streamsvm.cluster import evaluate_dask, ingest_dask, predict_dask, using
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
@@ -165,4 +166,14 @@ def test_an_asynchronous_client_is_refused(client: Client) -> None:
             with pytest.raises(UsageError, match="asynchronous"), using(other):
                 pass
 
+            with pytest.raises(UsageError, match="not 'Client'") as refused:
+                sv.fit("train.zarr", "m", cluster=other)
+            assert "asynchronous=False" in str(refused.value.hint)
+
     asyncio.run(attempt())
+
+
+def test_a_client_in_the_place_of_an_address_is_told_how_it_is_used(client: Client) -> None:
+    with pytest.raises(UsageError, match="as text, not 'Client'") as refused:
+        sv.fit("train.zarr", "m", cluster=client)
+    assert "cluster='client:'" in str(refused.value.hint)
