@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import streamsvm as sv
 from streamsvm import durable
 from streamsvm.errors import ExistsError, StorageError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.options import PredictJob
@@ -389,3 +390,37 @@ def test_what_no_file_can_be_called_is_refused_by_name(name: str, tmp_path: Path
     for outputs in ([tmp_path / name], [tmp_path / "m", tmp_path / name]):
         with pytest.raises(UsageError, match="cannot be the name of a file"):
             claim([Output(path, MODEL) for path in outputs], overwrite=True)
+
+
+# -- predictions of every kind of model ----------------------------------------------------------------------------------
+
+OUTPUTS = ("label", "decision", "probability", "label,probability", "decision,label")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".txt", ".npy", ".parquet"])
+@pytest.mark.parametrize("target", ["two", "words", "numbers", "one"])
+def test_predictions_are_known_as_ours_whatever_is_predicted(target: str, suffix: str, tmp_path: Path) -> None:
+    """A second run with --overwrite replaces what the first one wrote."""
+    X = np.random.default_rng(0).normal(5.0 if target == "one" else 0.0, size=(40, 2)).astype(np.float32)
+    y: Any = (
+        np.sign(X[:, 0] - X[:, 0].mean())
+        if target != "words"
+        else np.array(["a", "b-c", "d"], dtype=object)[np.arange(40) % 3]
+    )
+    options: dict[str, Any] = {"numbers": {"loss": "squared"}, "one": {"one_class": True}}.get(
+        target, {"loss": "logistic"}
+    )
+    store = tmp_path / "s.zarr"
+    sv.ingest(
+        X, str(store), y=X[:, 0] if target == "numbers" else y, task="regression" if target == "numbers" else None
+    )
+    sv.fit(str(store), str(tmp_path / "m"), **options)
+    out = str(tmp_path / f"p{suffix}")
+    for output in OUTPUTS:
+        several = "," in output
+        if (several and suffix == ".npy") or ("probability" in output and target not in ("two", "words")):
+            continue
+        for _ in range(2):
+            sv.predict(
+                str(tmp_path / "m"), str(store), out, output=output.split(",") if several else output, overwrite=True
+            )

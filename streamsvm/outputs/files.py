@@ -11,6 +11,11 @@ from streamsvm.outputs.contents import LARGEST_JSON, head_of, json_object, tail_
 
 _DECISIONS = re.compile(r"-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+)(?:,-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+))*")
 
+_LABELS, _VALUES = ("predicted_label", "prediction"), ("decision_", "probability_")
+"""Columns of predictions: classes and numbers by their names, values of each class by how their names begin."""
+_IN_FULL = 15
+"""Characters of the longest number of a column that is written in full; tables of other programs are mostly rounded."""
+
 
 def model_fault(path: Path) -> str:
     """Return why a path is no model; empty where it is one."""
@@ -66,13 +71,20 @@ def parquet_fault(path: Path) -> str:
 def _is_header(header: str) -> bool:
     """Whether a line names what is predicted, after the column of the ids where rows have any."""
     names = next(csv.reader([header]), [])
-    ours = [name == "predicted_label" or name.startswith("decision_") for name in names]
+    ours = [name in _LABELS or name.startswith(_VALUES) for name in names]
     return header == "label" or (bool(ours) and all(ours[1:]) and (ours[0] or len(ours) > 1))
 
 
 def _is_column(lines: list[str]) -> bool:
-    """Whether lines could be predictions without a header: labels of a few classes, or decision values."""
-    if all(_DECISIONS.fullmatch(line) for line in lines):
-        return True
-    single = not any(re.search(r"[\s,;=:]", line) for line in lines)
-    return single and len(set(lines)) <= max(16, len(lines) // 2)
+    """Whether lines could be predictions without a header: labels of a few classes, numbers, or a label and numbers beside it."""
+    columns = list(zip(*csv.reader(lines), strict=False))
+    labels = [column for column in columns if not all(map(_DECISIONS.fullmatch, column))]
+    if len(columns) == 1 or not labels:
+        return not labels or (_few(labels[0]) and not any(re.search(r"[\s,;=:]", line) for line in lines))
+    numbers = [column for column in columns if column not in labels]
+    return len(labels) == 1 and _few(labels[0]) and all(max(map(len, column)) >= _IN_FULL for column in numbers)
+
+
+def _few(labels: tuple[str, ...]) -> bool:
+    """Whether labels are those of a few classes."""
+    return len(set(labels)) <= max(16, len(labels) // 2)

@@ -14,8 +14,8 @@ import pytest
 import scipy.sparse
 from distributed import Client
 
-from streamsvm import model as models
 import streamsvm as sv
+from streamsvm import model as models
 from streamsvm.cluster import evaluate_dask, ingest_dask, predict_dask, using
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate

@@ -9,6 +9,7 @@ changed in one or two places and sealed again, so that what is behind the seals 
     labels     columns of labels and weights         arrays     HDF5 and Zarr arrays of others, and their metadata
     model_text models as LIBLINEAR and LIBSVM write  report     what a run recorded, as a page
     tune       a search with settings of any value   arguments  the Python functions, with arguments of any type
+    fits       every kind of problem, and the model      grids     a search of the same
     signals    SIGTERM at the n-th system call of a fit, then --resume (needs strace)
 
 Of several targets the one that has had the least time is next. A trial ends well, or with a ``StreamSVMError``; anything
@@ -50,6 +51,8 @@ TARGETS = {
     "report": "tools.fuzz.faces:report",
     "tune": "tools.fuzz.faces:tune",
     "arguments": "tools.fuzz.faces:arguments",
+    "fits": "tools.fuzz.kinds_of_fits:fits",
+    "grids": "tools.fuzz.kinds_of_fits:grids",
     "signals": "tools.fuzz.interruptions:signals",
 }
 HANG_SECONDS = 2000
