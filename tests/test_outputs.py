@@ -407,12 +407,14 @@ def test_predictions_are_known_as_ours_whatever_is_predicted(target: str, suffix
         if target != "words"
         else np.array(["a", "b-c", "d"], dtype=object)[np.arange(40) % 3]
     )
-    options: dict[str, Any] = {"numbers": {"loss": "squared"}, "one": {"one_class": True}}.get(
-        target, {"loss": "logistic"}
-    )
+    special: dict[str, dict[str, Any]] = {"numbers": {"loss": "squared"}, "one": {"one_class": True}}
+    options = special.get(target, {"loss": "logistic"})
     store = tmp_path / "s.zarr"
     sv.ingest(
-        X, str(store), y=X[:, 0] if target == "numbers" else y, task="regression" if target == "numbers" else None
+        X,
+        str(store),
+        y=X[:, 0] if target == "numbers" else y,
+        task="regression" if target == "numbers" else "classification",
     )
     sv.fit(str(store), str(tmp_path / "m"), **options)
     out = str(tmp_path / f"p{suffix}")

@@ -175,5 +175,5 @@ def test_an_asynchronous_client_is_refused(client: Client) -> None:
 
 def test_a_client_in_the_place_of_an_address_is_told_how_it_is_used(client: Client) -> None:
     with pytest.raises(UsageError, match="as text, not 'Client'") as refused:
-        sv.fit("train.zarr", "m", cluster=client)
+        sv.fit("train.zarr", "m", cluster=client)  # type: ignore[arg-type]
     assert "cluster='client:'" in str(refused.value.hint)

@@ -7,7 +7,7 @@
 
 A mutant is one operator, constant, comparison or word of control exchanged in the syntax tree of a function (``changes``). It is
 given the tests that reach the function (``reach``), the cheapest first, in a fork (``trial``), until one fails or takes too
-long. Tests that import a file that is changed are looked at first, and those that there was no time for are named. Survivors are printed as a diff of a line, and counted. Passes run as Python, so that they can be changed, too; for files
+long; what survives is given all others that reach it, those last that take long. Tests that import a file that is changed are looked at first, and those that there was no time for are named. Survivors are printed as a diff of a line, and counted. Passes run as Python, so that they can be changed, too; for files
 that hold none ``--compiled`` is a lot faster. What tests reach is looked up once and kept in a file (--map);
 a test file that changed is looked at anew. Exit code 1 when a planted fault survived.
 """
@@ -90,6 +90,9 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--tests", default=",".join(f"tests/{name}" for name in FOLDERS), help="separated by commas")
     parser.add_argument("--most", type=int, default=40, help="mutants drawn of all files together")
     parser.add_argument("--first", type=int, default=0, help="leave out so many of them, which were tried before")
+    parser.add_argument(
+        "--only", default="", help="numbers of some of them, as they are printed: what survived other tests"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--map-minutes", type=float, default=30.0, help="how long to look which tests reach what")
@@ -108,6 +111,8 @@ def _drawn(asked: argparse.Namespace) -> list[Mutant]:
     wanted = re.compile(asked.functions)
     found = [one for path in files for one in mutants(path) if one.function and wanted.search(one.function)]
     random.Random(asked.seed).shuffle(found)
+    if asked.only:
+        return [found[int(number) - 1] for number in asked.only.split(",")]
     return found[asked.first : asked.most]
 
 
@@ -123,15 +128,14 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
     for mutant in drawn:
         if time.monotonic() > until:
             break
-        tests = chosen(reach, mutant.path, mutant.function, imports.users(mutant.path))
-        usual = sum(reach[test][0] for test in tests)
-        alive = trials.survives(mutant, tests, usual) if tests and trials.knows(mutant) else True
+        first, wider = chosen(reach, mutant.path, mutant.function, imports.users(mutant.path))
+        alive = _survives(trials, mutant, first, reach) and _survives(trials, mutant, wider, reach)
         tried += 1
         survived += alive
         if alive or asked.planted:
             word = "SURVIVED" if alive else "noticed "
             print(
-                f"{word} {tried}: {mutant.path}:{mutant.number} ({len(tests)} tests): {mutant.was} -> {mutant.now}",
+                f"{word} {tried}: {mutant.path}:{mutant.number} ({len(first)} and {len(wider)} tests): {mutant.was} -> {mutant.now}",
                 flush=True,
             )
     print(
@@ -140,6 +144,14 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
     if unknown:
         print(f"nobody knows what these reach, and no share is to be claimed: {', '.join(unknown)}")
     trials.failed = bool(asked.planted and survived)
+
+
+def _survives(trials: Trials, mutant: Mutant, tests: list[str], reach: Reach) -> bool:
+    """Whether a mutant survives some tests; those that take long are looked at first without it."""
+    slow = trials.passing([test for test in tests if reach[test][0] > LONGEST])
+    tests = [test for test in tests if reach[test][0] <= LONGEST or test in slow]
+    usual = sum(reach[test][0] for test in tests)
+    return not tests or not trials.knows(mutant) or trials.survives(mutant, tests, usual)
 
 
 def main() -> None:

@@ -25,9 +25,13 @@ import pytest
 from tools.mutants.changes import REPOSITORY
 
 MOST_TESTS, MOST_SECONDS = 60, 10.0
-"""The tests a mutant is given at most, and their CPU seconds."""
+"""The tests a mutant is given at first at most, and their CPU seconds."""
+WIDER_TESTS, WIDER_SECONDS = 400, 200.0
+"""The same of all others that reach the function, which those have that survived the first."""
 LONGEST = 5.0
-"""CPU seconds of a test; one that takes longer is not run for mutants."""
+"""CPU seconds of a test; what one that takes longer reaches until then is known, and it is run for survivors only."""
+SLOW = 30.0
+"""CPU seconds that one is thought to take."""
 COMPILING = 90.0
 """The same the first time passes are machine code: it may be made then."""
 Reach = dict[str, tuple[float, list[str]]]
@@ -37,7 +41,7 @@ Kept = dict[str, Any]
 
 
 class Tracer:
-    """A plugin of pytest that notes the functions of the package each test calls. What fails or takes long is left out.
+    """A plugin of pytest that notes the functions of the package each test calls. What fails is left out.
 
     What is known is kept in ``seen`` after every test, so that a file that takes too long is known as far as it got.
     """
@@ -46,13 +50,14 @@ class Tracer:
         self.reach: Reach = {}
         self._kept, self._longest = seen, longest
         self._seen: set[types.CodeType] = set()
+        self._slow = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Run one test, watched."""
-        self._seen = set()
+        self._seen, self._slow = set(), False
         begun = _cpu_seconds()
-        signal.signal(signal.SIGPROF, _too_long)
+        signal.signal(signal.SIGPROF, self._too_long)
         signal.setitimer(signal.ITIMER_PROF, self._longest)
         threading.settrace(self._called)
         sys.settrace(self._called)
@@ -63,15 +68,22 @@ class Tracer:
             sys.settrace(None)
             threading.settrace(None)
             if item.nodeid not in self.reach:
-                self.reach[item.nodeid] = (round(_cpu_seconds() - begun, 3), self._names())
+                seconds = SLOW if self._slow else min(round(_cpu_seconds() - begun, 3), self._longest)
+                self.reach[item.nodeid] = (seconds, self._names())
             keep(self._kept, packed(self.reach))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test that does not pass says nothing about a mutant."""
         if not report.passed:
-            self.reach[report.nodeid] = (0.0, [])
+            if not self._slow:
+                self.reach[report.nodeid] = (0.0, [])
             report.outcome = "passed"
+
+    def _too_long(self, *_: Any) -> None:
+        self._slow = True
+        sys.settrace(None)
+        raise TimeoutError("more than a test may take that is run for mutants at first")
 
     def _called(self, frame: types.FrameType, *_: Any) -> None:
         self._seen.add(frame.f_code)
@@ -83,11 +95,6 @@ class Tracer:
             for code in self._seen
             if code.co_filename.startswith(package)
         )
-
-
-def _too_long(*_: Any) -> None:
-    sys.settrace(None)
-    raise TimeoutError("more than a test may take that is run for mutants")
 
 
 def _cpu_seconds() -> float:
@@ -124,12 +131,22 @@ def hash_of(name: str) -> str:
     return hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest()[:16]
 
 
-def chosen(tests: Reach, path: str, function: str, users: set[str]) -> list[str]:
-    """The tests for a change in a function: of every test function the cheapest cases first, within the bounds.
+def chosen(tests: Reach, path: str, function: str, users: set[str]) -> tuple[list[str], list[str]]:
+    """The tests for a change in a function, and those for what survives them, within the bounds of each.
 
-    Outside of functions, and in functions nobody was seen to call, those count that call anything of the file, or of the
-    files that import it (``users``).
+    The first are of every test function the cheapest cases first, the second all that is left. Outside of functions, and in
+    functions nobody was seen to call, those count that call anything of the file, or of the files that import it (``users``).
     """
+    reaching = _reaching(tests, path, function, users)
+    first = _within(
+        [name for name in _in_turn(reaching) if reaching[name] <= LONGEST], reaching, MOST_TESTS, MOST_SECONDS
+    )
+    rest = sorted(reaching.keys() - set(first), key=lambda name: (reaching[name], name))
+    return first, _within(rest, reaching, WIDER_TESTS, WIDER_SECONDS)
+
+
+def _reaching(tests: Reach, path: str, function: str, users: set[str]) -> dict[str, float]:
+    """The tests that reach a function, else its file, else those that use it, with the seconds of each."""
     wanted = f"{path}::{function}"
     reaching = {name: found[0] for name, found in tests.items() if function and wanted in found[1]}
     for files in ({path}, users):
@@ -138,18 +155,27 @@ def chosen(tests: Reach, path: str, function: str, users: set[str]) -> list[str]
             for name, (seconds, called) in tests.items()
             if any(place.partition("::")[0] in files for place in called)
         }
+    return reaching
+
+
+def _in_turn(reaching: dict[str, float]) -> list[str]:
+    """The cheapest case of every test function, then the second of every one, and so on."""
     turn: collections.Counter[str] = collections.Counter()
     order = []
     for name in sorted(reaching, key=lambda name: (reaching[name], name)):
         case = name.partition("[")[0]
         order.append((turn[case], reaching[name], name))
         turn[case] += 1
+    return [name for _, _, name in sorted(order)]
+
+
+def _within(names: list[str], costs: dict[str, float], most: int, seconds: float) -> list[str]:
+    """As many of them as the bounds allow, and one at least."""
     taken: list[str] = []
-    seconds = 0.0
-    for _, cost, name in sorted(order)[:MOST_TESTS]:
-        if seconds + cost <= MOST_SECONDS or not taken:
+    for name in names[:most]:
+        if costs[name] <= seconds or not taken:
             taken.append(name)
-            seconds += cost
+            seconds -= costs[name]
     return taken
 
 

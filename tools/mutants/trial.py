@@ -26,6 +26,8 @@ IGNORED = "ignore::RuntimeWarning"
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", IGNORED)
 SECONDS, TIMES = 20.0, 5.0
 """CPU seconds, and times what its tests usually take, after which a mutant is noticed: it hangs."""
+SLOWEST = 60.0
+"""CPU seconds of a test that is slow; one that takes longer, or does not pass, is of no use."""
 PATIENCE = 600.0
 """Seconds by the clock, for what waits; six times the CPU seconds if that is less."""
 NOTICED = 1
@@ -38,6 +40,7 @@ class Trials:
         self._work = work
         self.failed = False
         self._items: dict[str, pytest.Item] = {}
+        self._passes: dict[str, bool] = {}
         self._functions: dict[tuple[str, str], list[types.FunctionType]] = defaultdict(list)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -92,6 +95,16 @@ class Trials:
         except BaseException:  # noqa: BLE001  whatever a mutant does, it was noticed
             return NOTICED
         return 0
+
+    def passing(self, names: list[str]) -> list[str]:
+        """Those of some slow tests that pass without any mutant, within the time that one is given."""
+        for name in names:
+            if name not in self._passes:
+                child = os.fork()
+                if child == 0:
+                    os._exit(self._child([name], object()))
+                self._passes[name] = _ended(child, SLOWEST) == 0
+        return [name for name in names if self._passes[name]]
 
     def survives(self, mutant: Mutant, names: list[str], usual: float) -> bool:
         """Whether all these tests, which usually take so many CPU seconds, pass with the mutant in place."""
