@@ -33,7 +33,7 @@ from streamsvm.jobs.fit.planning.l1_ball import least_squares
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.types import BallConstrained, ElasticNetSolver, FreeOffset, KernelSolver, Multinomial
+from streamsvm.types import BallConstrained, ElasticNetSolver, FreeOffset, KernelSolver, Multinomial, NuSolver
 from tools.fuzz import optima_peers as peers
 from tools.fuzz import optima_problems as problems
 from tools.fuzz.optima_problems import Drawn
@@ -85,6 +85,11 @@ def of_one_class(kernel: bool) -> list[Pair]:
     """Solvers with a free offset. Their loss is that of the form."""
     able = [name for name, solver in made() if isinstance(solver, FreeOffset)]
     return [(name, "hinge") for name in able if isinstance(SOLVERS[name](), KernelSolver) == kernel]
+
+
+def of_two_classes_by_nu() -> list[Pair]:
+    """Solvers that find C by nu. Their loss is the hinge."""
+    return [(name, "hinge") for name, solver in made() if isinstance(solver, NuSolver)]
 
 
 def of_ball() -> list[Pair]:
@@ -175,6 +180,10 @@ TASKS = {
         partial(of_one_class, True), problems.one_class, settings(offset, RBF),
         lambda given, _: peers.one_class(given, kernel=True),
     ),
+    "classes, nu": Task(
+        of_two_classes_by_nu, problems.two_classes_by_nu, lambda given, _: {"nu": given.nu},
+        lambda given, _: peers.classes_by_nu(given),
+    ),
     "elastic net": Task(
         partial(of_elastic_net, False), problems.sparing_classes, with_l1, peers.elastic_net
     ),
@@ -223,9 +232,14 @@ def compared(task: Task, pair: Pair, given: Drawn, tolerance: float, best: list[
     found = [run.certificate for run in training.runs]
     if len(found) != len(best):
         return Outcome(converged, float("nan"), f"{len(found)} problems where the peer has {len(best)}")
-    over = max((one.primal - least) / abs(one.primal) for one, least in zip(found, best, strict=True) if one)
+    over = max(excess(one.primal, least) for one, least in zip(found, best, strict=True) if one)
     said = (finding(one, least, converged, tolerance) for one, least in zip(found, best, strict=True))
     return Outcome(converged, over, next(filter(None, said), "") or on_the_way(events, best))
+
+
+def excess(primal: float, best: float) -> float:
+    """How far P is above the peer's, relatively; the optimum may be 0."""
+    return 0.0 if primal == best else (primal - best) / max(abs(primal), abs(best))
 
 
 def finding(found: Any, best: float, converged: bool, tolerance: float) -> str:

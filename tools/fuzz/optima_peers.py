@@ -290,11 +290,21 @@ def one_class(given: Drawn, kernel: bool) -> list[float]:
     a[machine.support_] = machine.dual_coef_[0]
     f, rho = K @ a, float(-machine.intercept_[0])
     theirs = 0.5 * a @ f - total * rho + given.s @ np.maximum(0.0, rho - f)
-    Z = np.column_stack([root(K) if kernel else given.X, -np.ones(n)])
-    norm, linear = np.ones(Z.shape[1]), np.zeros(Z.shape[1])
-    norm[-1], linear[-1] = 0.0, -total
-    lines = Lines(Z, np.zeros(n), np.arange(n), given.s)
-    return [min(float(theirs), least(lines, norm, linear))]
+    return [min(float(theirs), with_offset(root(K) if kernel else given.X, given))]
+
+
+def with_offset(Z: Any, given: Drawn) -> float:
+    """The least 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.z_i) of all w and rho."""
+    n, p = Z.shape
+    norm, linear = np.append(np.ones(p), 0.0), np.append(np.zeros(p), -given.nu * given.s.sum())
+    return least(Lines(np.column_stack([Z, -np.ones(n)]), np.zeros(n), np.arange(n), given.s), norm, linear)
+
+
+def classes_by_nu(given: Drawn) -> list[float]:
+    """Two classes with nu and a constant feature that is regularized, which LIBSVM's is not."""
+    given = given.seen
+    Z, _ = features(given, kernel=False)
+    return [with_offset(Z * given.y[:, None], given)]
 
 
 def one_class_of_margin(given: Drawn, loss: str, kernel: bool) -> list[float]:

@@ -89,6 +89,13 @@ def one_class(seed: int) -> Drawn:
     return Drawn(X.astype(np.float32), np.ones(len(X)), weights_of(rng, len(X)), C, nu=nu)
 
 
+def two_classes_by_nu(seed: int) -> Drawn:
+    """Two classes, and a nu that both have rows enough for: for a smaller one the optimum may be w = 0."""
+    given = two_classes(seed)
+    s, share = given.s, float(np.random.default_rng(seed).choice([0.6, 0.8, 0.95]))
+    return given._replace(nu=share * 2.0 * float(min(s[given.y > 0].sum(), s[given.y < 0].sum()) / s.sum()))
+
+
 def ball(seed: int) -> Drawn:
     """Numbers of which few columns make most; a radius that is a share of ||w||_1 of least squares."""
     given = numbers(seed)
