@@ -84,6 +84,15 @@ def slopes_pass(
 
 
 @compiled(fastmath=FAST)
+def second_derivatives_pass(
+    y: Targets, s: Float32 | Float64, f: Float64, C: float, smooth: Any, second_derivatives: Float64
+) -> None:
+    """Those of ``slopes_pass`` alone."""
+    for i in range(y.size):
+        second_derivatives[i] = C * np.float64(s[i]) * smooth.second_derivative(argument(smooth, y[i], f[i]))
+
+
+@compiled(fastmath=FAST)
 def trial_pass(
     y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, steps: Float64
 ) -> Float64:

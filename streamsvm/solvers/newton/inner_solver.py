@@ -6,6 +6,7 @@ Reference: Keerthi and DeCoste, JMLR 2005 (Newton on the squared hinge).
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,8 +31,8 @@ CRUDE = 1e-4
 SHARP = 0.02
 """... and half the squared gradient, which is what a dual value would lack, is this share of the tolerance."""
 LENGTHS: Float64 = 0.5 ** np.arange(24, dtype=np.float64)
-TRIED = 6
-"""Lengths tried at once."""
+FIRST_TRIED, TRIED = 2, 6
+"""Lengths tried at once: at first those that nearly always do, then more."""
 
 
 class Descent:
@@ -101,8 +102,8 @@ def _length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: F
     y, C = model.sample.y, model.problem.C
     df = operators.margins(model.sample.X, step)
     least, best = here.sums.smoothed + model.outer(w), 0.0
-    for start in range(0, len(LENGTHS), TRIED):
-        lengths = LENGTHS[start : start + TRIED]
+    for start, stop in pairwise((0, *range(FIRST_TRIED, len(LENGTHS), TRIED), len(LENGTHS))):
+        lengths = LENGTHS[start:stop]
         values = trial_pass(y, model.factor, here.f, df, C, smooth, lengths)
         for length, rows in zip(lengths.tolist(), values.tolist(), strict=True):
             value = rows + model.outer(w + length * step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamsvm.solvers.newton.exact_steps import are_worth_it
 from streamsvm.solvers.newton.explicit import matrix_bytes, most_explicit
 from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.in_memory.proximal_metric import most_full
@@ -11,6 +12,8 @@ from streamsvm.types.loss import has_box
 
 PART_VECTORS = 3
 """Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""
+MATRICES = 8
+"""Of p by p numbers, where second derivatives of all rows are summed up."""
 VECTORS = 32
 """Of length p: states, directions, residuals and what the products make."""
 ROW_ARRAYS = 188
@@ -37,11 +40,12 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
     whole = 0 if fewer else problem.rows * copies * entry * row_bytes(problem) // 4
     once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
     own = max(sampled, (0 if once else whole) + (0 if fewer else problem.rows * _arrays(problem)))
+    summed = 8 * p * p if are_worth_it(problem) else 0
     block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
     return Cost(
-        fixed=VECTORS * 8 * p + own,
+        fixed=VECTORS * 8 * p + MATRICES * summed + own,
         per_block_row=48,
-        per_part=PART_VECTORS * 8 * p,
+        per_part=PART_VECTORS * 8 * p + summed,
         shared=max(matrix_bytes(q, entry), block_bytes(block, entry)) + (whole if once else 0),
     )
 

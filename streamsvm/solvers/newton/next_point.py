@@ -14,12 +14,14 @@ import time
 from typing import NamedTuple
 
 from streamsvm.compute.passes.newton import squares
+from streamsvm.solvers.newton import exact_steps
+from streamsvm.solvers.newton.exact_steps import ExactSteps
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.inner_solver import polished_dual
 from streamsvm.solvers.newton.out_of_core import Reading, first_steps
 from streamsvm.solvers.newton.row_sample import Sample, is_wide
 from streamsvm.solvers.newton.state import NewtonState
-from streamsvm.solvers.newton.surrogate import model_at
+from streamsvm.solvers.newton.surrogate import Surrogate, model_at
 from streamsvm.solvers.newton.trust_region import TrustRegion, first_damping
 from streamsvm.solvers.point_evaluation import PointEvaluation
 
@@ -45,6 +47,8 @@ class NextPoint(NamedTuple):
         """Judge the model that led here, make a better one, and go where it says; or solve the problem itself."""
         if state.all_rows is not None:
             _confirmed(state, state.all_rows, found)
+        elif state.exact_steps is not None:
+            _step_exactly(state, state.exact_steps, found, polish=self.polish)
         elif self._stalled(state):
             state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
             state.gaps = []
@@ -63,6 +67,10 @@ class NextPoint(NamedTuple):
             _solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:
             self._step_by_sample(state, found, sample)
+        elif not sample.complete and not state.factored and exact_steps.are_worth_it(state.problem):
+            state.exact_steps = exact_steps.first_steps(_model_at(state, found, sample), found)
+            state.summing, state.point = True, state.exact_steps.point
+            state.sampler.limit = exact_steps.rows_of_a_sample(state.problem)
         else:
             self._step_by_matrix(state, found, sample)
 
@@ -127,7 +135,8 @@ def proceed_in_memory(state: NewtonState) -> None:
 
 def stuck(state: NewtonState) -> bool:
     """Return whether samples lead nowhere and all rows do not fit, or no step is made any more with all rows in memory."""
-    gaps = state.gaps if state.steps is not None or state.all_rows is not None else []
+    alone = state.steps is None and state.all_rows is None and state.exact_steps is None
+    gaps = [] if alone else state.gaps
     return len(gaps) > STUCK_PASSES and gaps[-1] > STALLED * gaps[-1 - STUCK_PASSES]
 
 
@@ -149,6 +158,23 @@ def _solve_in_memory(state: NewtonState, rows: AllRows) -> None:
     state.point, state.mu = rows.best, 0.0
 
 
+def _step_exactly(state: NewtonState, steps: ExactSteps, found: PointEvaluation, *, polish: bool) -> None:
+    """Step to the minimum of a model of all rows, or look nearer to where the last step began; readings sum up by turns."""
+    state.gaps.append((state.primal - state.dual) / abs(state.primal))
+    sample = None if state.looking else state.sampler.sample()
+    if sample is not None and state.hessian is not None:
+        steps.renew(state.problem, sample, state.hessian, state.point)
+    elif state.looking and polish:
+        state.dual = max(state.dual, steps.polished(state.problem, found, state.deadline))
+        if state.done:
+            return
+    if steps.taken(found) and steps.model is not None:
+        steps.go_on(state.problem, found, steps.model)
+        state.looking = not state.looking
+        state.summing = not state.looking
+    state.point = steps.point
+
+
 def _sample_of(state: NewtonState) -> Sample | None:
     """Of the rows of this pass, or the one of all rows there was before."""
     if state.whole and state.trust_region is not None:
@@ -158,7 +184,7 @@ def _sample_of(state: NewtonState) -> Sample | None:
     return sample
 
 
-def _trust_region_at(state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
+def _model_at(state: NewtonState, found: PointEvaluation, sample: Sample) -> Surrogate:
     """A model around the point that was just looked at."""
     problem, w, factor = state.problem, state.point, sample.s / sample.probability
     model = model_at(problem, sample, factor, w)
@@ -166,5 +192,11 @@ def _trust_region_at(state: NewtonState, found: PointEvaluation, sample: Sample)
         state.squares = squares(sample.X, factor, problem.columns)
     if state.passes > 1 or problem.warm is not None:
         model.shift = model.weighted_sum(model.values_at(state.smooth, w)) - found.v
-    damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(w))
+    return model
+
+
+def _trust_region_at(state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
+    """A model around the point that was just looked at, and how far it is trusted."""
+    model = _model_at(state, found, sample)
+    damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(state.point))
     return TrustRegion(model, state.mu, found.value, damping)

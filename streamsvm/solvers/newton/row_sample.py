@@ -120,8 +120,12 @@ class Sample(NamedTuple):
         """Every ``step``-th row."""
         chosen = np.zeros(len(self.y), np.bool_)
         chosen[::step] = True
-        y, s, probability = self.y[::step], self.s[::step], self.probability[::step]
-        return Sample(row_where(self.X, chosen), y, s, probability, self.f[::step], self.row[::step], complete=False)
+        return self.where(chosen)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Sample:
+        """The chosen rows; of no offset."""
+        y, s, probability = self.y[chosen], self.s[chosen], self.probability[chosen]
+        return Sample(row_where(self.X, chosen), y, s, probability, self.f[chosen], self.row[chosen], complete=False)
 
 
 @saved_as("newton.sample_part")

@@ -29,6 +29,7 @@ from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.elastic_net.solver import ElasticNet
+from streamsvm.solvers.newton import exact_steps
 from streamsvm.solvers.newton.memory import cost_of
 from streamsvm.solvers.newton.next_point import NextPoint, more_in_memory, proceed_in_memory, stuck
 from streamsvm.solvers.newton.row_sample import (
@@ -90,7 +91,7 @@ class Newton(WarmStart):
             "Improve the dual point by a sample. Without, the dual variables of every row are known, as --dual needs it."
         ),
     ] = True
-    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows", "steps")
+    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows", "steps", "exact_steps")
     """Of the state, what visits do not look at: it is not sent to workers."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     """Empty: what passes on is a few vectors of weights and a sample, and no number per row of the data."""
@@ -137,7 +138,10 @@ class Newton(WarmStart):
     def visit(self, state: NewtonState, block: Block) -> None:
         """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
-        if state.gathered:
+        if state.summing:
+            found = exact_steps.second_derivatives_of(state.problem, block, f)
+            state.hessian = found if state.hessian is None else state.hessian + found
+        if state.gathered or (state.looking):
             return
         state.factored = state.factored or operators.formed_anew(block.X)
         if state.whole:
@@ -189,7 +193,7 @@ class Newton(WarmStart):
             facts = state.all_rows.facts()
         state.evaluation.clear()
         state.sampler.clear()
-        state.margins = []
+        state.margins, state.hessian = [], None
         return Certificate(state.primal, state.dual, final=stuck(state), facts=facts)
 
     def pending(self, state: NewtonState) -> bool:
@@ -219,6 +223,8 @@ class Newton(WarmStart):
             dual_point=None,
             all_rows=None,
             steps=None,
+            exact_steps=None,
+            hessian=None,
         )
 
     def merge(self, states: list[NewtonState]) -> NewtonState:
@@ -229,6 +235,8 @@ class Newton(WarmStart):
             first.sampler.merge(other.sampler)
             first.margins = first.margins + other.margins
             first.factored = first.factored or other.factored
+            if other.hessian is not None:
+                first.hessian = other.hessian if first.hessian is None else first.hessian + other.hessian
             if first.passes == 0:
                 first.squares = first.squares + other.squares
         return first

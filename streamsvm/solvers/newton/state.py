@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64
+from streamsvm.solvers.newton.exact_steps import ExactSteps
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.out_of_core import SampledSteps
 from streamsvm.solvers.newton.row_sample import PrioritySampler
@@ -65,6 +66,14 @@ class NewtonState:
     """What led to ``point`` where rows do not fit the memory and columns are many."""
     pending: int = 0
     """How often the problem in memory is gone on with before the next reading."""
+    exact_steps: ExactSteps | None = None
+    """What led to ``point`` where second derivatives of all rows are summed up."""
+    summing: bool = False
+    """Whether they are in this pass."""
+    looking: bool = False
+    """Whether the pass evaluates its point and keeps no rows."""
+    hessian: Float64 | None = None
+    """X' diag(second_derivatives) X (columns + 1, columns + 1) over the blocks met so far; None: nothing yet."""
 
     @property
     def done(self) -> bool:

@@ -1,0 +1,179 @@
+"""Newton's own steps: the second derivatives of all rows are summed up in readings that evaluate points.
+
+A sample of rows leads to the first point. Where the loss bends by pieces the rows that bend near a point are few, and the next sample has
+nearly all of them; the logistic loss bends everywhere, and a sample of a tenth of the rows is never more than that.
+Of few columns H = X' diag(C_i l''(m_i)) X of all rows costs a reading no more than some evaluations. With c the point that was read,
+
+    M(w) = sum_S C_i l(m_i) / probability_i + shift.w + 1/2 (w - c)' [I + H - H_S]+ (w - c)
+
+has the gradient of P at c and, but for directions in which the sample S bends more than all rows do, its Hessian; how that changes on the way
+is as in S, in which rows that are much of one of their columns are for certain. []+ leaves out negative eigenvalues, so that M is convex.
+(Without S, with Newton's steps alone, covtype takes five readings to 1e-3 in place of three.) M is minimized in memory. The reading after
+that does not sum H up again: mostly it is the last one, and else the old one, with the new gradient, does for a step. Where P did not fall half
+of the way is looked at next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.newton import second_derivatives_pass
+from streamsvm.rows import Float64
+from streamsvm.solvers.newton.explicit import factorized_after_rounding
+from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.solvers.newton.surrogate import Surrogate
+from streamsvm.solvers.point_evaluation import PointEvaluation
+from streamsvm.solvers.triangular import solve_lower
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Problem
+
+MOST_COMPONENTS = 128
+"""Up to as many a row of the matrix costs no more than some evaluations of it."""
+ROWS, PER_COMPONENT = 2_000, 200
+"""Rows of S at most: so many, or so many for each component."""
+FALLS, ROUNDING = 1e-4, 1e-13
+"""Of what was promised, what P is to fall by; of P, differences that say nothing."""
+THIN, THIN_PER_COMPONENT = 2_000, 40
+"""The first model is minimized on every k-th row before: so many, at least."""
+ITERATIONS, SHORTEST = 30, 1e-6
+"""Steps on M; and a step that is not worth its name."""
+DECREMENT = 1e-3
+"""M is minimized when a step promises less than this share of the gap that is asked for."""
+
+
+@saved_as("newton.exact_model")
+class ExactModel(NamedTuple):
+    """M but for the point it is made at."""
+
+    sample: Sample
+    """The rows S."""
+    factor: Float64
+    """(n,) how often each of them counts, its weight included."""
+    rest: Float64
+    """(p, p) [I + H - H_S]+, as they were when H was summed up last."""
+
+    def minimum(self, problem: Problem, found: PointEvaluation, center: Float64) -> tuple[Float64, float]:
+        """Return about the least point (p,) of M, made at ``center`` (p,) from what a pass found there, and M less its value there."""
+        loss, w, change = problem.loss, center, 0.0
+        model = _sum_over(problem, self.sample, self.factor, center)
+        here = model.values_at(loss, w)
+        before, shift = here.sums.smoothed, model.weighted_sum(here) - found.v + center
+        enough = DECREMENT * problem.tolerance * abs(found.primal)
+        for _ in range(ITERATIONS):
+            gradient = shift + self.rest @ (w - center) - model.weighted_sum(here)
+            hessian = self.rest + operators.gram(self.sample.X, here.second_derivatives, problem.columns)
+            step = -factorized_after_rounding(hessian)(gradient)
+            promised, length = -float(gradient @ step), 1.0
+            while True:
+                d = w + length * step - center
+                here = model.values_at(loss, w + length * step)
+                value = here.sums.smoothed - before + float(shift @ d) + 0.5 * float(d @ self.rest @ d)
+                if value <= change - FALLS * length * promised or length < SHORTEST:
+                    break
+                length *= 0.5
+            if length < SHORTEST:
+                break
+            w, change = w + length * step, value
+            if promised <= enough:
+                break
+        return w, change
+
+
+@saved_as("newton.exact_steps")
+@dataclass(slots=True)
+class ExactSteps:
+    """What led to the point of the pass under way."""
+
+    center: Float64
+    """(p,) where the step begins: the last point that was taken."""
+    value: float
+    """P there."""
+    direction: Float64
+    """(p,) the whole step."""
+    promised: float = 0.0
+    """What P was to fall by, if M were P."""
+    length: float = 1.0
+    """How much of the step was gone."""
+    model: ExactModel | None = None
+    """What was known of H when it was summed up last."""
+
+    @property
+    def point(self) -> Float64:
+        """Where the pass looks (p,)."""
+        return self.center + self.length * self.direction
+
+    def taken(self, found: PointEvaluation) -> bool:
+        """Return whether P has fallen; where it has not, half of the way is looked at next."""
+        if found.value <= self.value - FALLS * self.length * self.promised + ROUNDING * abs(found.value):
+            return True
+        self.length *= 0.5
+        return False
+
+    def renew(self, problem: Problem, sample: Sample, hessian: Float64, point: Float64) -> None:
+        """Take H (p, p) of a pass at ``point`` (p,), and its sample for S."""
+        factor = sample.s / sample.probability
+        model = _sum_over(problem, sample, factor, point)
+        own = operators.gram(sample.X, model.values_at(problem.loss, point).second_derivatives, problem.columns)
+        whole = np.eye(len(point)) + hessian
+        self.model = ExactModel(sample, factor, _positive_part(whole - own, whole))
+
+    def polished(self, problem: Problem, found: PointEvaluation, deadline: float) -> float:
+        """Return the dual value when the a_i of S are solved for, all others being what they are at the point that was read."""
+        if self.model is None:
+            return found.dual
+        f = operators.margins(self.model.sample.X, self.point)
+        return polished_dual(problem, self.model.sample._replace(f=f), problem.loss, found, self.point, deadline)
+
+    def go_on(self, problem: Problem, found: PointEvaluation, model: ExactModel) -> None:
+        """Begin a step to the minimum of M at the point that was read."""
+        point = self.point
+        w, change = model.minimum(problem, found, point)
+        self.center, self.value, self.length = point, found.value, 1.0
+        self.direction, self.promised = w - point, -change
+
+
+def are_worth_it(problem: Problem) -> bool:
+    """Return whether the loss bends everywhere, and columns are few."""
+    return not problem.loss.quadratic() and problem.columns + 1 <= MOST_COMPONENTS
+
+
+def first_steps(model: Surrogate, found: PointEvaluation) -> ExactSteps:
+    """Return the step to about the minimum of a sample's model around the point of the first pass. Changed: its damping."""
+    loss, w = model.problem.loss, model.center
+    model.damping = np.zeros_like(w)
+    thin = len(model.factor) // max(THIN, THIN_PER_COMPONENT * len(w))
+    for one in (model.thinned(thin), model) if thin > 1 else (model,):
+        w, _ = Descent(one).minimize(loss, w, crude=True)
+    return ExactSteps(model.center, found.value, w - model.center)
+
+
+def rows_of_a_sample(problem: Problem) -> int:
+    """Return how many rows a pass keeps in which second derivatives are summed up."""
+    return min(problem.rows, max(ROWS, PER_COMPONENT * (problem.columns + 1)))
+
+
+def second_derivatives_of(problem: Problem, block: Block, f: Float64) -> Float64:
+    """Return X' diag(C_i l''(m_i)) X (p, p) of a block whose decision values are f (n,)."""
+    bends = np.empty(len(f))
+    second_derivatives_pass(block.y, block.s, f, problem.C, problem.loss, bends)
+    return operators.gram(block.X, bends, problem.columns)
+
+
+def _sum_over(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
+    """Return the sum over the rows of a sample, each counted ``factor`` (n,) times."""
+    zero = np.zeros_like(center)
+    return Surrogate(problem, sample, factor, center, zero, zero, np.zeros(len(sample.y)))
+
+
+def _positive_part(part: Float64, whole: Float64) -> Float64:
+    """Return ``part`` (p, p) without its negative directions, as ``whole`` (p, p), which is positive definite, measures them."""
+    lower = np.linalg.cholesky(whole)
+    scaled = solve_lower(lower, solve_lower(lower, part).T)
+    values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
+    half = (lower @ vectors) * np.sqrt(np.maximum(values, 0.0))
+    return half @ half.T
