@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
-from streamsvm.engine.problem_rows import block_of, own_rows
+from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Sums, summed
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64, Rows, row_where
@@ -29,21 +28,17 @@ COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
 class Evaluation:
     """What is summed over all rows for one problem, at its weights (p,)."""
 
-    def __init__(self, problem: Problem, weights: Float64) -> None:
+    def __init__(self, problem: Problem, weights: Float64, unit: float = 1.0) -> None:
         loss = problem.loss
-        self.problem, self.weights = problem, weights
+        self.problem, self.weights, self.unit = problem, weights, unit
         self.slopes = [PointSums(len(weights)) for _ in ([loss] if loss.smooth() else WIDTHS)]
         """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
-        self.unit: float | None = None
-        """In which widths are said: 1, of margins that have no unit how large they are in the first block; None before that."""
         self.own: DualSums | None = None
         """Of the solver's dual variables, where it has some."""
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Count a block, with the dual variables (n,) of its rows."""
         loss = self.problem.loss
-        if self.unit is None:
-            self.unit = self._unit(block)
         smooth = [loss] if loss.smooth() else [rounded(loss, width * self.unit) for width in WIDTHS]
         for sums, one in zip(self.slopes, smooth, strict=True):
             sums.add(self.problem, one, block, self.weights)
@@ -51,11 +46,13 @@ class Evaluation:
             self.own = self.own or DualSums(len(self.weights))
             self.own.add(self.problem, block, alpha)
 
-    def _unit(self, block: Block) -> float:
-        if self.problem.nu is None:
-            return 1.0
-        found = float(np.abs(operators.margins(block.X, self.weights)).mean()) if len(block.y) else 0.0
-        return found or 1.0
+    def merge(self, other: Evaluation) -> None:
+        """Add what was summed over other rows."""
+        for mine, theirs in zip(self.slopes, other.slopes, strict=True):
+            mine.merge(theirs)
+        if self.own is not None and other.own is not None:
+            self.own.merge(other.own)
+        self.own = self.own or other.own
 
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
         """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
@@ -95,6 +92,11 @@ class MultinomialEvaluation:
             self._v += operators.adjoint(block.X, alpha, problem.columns).T
             self._gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
+    def merge(self, other: MultinomialEvaluation) -> None:
+        """Add what was summed over other rows."""
+        self._v += other._v
+        self._losses, self._gain = self._losses + other._losses, self._gain + other._gain
+
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
         """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
         self.weights, self._v = weights, np.array([change(v) for v in self._v])
@@ -104,25 +106,8 @@ class MultinomialEvaluation:
         return 0.5 * float(np.sum(self.weights**2)) + self._losses, [self._gain - 0.5 * float(np.sum(self._v**2))]
 
 
-@dataclass(slots=True)
-class RowsInOrder:
-    """Numbers of all rows, taken one part after the other; the chunks they lie in need not be those that are read."""
-
-    states: RowNumbers
-    """Where they are."""
-    chunk: int = 0
-    """The next chunk."""
-    rest: Float64 | None = None
-    """What is left of the one before, (problems, n)."""
-
-    def take(self, rows: int) -> Float64:
-        """Return those of the next rows, (problems, rows)."""
-        while self.rest is None or self.rest.shape[1] < rows:
-            found = self.states.load(self.chunk).copy()
-            self.rest = found if self.rest is None else np.concatenate([self.rest, found], axis=1)
-            self.chunk += 1
-        taken, self.rest = self.rest[:, :rows], self.rest[:, rows:]
-        return taken
+AnyEvaluation: TypeAlias = Evaluation | MultinomialEvaluation
+"""What is summed for one problem."""
 
 
 def evaluated(  # noqa: PLR0917  what is evaluated, and where
@@ -130,20 +115,48 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
     features: FeatureMap,
     problems: list[Problem],
     weights: list[Float64],
-    dual: RowsInOrder | None,
+    dual: RowNumbers | None,
     dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
-) -> list[Evaluation | MultinomialEvaluation]:
+    working: int = 0,
+) -> list[AnyEvaluation]:
     """Return the sums of every problem at its weights, and at the dual variables of all rows if there are any.
 
-    ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out. Raises what reading the store raises.
+    ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out.
+    ``working``: bytes that each thread's map holds. Raises what reading the store raises.
     """
-    found = [
-        MultinomialEvaluation(problem, w) if problem.classes else Evaluation(problem, w)
-        for problem, w in zip(problems, weights, strict=True)
-    ]
-    for k, block, alpha in _blocks(store, features, problems, dual):
+    rows = RowsInGroups(store, features, problems, dual, working)
+    units = _units(rows, weights)
+
+    def fresh() -> list[AnyEvaluation]:
+        return [
+            MultinomialEvaluation(problem, w) if problem.classes else Evaluation(problem, w, unit)
+            for problem, w, unit in zip(problems, weights, units, strict=True)
+        ]
+
+    def add(found: list[AnyEvaluation], one: ProblemBlock) -> None:
+        k, block, alpha = one
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
-    return found
+
+    vectors = sum(2 * len(WIDTHS) * w.nbytes for w in weights)
+    return summed(rows, Sums(fresh, add, _merged, vectors))
+
+
+def _merged(one: list[AnyEvaluation], other: list[AnyEvaluation]) -> list[AnyEvaluation]:
+    for mine, theirs in zip(one, other, strict=True):
+        mine.merge(theirs)  # type: ignore[arg-type]  # both are of one problem
+    return one
+
+
+def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:
+    """In which widths are said of each problem: 1, of margins that have no unit how large they are in its first block."""
+    units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.nu is None}
+    for k, block, _ in rows.blocks() if len(units) < len(weights) else ():
+        if k not in units:
+            found = float(np.abs(operators.margins(block.X, weights[k])).mean()) if len(block.y) else 0.0
+            units[k] = found or 1.0
+        if len(units) == len(weights):
+            break
+    return [units.get(k, 1.0) for k in range(len(weights))]
 
 
 class MarginChange(NamedTuple):
@@ -182,12 +195,15 @@ def weight_that_costs(
     store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], off: list[float]
 ) -> list[float]:
     """Return for every problem sum C_i of the rows that cost something at its weights, or would if margins are off by ``off``."""
-    found = [0.0] * len(problems)
-    for k, block, _ in _blocks(store, features, problems, None):
+
+    def add(found: list[float], one: ProblemBlock) -> None:
+        k, block, _ = one
         problem, m = problems[k], _margins(problems[k], block, weights[k])
         near = m < threshold(problem.loss) + off[k]
         found[k] += problem.C * float(block.s[near].sum(dtype=np.float64))
-    return found
+
+    sums = Sums(lambda: [0.0] * len(problems), add, lambda one, other: [a + b for a, b in zip(one, other, strict=True)])
+    return summed(RowsInGroups(store, features, problems), sums)
 
 
 def _margins(problem: Problem, block: Block, weights: Float64) -> Float64:
@@ -195,31 +211,3 @@ def _margins(problem: Problem, block: Block, weights: Float64) -> Float64:
     if problem.classes:
         return ranked(operators.margins(block.X, weights.T), block.y.astype(np.int32))[0]
     return block.y * operators.margins(block.X, weights)
-
-
-class _ProblemBlock(NamedTuple):
-    """A block of a problem, and its dual variables (n,) where they are known."""
-
-    problem: int
-    block: Block
-    alpha: Float64 | None
-
-
-def _blocks(
-    store: Store, features: FeatureMap, problems: list[Problem], dual: RowsInOrder | None
-) -> Iterator[_ProblemBlock]:
-    """All blocks of all problems but those of held-out chunks, in one reading; each is valid until the next."""
-    starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
-    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
-        for loaded in stream:
-            chunk = loaded.visit.chunk
-            alpha = None if dual is None else dual.take(len(loaded.chunk.codes))
-            for part in features.parts(loaded.chunk.X):
-                for k, problem in enumerate(problems):
-                    if chunk in problem.held_out:
-                        continue
-                    block = block_of(problem, loaded, part, starts[chunk], reused=True)
-                    if block is None:
-                        continue
-                    mine = None if alpha is None else own_rows(alpha[k, part.start : part.stop], block.places)
-                    yield _ProblemBlock(k, block, mine)

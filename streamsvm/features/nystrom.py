@@ -86,6 +86,12 @@ class Projection:
         sums = (len(self.W) + 2) * UNITS[arithmetic] * largest
         return error_of(self.kernel, reach, arithmetic) + sums, largest
 
+    @property
+    def full_bytes(self) -> int:
+        """What a thread holds that makes pairs in the arithmetic of certificates: kernel values, and landmarks in float64."""
+        m = len(self.W)
+        return working_bytes(m, self.rank, factored=True) + 2 * self.points.nbytes
+
     def fold(self, solution: LinearSolution) -> KernelSolution:
         """The same function as a kernel machine on the landmarks."""
         coefficients = self.W.astype(np.float64) @ solution.w[:-1]

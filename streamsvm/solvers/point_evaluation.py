@@ -112,9 +112,7 @@ class PointSums:
 
     def merge(self, other: PointSums) -> None:
         """Add what another worker summed over other rows at the same point."""
-        total = self.v + other.v
-        part = total - self.v
-        lost = (self.v - (total - part)) + (other.v - part)  # Knuth's TwoSum
+        total, lost = _two_sum(self.v, other.v)
         for low in (self.low, other.low):
             lost = lost if low is None else lost + low
         self.v, self.low = total, lost
@@ -167,6 +165,11 @@ class DualSums:
             add_rows_precisely(block.X, entering, self.v, self.low)
         self.gain += dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
+    def merge(self, other: DualSums) -> None:
+        """Add what was summed over other rows."""
+        self.v, lost = _two_sum(self.v, other.v)
+        self.low, self.gain = self.low + (lost + other.low), self.gain + other.gain
+
     def value(self) -> float:
         """Return D."""
         v = self.vector()
@@ -175,6 +178,13 @@ class DualSums:
     def vector(self) -> Float64:
         """Return sum a_i y_i x_i (p,) as precisely as it is known."""
         return self.v + self.low
+
+
+def _two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
+    """The sum of two vectors, and what rounding took from it (Knuth's TwoSum)."""
+    total = one + other
+    part = total - one
+    return total, (one - (total - part)) + (other - part)
 
 
 def evaluate_block(

@@ -460,7 +460,7 @@ def test_features_are_off_by_kernel_values_and_by_sums_over_the_map(
     monkeypatch.setattr(reevaluation, "farthest_reach", lambda inner, raw: None)
     map_: Any = Nystrom.__new__(Nystrom)
     matrix = np.array([[1.0, 0.0], [-2.0, 3.0]])
-    projection = SimpleNamespace(W=matrix, inner=None, rounding=lambda reach: (value, 5.0))
+    projection = SimpleNamespace(W=matrix, inner=None, rounding=lambda reach: (value, 5.0), full_bytes=0)
     monkeypatch.setattr(Nystrom, "in_full", lambda self: None)
     for name, part in (("projection", projection), ("bias", 3.0)):
         object.__setattr__(map_, name, part)

@@ -97,6 +97,14 @@ class LocalGroupTrainer(GroupTrainer):
         other._in_memory = self._in_memory
         return other
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Give back the maps of threads when the training is over: the last evaluation has some of its own."""
+        try:
+            yield
+        finally:
+            self._fit.work.maps.clear()
+
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Visit the groups that are left of a pass, and close it."""
         result = self.result

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from streamsvm.engine.final_evaluation import Evaluation, MarginChange, RowsInOrder, evaluated, margins_apart
+from streamsvm.engine.final_evaluation import Evaluation, MarginChange, evaluated, margins_apart
 from streamsvm.engine.training import RowNumbers, Training
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach
@@ -52,7 +52,7 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
     projection = map_.projection
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
-    sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values)
+    sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values, projection.full_bytes)
     known, moved = row_weights(plan, raw), _margin_changes(raw, map_, weights)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation, apart in zip(training.runs, weights, sums, moved, strict=True):
@@ -91,8 +91,8 @@ def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float6
     return solver.dual_values(training.runs[k].witnessed(), block) if isinstance(solver, DualWitness) else None
 
 
-def _dual_rows(training: Training) -> RowsInOrder | None:
+def _dual_rows(training: Training) -> RowNumbers | None:
     """The dual variables of all rows, where the solver has them."""
     states = training.row_states.get(DUAL)
     assert states is None or isinstance(states, RowNumbers)
-    return None if states is None else RowsInOrder(states)
+    return states

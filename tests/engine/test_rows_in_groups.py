@@ -1,0 +1,106 @@
+"""Sums over all rows after a training: shared out among threads, with the bits of one, and the dual variables of the right rows."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute import threading as cores
+from streamsvm.engine import partition
+from streamsvm.engine.final_evaluation import evaluated, weight_that_costs
+from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Sums, summed
+from streamsvm.engine.state.row_state import RowStates
+from streamsvm.features.scaling import Raw
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
+from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.store import open_store
+from streamsvm.types import Problem, RowState, Store
+
+ROWS = 700
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
+    synth(SynthJob("susy", str(tmp_path / "s.zarr"), rows=ROWS, chunk_bytes=6_000))
+    return open_store(tmp_path / "s.zarr")
+
+
+def problems(store: Store) -> list[Problem]:
+    columns = store.layout.columns
+    return [
+        Problem(Hinge(), 1.0, ROWS, columns, 1),
+        Problem(SquaredHinge(), 0.3, ROWS, columns, 1, held_out=frozenset({2})),
+    ]
+
+
+def dual_of(store: Store, count: int) -> RowStates:
+    """The number of each row, in chunks of another length."""
+    layout = replace(store.layout, chunks=(300, 250, 150))
+    states = RowStates(RowState("dual", "float64"), layout, count)
+    for chunk, start in enumerate((0, 300, 550)):
+        values = states.load(chunk)
+        values[:] = np.arange(start, start + values.shape[1]) / ROWS
+        states.save(chunk, values)
+    return states
+
+
+def sums_of(store: Store, threads: int) -> list[Any]:
+    given, rng = problems(store), np.random.default_rng(0)
+    weights = [rng.normal(size=store.layout.columns + 1) for _ in given]
+    with cores.using(threads):
+        found = evaluated(store, Raw(1.0), given, weights, dual_of(store, len(given)))
+        costs = weight_that_costs(store, Raw(1.0), given, weights, [0.1, 0.2])
+    return [[(*one.values(), one.own.vector().tobytes()) for one in found], costs]
+
+
+def test_sums_are_those_of_one_thread(store: Store) -> None:
+    assert len(partition.pass_groups(store.layout)) > 4
+    expected = sums_of(store, 1)
+    for threads in (2, 3, 7):
+        assert sums_of(store, threads) == expected
+
+
+def test_every_row_has_its_own_dual_variable(store: Store) -> None:
+    given = problems(store)
+    rows = RowsInGroups(store, Raw(1.0), given, dual_of(store, len(given)))
+
+    def add(found: list[tuple[int, int, float]], one: ProblemBlock) -> None:
+        assert one.alpha is not None
+        numbers = one.block.start + np.arange(len(one.block.y))
+        found += [(one.problem, row, a * ROWS) for row, a in zip(numbers.tolist(), one.alpha.tolist(), strict=True)]
+
+    with cores.using(3):
+        found = summed(rows, Sums(list, add, lambda one, other: one + other))
+    starts = np.cumsum([0, *store.layout.chunks])
+    left_out = set(range(starts[2], starts[3]))
+    assert [(k, row) for k, row, _ in sorted(found)] == [
+        (k, row) for k in (0, 1) for row in range(ROWS) if k == 0 or row not in left_out
+    ]
+    assert all(round(a) == row for _, row, a in found)
+
+
+def test_several_threads_work(store: Store) -> None:
+    """Each waits for another one: a single thread would wait without end."""
+    rows, together = RowsInGroups(store, Raw(1.0), problems(store)), threading.Barrier(2, timeout=30)
+    met = threading.local()
+
+    def add(_found: list[None], _one: ProblemBlock) -> None:
+        if not getattr(met, "once", False):
+            met.once = True
+            together.wait()
+
+    with cores.using(2):
+        summed(rows, Sums(list, add, lambda one, _other: one))
+
+
+def test_large_sums_are_taken_in_one_group(store: Store) -> None:
+    rows = RowsInGroups(store, Raw(1.0), problems(store))
+    assert len(rows.groups(1 << 20)) > 1
+    assert [group.rows for group in rows.groups(16 << 20)] == [ROWS]
