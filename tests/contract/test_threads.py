@@ -4,6 +4,8 @@ predictions, figures, features and stores.
 
 from __future__ import annotations
 
+import gzip
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from streamsvm.engine import partition
 from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.errors import DataError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -28,6 +31,7 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk
+from streamsvm.store.sources.csv import blocks
 from streamsvm.store.sources.reading.lines import BLOCK
 from streamsvm.types import KernelSolver, Mergeable
 from tests.fault.test_determinism import bits_of
@@ -150,3 +154,69 @@ def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) ->
         found.append((written(store), result.rows, result.counts, result.notices))
     assert found[0][1] == {"gaps": 100_000, "bad lines": 149_996}.get(kind, 150_000)
     assert found == [found[0]] * 3
+
+
+TABLES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "several": {},
+    "gzip": {},
+    "bad lines": {"on_bad_line": "skip"},
+    "quotes": {"multiline": True},
+}
+
+
+def tables_at(place: Path, kind: str) -> tuple[Path, ...]:
+    """Files of one table: numbers, words, a label; each of several blocks."""
+    rng = np.random.default_rng(1)
+    word = '"a\nb"' if kind == "quotes" else '"a, b"'
+    words = np.array(["red", "green", word])[rng.integers(0, 3, 120_000)]
+    lines = [
+        f"{x!r},{w},{n},{'yes' if x > 0 else 'no'}"
+        for x, w, n in zip(rng.normal(size=120_000).tolist(), words, range(120_000), strict=True)
+    ]
+    if kind == "bad lines":
+        for at in (5, 70_000, 119_998):
+            lines[at] = "x" + lines[at]
+    parts = [lines[:50_000], lines[50_000:90_000], lines[90_000:]] if kind == "several" else [lines]
+    found = []
+    for number, part in enumerate(parts):
+        text = ("x,color,n,label\n" + "\n".join(part) + "\n").encode()
+        assert len(text) > BLOCK
+        path = place / f"{number}.csv{'.gz' if kind == 'gzip' else ''}"
+        path.write_bytes(gzip.compress(text) if kind == "gzip" else text)
+        found.append(path)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_store_of_tables_is_that_of_one_thread(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of CSV are parsed side by side."""
+    sources, parsing, by = tables_at(tmp_path, kind), blocks.parse, set[str]()
+
+    def parse(*given: Any) -> Any:
+        by.add(threading.current_thread().name.rpartition("_")[0])
+        return parsing(*given)
+
+    monkeypatch.setattr(blocks, "parse", parse)
+    found = []
+    for threads in (1, 2, 5):
+        store = tmp_path / "s.zarr"
+        job = IngestJob(
+            sources=sources, store=store, label="label", categorical=("color",), overwrite=True, **TABLES[kind]
+        )
+        result = ingest(replace(job, threads=threads))
+        found.append((written(store), result.rows, result.counts, result.notices))
+    assert found[0][1] == 120_000 - 3 * (kind == "bad lines")
+    assert found == [found[0]] * 3
+    assert "streamsvm-parse" in by
+
+
+def test_the_first_line_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
+    (source,) = tables_at(tmp_path, "plain")
+    lines = source.read_text().split("\n")
+    lines[60_000] = lines[100_000] = "x,red,1,yes"
+    source.write_text("\n".join(lines))
+    for threads in (1, 4):
+        job = IngestJob(sources=(source,), store=tmp_path / "s.zarr", label="label", categorical=("color",))
+        with pytest.raises(DataError, match="line 60001"):
+            ingest(replace(job, threads=threads))

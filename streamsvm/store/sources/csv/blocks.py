@@ -15,6 +15,7 @@ import pyarrow.csv as pacsv
 
 from streamsvm.aliases import ByName
 from streamsvm.store.sources.csv.dialect import Dialect
+from streamsvm.store.sources.reading.in_order import in_order
 
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
 """The ways people write a missing value. NaN is not one of them: it is a number that is refused."""
@@ -56,7 +57,11 @@ def parse(block: bytes, options: ByName, converting: Sequence[pacsv.ConvertOptio
 
     Raises pyarrow's ArrowInvalid.
     """
-    options["read_options"].block_size = len(block) + 1
+    given = options["read_options"]
+    mine = pacsv.ReadOptions(  # of its own: other threads parse other blocks
+        use_threads=False, block_size=len(block) + 1, skip_rows=given.skip_rows, column_names=given.column_names
+    )
+    options = {**options, "read_options": mine}
     tables = [pacsv.read_csv(pa.BufferReader(block), convert_options=group, **options) for group in converting]
     if len(tables) == 1:
         return tables[0]
@@ -65,17 +70,28 @@ def parse(block: bytes, options: ByName, converting: Sequence[pacsv.ConvertOptio
 
 
 def parsed(
-    blocks: Generator[bytes], options: ByName, converting: Sequence[pacsv.ConvertOptions]
+    blocks: Generator[bytes], options: ByName, converting: Sequence[pacsv.ConvertOptions], *, together: bool
 ) -> Generator[pa.RecordBatch]:
-    """Yield the rows of a file's blocks. Raises pyarrow's ArrowInvalid, and what the blocks raise."""
-    multiline = options["parse_options"].newlines_in_values
+    """Yield the rows of a file's blocks, in order; ``together``: idle threads parse some of them in advance.
+
+    Raises pyarrow's ArrowInvalid in the place of its block, and what the blocks raise.
+    """
+    skipped, multiline = options["read_options"].skip_rows, options["parse_options"].newlines_in_values
+    rest = {**options, "read_options": pacsv.ReadOptions(column_names=options["read_options"].column_names)}
+
+    def make(item: tuple[int, bytes]) -> pa.Table:
+        number, block = item
+        table = parse(block, rest if number else options, converting)
+        if not multiline and b'"' in block:
+            _check_lines(block, table.num_rows + (0 if number else skipped))
+        return table
+
     with closing(blocks):
-        for block in blocks:
-            table = parse(block, options, converting)
-            if not multiline and b'"' in block:
-                _check_lines(block, table.num_rows + options["read_options"].skip_rows)
-            yield from table.to_batches()
-            options["read_options"].skip_rows = 0
+        numbered = enumerate(blocks)
+        tables = in_order(make, numbered) if together else ((item, make(item)) for item in numbered)
+        with closing(tables):
+            for _, table in tables:
+                yield from table.to_batches()
 
 
 def _check_lines(block: bytes, rows: int) -> None:

@@ -26,6 +26,9 @@ from streamsvm.store.sources.table.layout.crosses import with_crosses
 from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 
+NARROW = 512
+"""Columns up to which several threads parse blocks: what a table of more holds is not worth another one (``GROUP``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class CSVReader:
@@ -54,9 +57,10 @@ class CSVReader:
         """
         converting = conversions(needed, {name: self._type(name) for name in needed})
         options = reading(self.dialects[stream.path], BLOCK, multiline=self.options.multiline)
-        tables = parsed(self._blocks(stream, converting), options, converting)
+        alone = stream.size <= BLOCK or len(needed) > GROUP  # one block, or blocks whose tables are large
+        together = not alone and len(needed) <= NARROW
+        tables = parsed(self._blocks(stream, converting), options, converting, together=together)
         try:
-            alone = stream.size <= BLOCK or len(needed) > GROUP  # one block, or blocks whose tables are large
             with closing(tables if alone else ahead(tables)) as tables:
                 for table in tables:
                     yield from self._cut(table)
