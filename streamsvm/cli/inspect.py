@@ -82,7 +82,8 @@ def _doctor_lines(facts: JsonObject) -> Iterator[str]:
     yield f"streamsvm  {facts['streamsvm']}, Python {facts['python']}, {facts['platform']}"
     yield "packages   " + ", ".join(f"{name} {version or 'MISSING'}" for name, version in facts["packages"].items())
     blas = ", ".join(f"{b['library']} with {b['threads']} threads" for b in facts["blas"])
-    yield f"threads    {facts['cpus']} processors for this process; {blas}; a job reads with one thread, computes in one"
+    yield f"threads    {facts['cpus']} processors for this process; {blas}; a job works on {facts['threads']} without --threads"
+    yield f"cluster    {facts['cluster']}"
     memory = facts["memory"]
     yield f"memory     {size_text(memory['total'])}, {size_text(memory['available'])} available"
     yield f"limit      {memory['limit'] >> 20}MiB without --memory; this process holds {memory['process'] >> 20}MiB"

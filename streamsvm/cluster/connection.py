@@ -13,11 +13,12 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, get_client, rejoin, secede
 from distributed.security import Security
+from distributed.system import MEMORY_LIMIT
 
 from streamsvm.aliases import ByName
 from streamsvm.cluster import certificate
 from streamsvm.cluster.address import Address, parse
-from streamsvm.cluster.executor import DaskExecutor
+from streamsvm.cluster.executor import DaskExecutor, LocalExecutor
 from streamsvm.cluster.tls import check_files, speaks_tls
 from streamsvm.cluster.watch import PATIENCE
 from streamsvm.errors import ClusterError, SecurityError, UsageError
@@ -34,8 +35,11 @@ def connected(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]
     """The executor of a cluster by its address. Raises UsageError, SecurityError, ClusterError."""
     where = parse(address, insecure=insecure)
     with ExitStack() as stack:
-        client = stack.enter_context(_started(where.workers) if where.workers else _joined(where))
-        executor = DaskExecutor(client)
+        if where.workers:
+            memory = MEMORY_LIMIT // where.workers
+            yield LocalExecutor(lambda: stack.enter_context(_started(where.workers, memory)), where.workers, memory)
+            return
+        executor = DaskExecutor(stack.enter_context(_joined(where)))
         stack.callback(executor.close)
         yield executor
 
@@ -86,8 +90,8 @@ def default_client() -> Client | None:
 
 
 @contextmanager
-def _started(workers: int) -> Iterator[Client]:
-    """Workers on this machine, one thread each, for nobody else.
+def _started(workers: int, memory: int) -> Iterator[Client]:
+    """Workers on this machine, one thread and so many bytes each, for nobody else; they are started side by side.
 
     Nothing listens but on the loopback address, and what listens talks only to who shows the certificate of this run:
     the other users of the machine can reach the ports. There are no dashboards and no pages about the workers.
@@ -104,6 +108,7 @@ def _started(workers: int) -> Iterator[Client]:
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
+            memory_limit=memory,
             host="127.0.0.1",
             protocol="tls://",
             security=certificate.security(),

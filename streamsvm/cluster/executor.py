@@ -49,10 +49,16 @@ GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 class DaskExecutor:
     """See ``engine.executors.executor.Executor``. Raises ClusterError when there is no worker for ``patience`` seconds."""
 
-    def __init__(self, client: Client, patience: float = PATIENCE) -> None:
-        self._client, self._patience = client, patience
+    def __init__(self, client: Client | None, patience: float = PATIENCE) -> None:
+        self._connection, self._patience = client, patience
         self._name, self._calls = uuid4().hex[:8], 0
-        self._await_worker()
+        if client is not None:
+            self._await_worker()
+
+    @property
+    def _client(self) -> Client:
+        assert self._connection is not None
+        return self._connection
 
     def _await_worker(self) -> None:
         try:
@@ -220,3 +226,30 @@ class DaskExecutor:
                 self._client.cancel(unfinished, force=True)
             except (OSError, TimeoutError):
                 return
+
+
+class LocalExecutor(DaskExecutor):
+    """On workers of one's own, one thread each, which are started when there is something to do for them: a job that is refused
+    has none.
+    """
+
+    def __init__(self, start: Callable[[], Client], workers: int, memory: int) -> None:
+        """``start`` starts so many workers, each of which may hold ``memory`` bytes."""
+        super().__init__(None)
+        self._start, self._count, self._memory = start, workers, memory
+
+    @property
+    def _client(self) -> Client:
+        if self._connection is None:
+            self._connection = self._start()
+            self._await_worker()
+        return self._connection
+
+    @property
+    def threads(self) -> int:
+        """Tasks that all workers together run at once, now; those that were asked for before they are started."""
+        return self._count if self._connection is None else super().threads
+
+    def limit(self, stated: int | None) -> int | None:
+        """Return the least of what the user allows and MEMORY_SHARE of what a worker has."""
+        return min([int(MEMORY_SHARE * self._memory), *([] if stated is None else [stated])])

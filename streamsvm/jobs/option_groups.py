@@ -81,7 +81,8 @@ class ClusterOptions(Checked):
         str | None,
         Option(
             "Run on Dask workers: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (N workers started here), "
-            "scheduler-file:PATH, or client: (of a program: the client it has).",
+            "scheduler-file:PATH, or client: (of a program: the client it has). Worth it from about half a minute of work "
+            "on the threads of one machine; local:N is no faster than --threads N.",
             "cluster",
         ),
     ] = None

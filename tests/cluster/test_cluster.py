@@ -22,12 +22,13 @@ import pytest
 import scipy.sparse
 from distributed import Client, Nanny
 
-from streamsvm.cluster import ingest_dask, using
+from streamsvm.cluster import connection, ingest_dask, using
 from streamsvm.cluster.connection import FAREWELL_SECONDS, connected
+from streamsvm.cluster.executor import DaskExecutor
 from streamsvm.cluster.worker_task import run_task
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import SerialExecutor, Task
-from streamsvm.errors import ClusterError, DataError, InterruptedRun, UsageError
+from streamsvm.errors import BudgetError, ClusterError, DataError, InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -340,6 +341,7 @@ import psutil
 from streamsvm.cluster import connected
 if __name__ == "__main__":
     with connected("local:1") as executor:
+        executor.share(0)  # which starts them
         me = psutil.Process()
         for process in [me, *me.children(recursive=True)]:
             for found in process.net_connections("inet"):
@@ -386,3 +388,22 @@ def test_workers_of_a_run_that_ends_are_not_waited_for(monkeypatch: pytest.Monke
         executor._client.submit(time.sleep, 3600)
     assert waited == [FAREWELL_SECONDS] * 2
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_a_job_that_is_refused_starts_no_workers(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are started when there is something to do for them, and what they have is known before."""
+
+    def started(workers: int, memory: int) -> Any:
+        raise AssertionError(f"{workers} workers were started")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "_started", started)
+        with pytest.raises(BudgetError):
+            fit(job_of(store, tmp_path / "m", "newton", cluster="local:2", memory=1 << 20))
+        with connected("local:3") as executor:
+            assert executor.threads == 3
+            before = executor.limit(None), executor.limit(1 << 20)
+    with connected("local:3") as executor:
+        assert executor._client.status == "running"
+        assert (executor.threads, executor.limit(None), executor.limit(1 << 20)) == (3, *before)
+        assert DaskExecutor.limit(executor, None) == before[0]

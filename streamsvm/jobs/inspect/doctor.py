@@ -13,9 +13,15 @@ from pathlib import Path
 from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
 from streamsvm.schedule import budget
+from streamsvm.schedule.cores import wanted_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
 PROBE_BYTES = 64 << 20
+CLUSTER = (
+    "local:N does what N threads do, some seconds later; workers on other machines pay for jobs that take the threads of "
+    "this one half a minute or more"
+)
+"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled (note 0020)."""
 
 
 def doctor(directory: Path) -> JsonObject:
@@ -26,6 +32,8 @@ def doctor(directory: Path) -> JsonObject:
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in PACKAGES},
         "cpus": len(os.sched_getaffinity(0)),
+        "threads": wanted_threads(None),
+        "cluster": CLUSTER,
         "blas": _blas(),
         "memory": _memory(),
         "disk": {"directory": str(directory.resolve()), **disk_speed(directory)},
