@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
-from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Sums, summed
+from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Summation, summed
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64, Rows, row_where
@@ -138,7 +138,7 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
 
     vectors = sum(2 * len(WIDTHS) * w.nbytes for w in weights)
-    return summed(rows, Sums(fresh, add, _merged, vectors))
+    return summed(rows, Summation(fresh, add, _merged, vectors))
 
 
 def _merged(one: list[AnyEvaluation], other: list[AnyEvaluation]) -> list[AnyEvaluation]:
@@ -202,7 +202,9 @@ def weight_that_costs(
         near = m < threshold(problem.loss) + off[k]
         found[k] += problem.C * float(block.s[near].sum(dtype=np.float64))
 
-    sums = Sums(lambda: [0.0] * len(problems), add, lambda one, other: [a + b for a, b in zip(one, other, strict=True)])
+    sums = Summation(
+        lambda: [0.0] * len(problems), add, lambda one, other: [a + b for a, b in zip(one, other, strict=True)]
+    )
     return summed(RowsInGroups(store, features, problems), sums)
 
 

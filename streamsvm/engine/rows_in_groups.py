@@ -44,7 +44,7 @@ class ProblemBlock(NamedTuple):
     """(n,) or (n, classes); None where they are not known."""
 
 
-class Sums(NamedTuple, Generic[T]):
+class Summation(NamedTuple, Generic[T]):
     """How something is summed over blocks."""
 
     fresh: Callable[[], T]
@@ -90,7 +90,7 @@ class RowsInGroups:
                 for loaded, _ in visited:
                     yield from self._of(loaded, group, features, None)
 
-    def each(self, groups: Iterator[Group], sums: Sums[T]) -> Generator[T]:
+    def each(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
         """Yield the sum over each group, one after the other."""
         with self._map() as features, closing(self._visited(groups)) as visited:
             total, dual = sums.fresh(), None
@@ -141,7 +141,7 @@ class RowsInGroups:
             self._maps.append(features)
 
 
-def summed(rows: RowsInGroups, sums: Sums[T]) -> T:
+def summed(rows: RowsInGroups, sums: Summation[T]) -> T:
     """Return the sum over all rows. Raises what reading them raises."""
     blocks = (DEPTH + 2) * rows.store.layout.block_bytes  # one of them is a copy
     threads = cores.lanes(blocks + 2 * sums.nbytes + rows.working)
@@ -152,11 +152,11 @@ def summed(rows: RowsInGroups, sums: Sums[T]) -> T:
     return found
 
 
-def _each_group(groups: Iterator[Group], rows: RowsInGroups, sums: Sums[T]) -> Generator[T]:
+def _each_group(groups: Iterator[Group], rows: RowsInGroups, sums: Summation[T]) -> Generator[T]:
     return rows.each(groups, sums)
 
 
-def _one_group(group: Group, rows: RowsInGroups, sums: Sums[T]) -> T:
+def _one_group(group: Group, rows: RowsInGroups, sums: Summation[T]) -> T:
     with closing(rows.each(iter([group]), sums)) as found:
         return next(found)
 

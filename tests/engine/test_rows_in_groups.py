@@ -13,7 +13,7 @@ import pytest
 from streamsvm.compute import threading as cores
 from streamsvm.engine import partition
 from streamsvm.engine.final_evaluation import evaluated, weight_that_costs
-from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Sums, summed
+from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Summation, summed
 from streamsvm.engine.state.row_state import RowStates
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.synth.options import SynthJob
@@ -77,7 +77,7 @@ def test_every_row_has_its_own_dual_variable(store: Store) -> None:
         found += [(one.problem, row, a * ROWS) for row, a in zip(numbers.tolist(), one.alpha.tolist(), strict=True)]
 
     with cores.using(3):
-        found = summed(rows, Sums(list, add, lambda one, other: one + other))
+        found = summed(rows, Summation(list, add, lambda one, other: one + other))
     starts = np.cumsum([0, *store.layout.chunks])
     left_out = set(range(starts[2], starts[3]))
     assert [(k, row) for k, row, _ in sorted(found)] == [
@@ -97,7 +97,7 @@ def test_several_threads_work(store: Store) -> None:
             together.wait()
 
     with cores.using(2):
-        summed(rows, Sums(list, add, lambda one, _other: one))
+        summed(rows, Summation(list, add, lambda one, _other: one))
 
 
 def test_large_sums_are_taken_in_one_group(store: Store) -> None:
