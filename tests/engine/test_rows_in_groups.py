@@ -36,7 +36,7 @@ def problems(store: Store) -> list[Problem]:
     columns = store.layout.columns
     return [
         Problem(Hinge(), 1.0, ROWS, columns, 1),
-        Problem(SquaredHinge(), 0.3, ROWS, columns, 1, held_out=frozenset({2})),
+        Problem(SquaredHinge(), 0.3, ROWS, columns, 1, held_out=(2,)),
     ]
 
 
