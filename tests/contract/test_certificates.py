@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,9 @@ from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.types import Certificate, Status
 from tests.solvers.kernel_problems import noisy_rows, problem_of
+from tools.fuzz.certificate_cases import Solvers, case_of
+from tools.fuzz.certificates import attempt
 from tools.fuzz.independent import Features, Gram, Rows, kernel_values, solve
-
-FUZZ = Path(__file__).resolve().parents[2] / "tools" / "fuzz" / "certificates.py"
-
-
-def fuzz() -> Any:
-    """The tool, as a module."""
-    spec = importlib.util.spec_from_file_location("fuzz_certificates", FUZZ)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def store_at(path: Path, X: Any, y: Any) -> Path:
@@ -76,16 +65,25 @@ def test_the_interval_holds_the_optimum_wherever_the_columns_lie(
 
 def test_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
     """A few of those tools/fuzz/certificates.py tries by the thousand; time limits are its business."""
-    tool = fuzz()
+    first = Solvers(
+        ("auto", "dcd", "newton", "sgd", "pegasos", "assg"),
+        ("auto", "newton", "dcd"),
+        ("decomposition", "blended", "fw", "mfw", "swap", "partan"),
+    )
+    later = Solvers(
+        ("interior_point", "active_set", "cutting_plane", "mpu", "sgd_qn"),
+        ("interior_point", "cutting_plane", "assg"),
+        ("kernel_active_set",),
+    )
     # rows scaled in float32; a dual point of features in float32; a width beyond it; sparse rows of a narrow Laplacian kernel
     # rows scaled in float32 where w = 0 and v is not
     found_wrong_once = [18, 102, 411, 644, 1251, 21585]
     # kernel values whose range leaves nothing of what bends a squared hinge; columns whose Gram matrix is singular to rounding
     # a sample that is all rows; sums that were kept up through exchanges of rows
     of_later_solvers = [*range(91000, 91004), 91074, 91150, 91163, 92226, 92318, 92381]
-    cases = [tool.case_of(seed) for seed in [*range(12), *found_wrong_once]]
-    for case in [*cases, *(tool.case_of(seed, tool.LATER) for seed in of_later_solvers)]:
-        ended, wrong, _ = tool._attempt(case, tmp_path)
+    cases = [*(case_of(seed) for seed in range(12)), *(case_of(seed, first) for seed in found_wrong_once)]
+    for case in [*cases, *(case_of(seed, later) for seed in of_later_solvers)]:
+        ended, wrong, _ = attempt(case, tmp_path)
         assert [text for text in wrong if not text.startswith("blunt")] == [], (case.settings, ended)
 
 

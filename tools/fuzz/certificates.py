@@ -1,13 +1,16 @@
-"""Fuzz certificates: python tools/fuzz/certificates.py [--problems 2000] [--seed 0] [--later] [--out FILE].
+"""Fuzz certificates: python tools/fuzz/certificates.py [--problems 2000] [--seed 0] [--stops 0] [--solvers NAME,...] [--out FILE].
 
 Small random problems - scales from 1e-30 to 1e30, columns constant, equal, opposite or far from 0, rows repeated, with both
-labels, separable, weighted - through every solver, loss and kernel. Of each fit an independent float64 computation (pair by
-pair, from differences; the optimum by an interior point, ``independent.py``) says
+labels, separable, weighted - through every registered solver, loss and kernel (``certificate_cases``). Of each fit an independent
+float64 computation (pair by pair, from differences; the optimum by an interior point, ``independent.py``) says
 
 - whether the printed primal is below that of the model that was saved, or below a dual value of the independent solution;
 - whether the printed dual is above the best primal known, that of the model or of the independent solution;
 - whether "converged" was said of a gap that is not the one asked for, or anything is not a number;
 - whether it took longer than its time limit, and how much, waiting for a processor that others use left out.
+
+With --stops K each problem is fitted in memory once more for each of up to K moments: wherever somebody looks at the clock, the time
+limit is over from that look on (``stops``).
 
 Values are apart if they are by more than the printed rounding and what rounding can have done to the independent ones,
 which is derived, and shown where it is as much as the tolerance ("blunt"): such a comparison says little. An error that
@@ -24,6 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,107 +40,16 @@ from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.rows import CSR, Dense
-from streamsvm.store import create
+from tools.fuzz.certificate_cases import SECONDS, Case, case_of, free_bias, memory_store_of, store_of
 from tools.fuzz.independent import Bound, Features, Gram, Rows, U, kernel_values, primal, solve
+from tools.fuzz.stops import FAR, jumping, spread
 
-FREE = ("decomposition", "kernel_active_set")
-"""Their intercept is free, and any loss is theirs."""
-LOSSES = ("hinge", "squared_hinge", "huber")
-KERNELS = ("rbf", "laplacian", "polynomial", "sigmoid", "linear")
-SECONDS, LATE = 1.0, 5.0
-"""The time limit of every fit, and how much later it may end."""
-
-
-class Solvers(NamedTuple):
-    """Which solvers are drawn from. A seed makes its problem again with the same of them only."""
-
-    linear: tuple[str, ...]
-    """Of linear functions."""
-    landmarks: tuple[str, ...]
-    """Of kernel features."""
-    exact: tuple[str, ...]
-    """Of kernels as they are."""
-
-
-FIRST = Solvers(
-    ("auto", "dcd", "newton", "sgd", "pegasos", "assg"),
-    ("auto", "newton", "dcd"),
-    ("decomposition", "blended", "fw", "mfw", "swap", "partan"),
-)
-LATER = Solvers(
-    ("interior_point", "active_set", "cutting_plane", "mpu", "sgd_qn"),
-    ("interior_point", "cutting_plane", "assg"),
-    ("kernel_active_set",),
-)
-"""Solvers that came after the first seeds had been noted."""
-
-
-class Case(NamedTuple):
-    """A problem and how it is to be solved."""
-
-    X: Any
-    y: Any
-    s: Any
-    sparse: bool
-    settings: dict[str, Any]
-
-
-def rows_of(rng: np.random.Generator) -> tuple[Any, Any]:
-    """Rows float32 and labels, with what real tables have."""
-    n, d = int(rng.integers(4, 120)), int(rng.integers(1, 7))
-    X = rng.normal(size=(n, d)) if rng.random() < 0.7 else rng.integers(-3, 4, (n, d)).astype(float)
-    y = np.where(X @ rng.normal(size=d) + (0.0 if rng.random() < 0.3 else 1.0) * rng.normal(size=n) > 0, 1, -1)
-    y[:2] = 1, -1
-    if rng.random() < 0.5:
-        X = X * 10.0 ** (rng.uniform(-30, 30) if rng.random() < 0.3 else rng.uniform(-4, 4, d))
-    if rng.random() < 0.3:
-        X = X + rng.choice([1e3, 1e4, 1e6, 2e7]) * (rng.random(d) < 0.7)
-    if rng.random() < 0.2:
-        X[:, int(rng.integers(d))] = rng.choice([0.0, 1.0, 1e4])
-    if rng.random() < 0.2:
-        X[:, int(rng.integers(d))] = rng.choice([-1.0, 1.0]) * X[:, int(rng.integers(d))]
-    if rng.random() < 0.3:
-        again = rng.integers(0, n, n // 2)
-        X, y = np.vstack([X, X[again]]), np.concatenate([y, rng.choice([-1, 1]) * y[again]])
-    return np.clip(X, -3e38, 3e38).astype(np.float32), y
-
-
-def case_of(seed: int, solvers: Solvers = FIRST) -> Case:
-    """The problem of a seed."""
-    rng = np.random.default_rng(seed)
-    X, y = rows_of(rng)
-    s = None
-    if rng.random() < 0.3:
-        s = rng.choice([0.0, 1e-3, 1.0, 1e3], len(y), p=[0.1, 0.2, 0.5, 0.2]).astype(np.float32)
-        s[:2] = 1.0
-    kind, C = rng.random(), 10.0 ** rng.uniform(-4, 6)
-    settings: dict[str, Any] = {"loss": str(rng.choice(LOSSES)), "C": C, "max_passes": 300, "time_limit": SECONDS}
-    settings["tolerance"] = float(rng.choice([1e-2, 1e-3, 1e-5]))
-    if kind < 0.4:
-        settings |= {"solver": str(rng.choice(solvers.linear)), "standardize": bool(rng.random() < 0.2)}
-    else:
-        gamma: Any = "scale" if rng.random() < 0.5 else 10.0 ** rng.uniform(-6, 12)
-        settings |= {"kernel": str(rng.choice(KERNELS[:-1] if kind < 0.6 else KERNELS)), "gamma": gamma}
-        if kind < 0.6:
-            settings |= {"landmarks": int(rng.integers(1, 30)), "solver": str(rng.choice(solvers.landmarks))}
-        else:
-            settings["solver"] = str(rng.choice(solvers.exact))
-            if settings["solver"] not in FREE:
-                settings["loss"] = "squared_hinge"
-    return Case(X, y, s, bool(rng.random() < 0.3), settings)
-
-
-def store_of(path: Path, case: Case) -> None:
-    """Write the rows of a case."""
-    X, rows = case.X, Dense(np.ascontiguousarray(case.X))
-    if case.sparse:
-        i, j = np.nonzero(X)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(X)))]).astype(np.int64)
-        rows = CSR(X[i, j], j.astype(np.int32), indptr)  # type: ignore[assignment]
-    writer = create(path, sparse=case.sparse, chunk_bytes=4096, overwrite=True)
-    writer.append(rows, (case.y > 0).astype(np.int32), case.s)
-    writer.commit(("a", "b"), X.shape[1], {"names": None})
+CUT_PASSES = 40
+"""Passes at most of a fit that is stopped at one moment after the other."""
+LATE = 5.0
+"""How many seconds after its time limit a fit may end."""
 
 
 class Seen(NamedTuple):
@@ -151,7 +64,7 @@ def seen_by(case: Case, result: Any) -> Seen:
     """The value of a saved model, and the problem it is of."""
     plan, model = result.plan, result.model
     C = case.settings["C"] * (np.ones(len(case.y)) if case.s is None else case.s.astype(np.float64))
-    rows = Rows(case.y.astype(np.float64), C, case.settings["loss"], plan.solver_name in FREE)
+    rows = Rows(case.y.astype(np.float64), C, case.settings["loss"], free_bias(plan.solver_name))
     if model.expansion is None:
         return _linear(case, result, rows)
     f, off, Z, K_xz, off_k = _decisions(case, model)
@@ -210,27 +123,49 @@ def dense_of(rows: CSR, columns: int) -> Any:
 
 def findings_of(case: Case, directory: Path) -> tuple[str, list[str]]:
     """What came of a case, and what is wrong with it. What was slow is timed again: passes may have been compiled."""
-    ended, wrong, spent = _attempt(case, directory)
+    ended, wrong, spent = attempt(case, directory)
     if spent > SECONDS + LATE:
-        ended, wrong, spent = _attempt(case, directory)
+        ended, wrong, spent = attempt(case, directory)
     return ended, wrong + ([f"took {spent:.1f} s"] if spent > SECONDS + LATE else [])
 
 
-def _attempt(case: Case, directory: Path) -> tuple[str, list[str], float]:
-    """What came of a case, what is wrong, and the seconds it took."""
+def attempt(case: Case, directory: Path) -> tuple[str, list[str], float]:
+    """What came of a case on disk, what is wrong, and the seconds it took."""
     store_of(directory / "store", case)
-    began = time.perf_counter() - _waited()
+    job = FitJob(str(directory / "store"), str(directory / "model"), overwrite=True, **case.settings)
+    return _judged(case, lambda: fit(job))
+
+
+def cut_short(case: Case, most: int) -> list[str]:
+    """What is wrong with a case that is stopped at one look at the clock, for up to ``most`` of its looks."""
+    passes = min(CUT_PASSES, case.settings["max_passes"])
+    settings = case.settings | {"time_limit": FAR / 2, "max_passes": passes, "prefetch": 0, "threads": 1}
+    job, store = FitJob("memory", "none", **settings), memory_store_of(case)
+
+    def wrong_at(look: int) -> tuple[list[str], int]:
+        with jumping(look) as clock:
+            return _judged(case, lambda: fit_in_memory(job, store))[1], clock.looks
+
+    wrong, looks = wrong_at(0)
+    for look in spread(looks, most):
+        wrong += [f"stopped at look {look} of {looks}: {text}" for text in wrong_at(look)[0]]
+    return wrong
+
+
+def _judged(case: Case, fitted: Callable[[], Any]) -> tuple[str, list[str], float]:
+    """How a fit ended, what is wrong with it, and the seconds it took."""
+    began = time.monotonic() - _waited()
     try:
-        result = fit(FitJob(str(directory / "store"), str(directory / "model"), overwrite=True, **case.settings))
+        result = fitted()
     except (UsageError, DataError, ConfigError) as error:
         return f"refused {error.code}", [], 0.0
     except InterruptedRun:  # before there was a result to certify
-        return "stopped", [], time.perf_counter() - _waited() - began
+        return "stopped", [], time.monotonic() - _waited() - began
     except StreamSVMError as error:
         return f"error {error.code}", [str(error)], 0.0
     except Exception:  # noqa: BLE001  this is what is looked for
         return "exception", [traceback.format_exc()[-1500:]], 0.0
-    spent, found, wrong = time.perf_counter() - _waited() - began, result.training.runs[0].certificate, []
+    spent, found, wrong = time.monotonic() - _waited() - began, result.training.runs[0].certificate, []
     assert found is not None
     values = [found.primal, found.dual, found.rounding, *result.model.weights.ravel()]
     if not np.isfinite(values).all():
@@ -274,29 +209,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--later", action="store_true", help="the solvers that came later: " + ", ".join(LATER.linear + LATER.exact)
-    )
+    parser.add_argument("--stops", type=int, default=0)
+    parser.add_argument("--solvers", default="", help="problems of other solvers are left out")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     counts: collections.Counter[str] = collections.Counter()
+    drawn: collections.Counter[str] = collections.Counter()
     found: list[dict[str, Any]] = []
+    chosen, seed = [name for name in asked.solvers.split(",") if name], asked.seed
     with tempfile.TemporaryDirectory() as directory:
-        for seed in range(asked.seed, asked.seed + asked.problems):
-            case = case_of(seed, LATER if asked.later else FIRST)
+        while drawn.total() < asked.problems:
+            case, seed = case_of(seed), seed + 1
+            if chosen and case.settings["solver"] not in chosen:
+                continue
             ended, wrong = findings_of(case, Path(directory))
+            if asked.stops and not ended.startswith("refused"):
+                wrong += cut_short(case, asked.stops)
             counts[ended] += 1
-            if seed % 100 == 99:
-                print(f"seed {seed}: {dict(counts)}", file=sys.stderr, flush=True)
-            counts["blunt"] += sum(text.startswith("blunt") for text in wrong)
+            drawn[case.settings["solver"]] += 1
+            counts["blunt"] += any("blunt: " in text for text in wrong)
             for text in wrong:
-                if text.startswith("blunt"):
-                    continue
-                found.append({"seed": seed, "settings": case.settings, "found": text})
-                print(json.dumps(found[-1]), flush=True)
-    print(json.dumps({"problems": asked.problems, "findings": len(found), **counts}))
+                if "blunt: " not in text:
+                    found.append({"seed": seed - 1, "settings": case.settings, "found": text})
+                    print(json.dumps(found[-1]), flush=True)
+            if drawn.total() % 100 == 0:
+                print(f"{drawn.total()} problems, next seed {seed}: {dict(counts)}", file=sys.stderr, flush=True)
+    record = {"seeds": [asked.seed, seed - 1], "problems": asked.problems, "findings": len(found), **counts}
+    print(json.dumps(record | {"solvers": drawn}))
     if asked.out:
-        asked.out.write_text(json.dumps({"counts": counts, "findings": found}, indent=1), encoding="utf-8")
+        asked.out.write_text(json.dumps({"counts": counts, "solvers": drawn, "findings": found}, indent=1))
     return 1 if found else 0
 
 

@@ -2,7 +2,7 @@
 
     P(f) = 1/2 ||f||^2 + sum_i C_i l(y_i (f_i + b)),     D(a) = sum_i (c a_i - r_i a_i^2 / 2) - 1/2 ||sum_i a_i y_i phi_i||^2
 
-c and r_i being those of the loss. Dense matrices and a primal-dual interior point: nothing is shared with the package. Every
+c and r_i being those of the loss; of the logistic one D has the entropy of a / C in the place of that sum. Dense matrices and a primal-dual interior point: nothing is shared with the package. Every
 iterate has a P and a feasible D; the best of both are kept, each with the most by which rounding can have moved it:
 with decision values off by e and u = 2^-53, P by what the losses are more at margins less by e, and the sums by their
 length times u times the sums of absolute values (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1).
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
+from scipy.special import expit, xlogy
 
 U = 2.0**-53
 MU = 0.1
@@ -75,6 +76,8 @@ class Features(NamedTuple):
 
 def losses(loss: str, m: Any) -> Any:
     """The loss at each margin."""
+    if loss == "logistic":
+        return np.logaddexp(0.0, -m)
     if loss == "huber":
         z = 1.0 + MU - m
         return np.where(z <= 0, 0.0, np.where(z >= 2 * MU, 1.0 - m, z * z / (4 * MU)))
@@ -84,6 +87,8 @@ def losses(loss: str, m: Any) -> Any:
 
 def slopes(loss: str, m: Any) -> Any:
     """-l'(m), on the right side of a corner."""
+    if loss == "logistic":
+        return expit(-m)
     if loss == "huber":
         return np.clip((1.0 + MU - m) / (2 * MU), 0.0, 1.0)
     return (m < 1.0).astype(float) if loss == "hinge" else 2.0 * np.maximum(0.0, 1.0 - m)
@@ -113,6 +118,10 @@ def primal(rows: Rows, f: Any, off: float, square: Bound) -> Bound:
 
 def dual(rows: Rows, a: Any, square: Bound) -> Bound:
     """D of feasible dual variables (n,)."""
+    if rows.loss == "logistic":
+        gain = _entropy(rows.C, a)
+        sums = 2 * len(a) * U * (gain + abs(square.value)) + 4 * U * float(rows.C.sum())
+        return Bound(gain - 0.5 * square.value, 0.5 * square.off + sums)
     linear, ridge = _conjugate(rows)
     gain = float(linear * a.sum() - 0.5 * ridge @ (a * a))
     sums = 2 * len(a) * U * (linear * a.sum() + abs(square.value))
@@ -137,9 +146,9 @@ def solve(rows: Rows, space: Gram | Features) -> tuple[Bound, Bound, Any]:
     upper, lower, best = Bound(np.inf, 0.0), Bound(0.0, 0.0), np.zeros(len(rows.y))
     used = rows.C > 0.0
     with np.errstate(all="ignore"):
-        for kept in _interior_points(
-            Rows(rows.y[used], rows.C[used], rows.loss, rows.free), space.K[np.ix_(used, used)]
-        ):
+        some = Rows(rows.y[used], rows.C[used], rows.loss, rows.free)
+        points = _entropic_points if rows.loss == "logistic" else _interior_points
+        for kept in points(some, space.K[np.ix_(used, used)]):
             a = np.zeros(len(rows.y))
             a[used] = kept
             f, off, square = space.values(a * rows.y)
@@ -185,6 +194,51 @@ def _interior_points(rows: Rows, K: Any) -> Any:
         if not (np.isfinite(a).all() and (a > 0.0).all() and (a < u).all()):
             return
         yield a
+
+
+def _entropy(C: Any, a: Any) -> float:
+    """-sum a log(a / C) + (C - a) log(1 - a / C), rows without weight left out."""
+    used = C > 0.0
+    a, C = a[used], C[used]
+    return -float(xlogy(a, a / C).sum() + xlogy(C - a, 1.0 - a / C).sum())
+
+
+def _entropic_points(rows: Rows, K: Any) -> Any:
+    """Iterates of the dual of the logistic loss: Newton's method, whose barrier the entropy is, each better than the one before."""
+    H = rows.y[:, None] * K * rows.y
+    a = _balanced(rows)
+    value = 0.5 * float(a @ H @ a) - _entropy(rows.C, a)
+    for _ in range(2 * STEPS):
+        left = rows.C - a
+        right = -(H @ a + np.log(a / left))
+        da, _ = _newton_step(H + np.diag(1.0 / a + 1.0 / left), rows.y if rows.free else None, right, float(rows.y @ a))
+        if da is None:
+            return
+        length = _inside(a, da, left, -da)
+        while length > 1e-12:
+            tried = a + length * da
+            new = 0.5 * float(tried @ H @ tried) - _entropy(rows.C, tried)
+            if new <= value:
+                break
+            length *= 0.5
+        else:
+            return
+        if not (np.isfinite(tried).all() and (tried > 0.0).all() and (tried < rows.C).all()):
+            return
+        a, value = tried, new
+        yield a
+
+
+def _balanced(rows: Rows) -> Any:
+    """Variables inside their box; where the bias is free with y.a = 0."""
+    a = 0.5 * rows.C
+    if not rows.free:
+        return a
+    both = [rows.y > 0.0, rows.y < 0.0]
+    masses = [float(a[side].sum()) for side in both]
+    for side, mass in zip(both, masses, strict=True):
+        a[side] *= min(masses) / mass if mass > 0.0 else 0.0
+    return a
 
 
 def _newton_step(M: Any, y: Any, right: Any, off_balance: float) -> tuple[Any, float]:

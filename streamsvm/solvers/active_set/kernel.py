@@ -69,6 +69,8 @@ class KernelActiveSetState:
     """Of ``a`` and ``intercept``; None before they are known."""
     deadline: float = np.inf
     """When work in memory is to end, on the clock of ``time.perf_counter``."""
+    ending: bool = False
+    """Whether the pass is the last one: rows stay as its certificate says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,10 @@ class KernelActiveSet:
         state.deadline = moment
 
     def finish(self, state: KernelActiveSetState) -> Certificate:
-        """Close the pass: the first one by solving the problem, the second one with the certificate of its solution."""
+        """Close the pass: the first one by solving the problem, the second one with the certificate of its solution.
+
+        Where another pass follows, rows are exchanged from there on, as far as time allows: the certificate is of before.
+        """
         if state.rows is None:
             rows = state.gatherer.joined()
             state.rows, state.a = rows, np.zeros(len(rows.y))
@@ -129,7 +134,7 @@ class KernelActiveSet:
             return replace(state.certificate, exact=False)  # rows are yet to be told their dual variables
         assert state.certificate is not None
         found = state.certificate
-        if not state.solved and found.gap > state.problem.tolerance:
+        if not (state.solved or state.ending) and found.gap > state.problem.tolerance:
             self._solve(state, state.rows)
         return found
 
@@ -153,7 +158,8 @@ class KernelActiveSet:
         state.certificate = _certificate(state, method, form, C)
 
     def certify(self, state: KernelActiveSetState) -> None:
-        """Every pass but the first ends with an exact certificate."""
+        """Every pass but the first ends with an exact certificate; the last one leaves the rows that it is of."""
+        state.ending = True
 
     def merge(self, states: list[KernelActiveSetState]) -> KernelActiveSetState:
         """Put together what workers gathered."""
