@@ -90,11 +90,13 @@ class SegmentSums:
     gains: Float64 = field(init=False)
     """(J,) sum a_i - conjugate(a_i)."""
     v: Float64 = field(init=False)
-    """(p,) at the first step."""
+    """(p,) of the rows whose slope is the same at all steps."""
     low: Float64 = field(init=False)
     """(p,) what rounding took from it."""
-    differences: Float64 = field(init=False)
-    """(J, p) what the others differ by."""
+    apart: Float64 = field(init=False)
+    """(J, p) of the other rows."""
+    lows: Float64 | None = None
+    """(J, p) what rounding took from those; None before the first block."""
 
     def __post_init__(self) -> None:
         self.clear()
@@ -104,12 +106,14 @@ class SegmentSums:
         count = len(STEPS)
         self.losses, self.gains = np.zeros(count), np.zeros(count)
         self.v, self.low = np.zeros(self.components), np.zeros(self.components)
-        self.differences = np.zeros((count, self.components))
+        self.apart, self.lows = np.zeros((count, self.components)), None
 
     def add(self, problem: Problem, block: Block, w: Float64, d: Float64) -> tuple[Float64, Float64]:
         """Count a block, and return X w and X d."""
         f, df = np.empty(len(block.y)), np.empty(len(block.y))
-        sums = LineSums(self.losses, self.gains, self.v, self.low, self.differences)
+        if self.lows is None:
+            self.lows = np.zeros_like(self.apart)
+        sums = LineSums(self.losses, self.gains, self.v, self.low, self.apart, self.lows)
         segment_pass(block.labeled, Line(w, d, np.array(STEPS), problem.C, problem.loss), f, df, sums)
         return f, df
 
@@ -117,17 +121,24 @@ class SegmentSums:
         """Add what another worker summed along the same segment."""
         self.losses, self.gains = self.losses + other.losses, self.gains + other.gains
         self.v, self.low = self.v + other.v, self.low + other.low
-        self.differences = self.differences + other.differences
+        self.apart = self.apart + other.apart
+        if other.lows is not None:
+            self.lows = other.lows if self.lows is None else self.lows + other.lows
 
     def planes(self) -> tuple[Float64, Float64]:
         """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them apart."""
-        distinct = [0, *(j for j in range(1, len(STEPS)) if self.differences[j].any())]
-        return self.gains[distinct], self.v + self.low + self.differences[distinct]
+        distinct = [0, *(j for j in range(1, len(STEPS)) if (self.apart[j] != self.apart[0]).any())]
+        return self.gains[distinct], self._vectors()[distinct]
+
+    def _vectors(self) -> Float64:
+        """(J, p) sum a_i y_i x_i of the slopes at each step."""
+        found: Float64 = self.v + self.low + self.apart
+        return found if self.lows is None else found + self.lows
 
     def close(self, w: Float64, d: Float64, objective: Regularizer = NORM) -> Found:
         """The best of the points that were looked at, all blocks counted."""
         points = [w + t * d for t in STEPS]
-        v = [self.v + self.low + difference for difference in self.differences]
+        v = self._vectors()
         primal = [objective.value(x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
         dual = [objective.dual(float(gain), u) for gain, u in zip(self.gains, v, strict=True)]
         best, highest = int(np.argmin(primal)), int(np.argmax(dual))

@@ -113,12 +113,25 @@ def test_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
     np.testing.assert_allclose(found.v, sums[best], rtol=1e-10, atol=1e-12)
 
 
+def test_what_is_small_at_the_beginning_of_a_long_segment_is_not_lost() -> None:
+    """Slopes at its end are 1e20 times as large: as a difference from them, v at its beginning was 0, and D far above the optimum."""
+    problem = problem_of(LOSSES["squared_hinge"]())
+    Z, (_, _, s), (zero, end) = signed_rows(), rows_of(), np.zeros((2, signed_rows().shape[1]))
+    sums = SegmentSums(len(zero))
+    for block in epoch_blocks(1):
+        sums.add(problem, block, zero, end - 1e20 * Z.sum(0))
+    g, V = sums.planes()
+    C = problem.C * s.astype(float)
+    np.testing.assert_allclose(V[STEPS.index(0.0)], 2.0 * C @ Z, rtol=1e-12)
+    assert g[STEPS.index(0.0)] == pytest.approx(C.sum(), rel=1e-12)
+
+
 def segment_sums(seed: int) -> SegmentSums:
     sums, rng = SegmentSums(2), np.random.default_rng(seed)
     sums.losses, sums.gains = rng.integers(1, 9, (2, len(STEPS))).astype(float)
     sums.v, sums.low = rng.integers(-9, 9, (2, 2)).astype(float)
-    sums.differences[1:] = rng.integers(-9, 9, (len(STEPS) - 1, 2))
-    sums.differences[4] = 0.0
+    sums.apart, sums.lows = rng.integers(-9, 9, (2, len(STEPS), 2)).astype(float)
+    sums.apart[4], sums.lows[4] = sums.apart[0], sums.lows[0]
     return sums
 
 
@@ -130,16 +143,17 @@ def test_sums_along_a_segment_are_joined_number_by_number() -> None:
     for name in both.keys() - {"components"}:
         np.testing.assert_array_equal(both[name], one[name] + other[name])
     g, V = joined.planes()
+    assert joined.lows is not None
     apart = [0, 1, 2, 3, 5]  # the steps 0.1 and 1 have one plane
     np.testing.assert_array_equal(g, joined.gains[apart])
-    np.testing.assert_array_equal(V, (joined.v + joined.low + joined.differences)[apart])
+    np.testing.assert_array_equal(V, (joined.v + joined.low + joined.apart + joined.lows)[apart])
 
 
 def test_the_bound_of_a_segment_is_that_of_its_steepest_point() -> None:
     sums, w, d = SegmentSums(2), np.array([1.0, 0.0]), np.array([0.0, 2.0])
     sums.losses[:] = 9.0, 9.0, 0.5, 9.0, 9.0, 9.0
     sums.gains[:] = 1.0, 1.0, 1.0, 7.0, 1.0, 1.0
-    sums.v, sums.low, sums.differences[3] = np.array([1.0, 0.0]), np.array([0.0, 1.0]), [1.0, 0.0]
+    sums.v, sums.low, sums.apart[3] = np.array([1.0, 0.0]), np.array([0.0, 1.0]), [1.0, 0.0]
     found = sums.close(w, d)
     assert (found.step, found.primal, found.gain) == (0.6, 0.5 * (1.0 + 1.2**2) + 0.5, 1.0)
     np.testing.assert_array_equal(found.w, [1.0, 1.2])
