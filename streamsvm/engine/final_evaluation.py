@@ -69,6 +69,15 @@ class Evaluation:
         found = [sums.close(self.problem, self.weights) for sums in self.slopes]
         return found[0].primal, [point.dual for point in found] + ([self.own.value()] if self.own else [])
 
+    def vector(self) -> Float64:
+        """Return sum a_i y_i x_i (p,) of the dual point whose D is largest."""
+        best, found = 0.0, np.zeros(len(self.weights))
+        for sums in self.slopes:
+            point = sums.close(self.problem, self.weights)
+            if point.dual > best:
+                best, found = point.dual, point.scale * point.v
+        return self.own.vector() if self.own is not None and self.own.value() > best else found
+
 
 class MultinomialEvaluation:
     """The same for a problem of all classes together, at weights (classes, p) and the solver's dual variables.
@@ -104,6 +113,10 @@ class MultinomialEvaluation:
     def values(self) -> tuple[float, list[float]]:
         """Return P, and D of the dual variables; of none it is 0, which D(0) is."""
         return 0.5 * float(np.sum(self.weights**2)) + self._losses, [self._gain - 0.5 * float(np.sum(self._v**2))]
+
+    def vector(self) -> Float64:
+        """Return sum_i a_ik x_i (classes, p) of the dual variables."""
+        return self._v
 
 
 AnyEvaluation: TypeAlias = Evaluation | MultinomialEvaluation
@@ -166,6 +179,10 @@ class MarginChange(NamedTuple):
     """At most."""
     root_mean_square: float = 0.0
     """As a rule: what float32 rounds has either sign."""
+
+    def joined(self, other: MarginChange) -> MarginChange:
+        """Return the larger of both."""
+        return MarginChange(*map(max, self, other))
 
 
 def margins_apart(store: Store, one: FeatureMap, other: FeatureMap, weights: list[Float64]) -> list[MarginChange]:

@@ -412,14 +412,14 @@ def test_margins_of_two_maps_are_compared_once_and_where_a_certificate_is_not_en
 
     def compared(*_: Any) -> list[MarginChange]:
         calls.append(1)
-        return [MarginChange(float(k)) for k in range(3)]
+        return [MarginChange(float(k), float(-k)) for k in (0, 1, 2, 0, 0, 3)]
 
     monkeypatch.setattr(reevaluation, "margins_apart", compared)
     map_: Any = SimpleNamespace(in_single=lambda: None, in_full=lambda: None)
-    moved = reevaluation._margin_changes(stored(), map_, [W] * 3)
+    moved = reevaluation._margin_changes(stored(), map_, [W] * 3, [W] * 3)
     replaced([2.9], moved=moved[0])
     assert not calls
-    assert [moved[k]().largest for k in (1, 2)] == [1.0, 2.0]
+    assert [moved[k]() for k in (1, 2)] == [MarginChange(1.0, 0.0), MarginChange(3.0, -2.0)]
     replaced([1.0], moved=moved[1])
     assert calls == [1]
 
@@ -435,7 +435,7 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, float,
     evaluation = Evaluation(problem(), W)
     evaluation.slopes = []
     monkeypatch.setattr(reevaluation, "evaluated", lambda *_: [evaluation])
-    monkeypatch.setattr(reevaluation, "margins_apart", lambda *_: [MarginChange(0.25)])
+    monkeypatch.setattr(reevaluation, "margins_apart", lambda *_: [MarginChange(0.25)] * 2)
     monkeypatch.setattr(reevaluation, "take_evaluation", replace)
     return said
 

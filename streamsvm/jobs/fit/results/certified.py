@@ -13,7 +13,7 @@ The dual point of the solver may be better than the slopes. D is computed anew o
 or can say them of features (``DualWitness``). Where that does not prove enough, as of variables that were only in memory, the
 value found is taken, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the dual may be
 off by LIKELY times the change of P, by what the a_i of an optimum make of the change of margins, which is looked at in some
-rows all over the store, and by more where v is not near w. (At a w beyond all corners P does not change at all.)
+rows all over the store, and by more where v is not near w. (At a w beyond all corners P does not change at all, and at w = 0 no margin does: they are looked at where the dual point is, too.)
 
 **Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less than was
 asked for (``plan.ROOM``).

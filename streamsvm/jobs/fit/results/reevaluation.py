@@ -53,7 +53,8 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values, projection.full_bytes)
-    known, moved = row_weights(plan, raw), _margin_changes(raw, map_, weights)
+    known, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
+    moved = _margin_changes(raw, map_, weights, vectors)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
     for run, w, evaluation, apart in zip(training.runs, weights, sums, moved, strict=True):
         reach = reach_of_weights(w)
@@ -66,12 +67,18 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
         take_evaluation(plan, run, evaluation, Inexact(off, v, known, size, apart))
 
 
-def _margin_changes(raw: Store, map_: Nystrom | Embedded, weights: list[Float64]) -> list[Callable[[], MarginChange]]:
-    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first is asked."""
+def _margin_changes(
+    raw: Store, map_: Nystrom | Embedded, weights: list[Float64], vectors: list[Float64]
+) -> list[Callable[[], MarginChange]]:
+    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first is asked.
+
+    The optimum lies between the weights and the ``vectors`` of their dual points: at w = 0 no margin differs.
+    """
 
     @cache
     def compared() -> list[MarginChange]:
-        return margins_apart(raw, map_.in_single(), map_.in_full(), weights)
+        found = margins_apart(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
+        return [MarginChange.joined(*pair) for pair in zip(found[: len(weights)], found[len(weights) :], strict=True)]
 
     def of(k: int) -> MarginChange:
         return compared()[k]
