@@ -44,7 +44,7 @@ from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.rows import CSR, Dense
 from tools.fuzz.certificate_cases import SECONDS, Case, case_of, free_bias, memory_store_of, store_of
 from tools.fuzz.independent import Bound, Features, Gram, Rows, U, kernel_values, primal, solve
-from tools.fuzz.stops import FAR, jumping, spread
+from tools.fuzz.stops import jumping, spread
 
 CUT_PASSES = 40
 """Passes at most of a fit that is stopped at one moment after the other."""
@@ -139,7 +139,7 @@ def attempt(case: Case, directory: Path) -> tuple[str, list[str], float]:
 def cut_short(case: Case, most: int) -> list[str]:
     """What is wrong with a case that is stopped at one look at the clock, for up to ``most`` of its looks."""
     passes = min(CUT_PASSES, case.settings["max_passes"])
-    settings = case.settings | {"time_limit": FAR / 2, "max_passes": passes, "prefetch": 0, "threads": 1}
+    settings = case.settings | {"max_passes": passes, "prefetch": 0, "threads": 1}
     job, store = FitJob("memory", "none", **settings), memory_store_of(case)
 
     def wrong_at(look: int) -> tuple[list[str], int]:
