@@ -23,7 +23,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVC, NuSVC
 
 import streamsvm as sv
 from streamsvm.config.fields import options_of
@@ -43,6 +43,21 @@ def test_the_optimum_is_that_of_liblinear(y: Any) -> None:
     assert np.allclose(ours.coef_, theirs.coef_, atol=1e-5)
     assert np.allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
     assert np.array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_nu_finds_the_c_of_its_share_of_rows() -> None:
+    found = StreamSVC(nu=0.4, bias=30.0, tolerance=1e-6).fit(X, BINARY)
+    theirs = NuSVC(nu=0.4, kernel="linear", tol=1e-8).fit(X, BINARY)
+    scale = np.abs(theirs.decision_function(X)).max()
+    assert np.allclose(
+        found.decision_function(X), theirs.decision_function(X), atol=0.02 * scale
+    )  # its constant is free
+    margins = np.where(BINARY == found.classes_[1], 1.0, -1.0) * found.decision_function(X)
+    assert np.mean(margins < 1.0 - 1e-3) <= 0.4 <= np.mean(margins < 1.0 + 1e-3)
+    with pytest.raises(ValueError, match="leave nu out"):
+        StreamSVC(nu=0.4, solver="sgd").partial_fit(X, BINARY, classes=["in", "out"])
+    with pytest.raises(ValueError, match="not for exact kernels"):
+        StreamSVC(nu=0.4, kernel="rbf").fit(X, BINARY)
 
 
 def test_a_small_fit_is_exact_whatever_the_tolerance() -> None:

@@ -5,7 +5,7 @@ python -m tools.bench.one_class --sets kdd99,mnist --rows 20000
 kdd99: the normal rows of the ten-percent file are learned, a fifth of all rows is tested; columns are divided by their standard deviations over the
 rows learned. mnist: images of one digit (``--digit``) are learned, the publishers' test file is tested. Labels have a say in the test alone.
 gamma is 1 / (columns x variance) of the rows learned, for all alike. OneClassSVM and exact kernels get ``--rows`` rows at most, the others all;
-SGDOneClassSVM is linear, or has as many of scikit-learn's Nystrom features as ours have landmarks. What is not timed: loading and compilation.
+SGDOneClassSVM is linear, or has as many of scikit-learn's Nystrom features as ours have landmarks. ``--seed`` draws both. What is not timed: loading and compilation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def rows_of(name: str, digit: int, directory: Path) -> Rows:
     return Rows(learned, np.ascontiguousarray(tested, np.float32), inside, 1.0 / (X.shape[1] * float(learned.var())))
 
 
-def made(who: str, given: Rows, nu: float, landmarks: int) -> Any:
+def made(who: str, given: Rows, options: Any, landmarks: int) -> Any:
     """An estimator by name."""
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import SGDOneClassSVM
@@ -65,15 +65,16 @@ def made(who: str, given: Rows, nu: float, landmarks: int) -> Any:
 
     from streamsvm.sklearn import StreamOneClassSVM
 
-    features = Nystroem(gamma=given.gamma, n_components=landmarks, random_state=0)
+    nu, seed = options.nu, options.seed
+    features = Nystroem(gamma=given.gamma, n_components=landmarks, random_state=seed)
     rbf: dict[str, Any] = {"nu": nu, "kernel": "rbf", "gamma": given.gamma}
     return {
-        "streamsvm, landmarks": lambda: StreamOneClassSVM(**rbf, landmarks=landmarks, random_state=0, n_jobs=1),
-        "streamsvm, exact": lambda: StreamOneClassSVM(**rbf, random_state=0, n_jobs=1),
-        "streamsvm, linear": lambda: StreamOneClassSVM(nu=nu, random_state=0, n_jobs=1),
+        "streamsvm, landmarks": lambda: StreamOneClassSVM(**rbf, landmarks=landmarks, random_state=seed, n_jobs=1),
+        "streamsvm, exact": lambda: StreamOneClassSVM(**rbf, random_state=seed, n_jobs=1),
+        "streamsvm, linear": lambda: StreamOneClassSVM(nu=nu, random_state=seed, n_jobs=1),
         "OneClassSVM": lambda: OneClassSVM(**rbf),
-        "SGDOneClassSVM, Nystroem": lambda: make_pipeline(features, SGDOneClassSVM(nu=nu, random_state=0)),
-        "SGDOneClassSVM, linear": lambda: SGDOneClassSVM(nu=nu, random_state=0),
+        "SGDOneClassSVM, Nystroem": lambda: make_pipeline(features, SGDOneClassSVM(nu=nu, random_state=seed)),
+        "SGDOneClassSVM, linear": lambda: SGDOneClassSVM(nu=nu, random_state=seed),
     }[who]()
 
 
@@ -88,9 +89,9 @@ def measured(who: str, given: Rows, options: Any) -> Row:
     from sklearn.metrics import roc_auc_score
 
     warnings.simplefilter("ignore")
-    made(who, given, options.nu, min(options.landmarks, WARM // 2)).fit(given.learned[:WARM])
+    made(who, given, options, min(options.landmarks, WARM // 2)).fit(given.learned[:WARM])
     learned = given.learned[: options.rows] if who in EXACT else given.learned
-    machine, began = made(who, given, options.nu, options.landmarks), time.process_time()
+    machine, began = made(who, given, options, options.landmarks), time.process_time()
     machine.fit(learned)
     seconds = time.process_time() - began
     found = roc_auc_score(given.inside, machine.decision_function(given.tested))
@@ -100,7 +101,7 @@ def measured(who: str, given: Rows, options: Any) -> Row:
 
 
 def main() -> None:
-    options = arguments(__doc__, sets="kdd99,mnist", rows=20_000, nu=0.05, landmarks=500, digit=7, who="")
+    options = arguments(__doc__, sets="kdd99,mnist", rows=20_000, nu=0.05, landmarks=500, digit=7, seed=0, who="")
     rows: list[Row] = []
     for name in options.sets.split(","):
         with scratch() as directory:

@@ -85,6 +85,9 @@ class StreamSVC(StreamClassifier):
         Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
     l1 : float, optional
         Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
+    nu : float, optional
+        In place of ``C`` and ``loss``: find the C of the hinge with which the share of rows beyond their margin is at most this, as ``NuSVC``
+        does it. Linear models and landmarks; ``model_.provenance`` has the C that was found.
     on_pass : callable, optional
         Called after every pass with its record, a dict: pass, problems, problem, primal, dual, gap, exact, seconds, memory.
         Where it returns True, or a callback of scikit-learn asks to stop, the fit ends with one more pass, which certifies what there is:
@@ -133,6 +136,8 @@ class StreamSVC(StreamClassifier):
     """What decision values of pairs are made into."""
     l1: float | None = None
     """Weight of ||w||_1."""
+    nu: float | None = None
+    """The share of rows beyond their margin."""
 
     def _job(self, chosen: ByName) -> FitJob:
         """See ``StreamEstimator``; the one place where parameters are looked at that are no options."""
@@ -142,7 +147,8 @@ class StreamSVC(StreamClassifier):
         ):
             if given not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {given!r}")
-        job = super()._job(chosen)
+        by_nu = {} if self.nu is None else {"C": None}
+        job = super()._job(by_nu | chosen)
         if self.multi_class == OVO and job.calibrate is not None:
             raise ValueError(
                 f"calibration={self.calibration!r} is for multi_class='ovr': pairs of classes have no probabilities; "
@@ -151,7 +157,8 @@ class StreamSVC(StreamClassifier):
         return job if self.multi_class == OVR else replace(job, multi_class=self.multi_class)
 
     def _start(self, classes: Array) -> Model | None:
-        return resumable(self, self.kernel, classes) if self.warm_start and self.multi_class != OVO else None
+        starts = self.warm_start and self.multi_class != OVO and self.nu is None
+        return resumable(self, self.kernel, classes) if starts else None
 
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes).
@@ -180,6 +187,8 @@ class StreamSVC(StreamClassifier):
         come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
         of rows that are gone; ``fit`` proves again. 'balanced' classes are not known here, and count alike. Raises ValueError.
         """
+        if self.nu is not None:
+            raise ValueError("portions are learned with C: leave nu out")
         first = not self.__sklearn_is_fitted__()
         X, y = checked(self, X, y, reset=first)
         known = classes_of_portion(None if first else self.classes_, classes, y)
