@@ -9,6 +9,8 @@ as the solver has it; "printed" is what a fit says, the bound on rounding counte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,19 +64,24 @@ def covtype_as_it_is(directory: Path) -> Data:
 
 
 def made(name: str, directory: Path) -> Path:
-    """Make the store."""
+    """Make the store, in a process of its own: what that took of memory is not the fit's."""
     path = directory / f"{name}.zarr"
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        pool.submit(_make, name, path).result()
+    return path
+
+
+def _make(name: str, path: Path) -> None:
     if name == "covtype":
         ingest(IngestJob(sources=(DATA / "covtype.csv.gz",), store=path, label="Cover_Type", positive="2"))
     elif name == "flights":
         ingest(IngestJob(sources=(DATA / "flights-3m.parquet",), store=path, label_threshold=15.0, **FLIGHTS))
     elif name == "covtype-50k":
-        stored(covtype_as_it_is(directory), path)
+        stored(covtype_as_it_is(path.parent), path)
     else:
-        data = load("a9a", directory)
+        data = load("a9a", path.parent)
         rows = slice(FIRST if name == "a9a-2k" else None)
         stored(Data(name, data.X[rows], data.y[rows]), path)
-    return path
 
 
 def measured(name: str, store: Path, settings: dict[str, Any]) -> Row:

@@ -155,7 +155,7 @@ def settings_table(directory: Any, options: Any) -> list[Row]:
                         "setting": setting,
                         "readings": readings,
                     }
-                    rows.append(row | {"CPU s": time.process_time() - began, "gap": found.gap})
+                    rows.append(row | {"CPU s": time.process_time() - began, "gap": float(found.gap)})
                     print(rows[-1], flush=True)
     return rows
 
