@@ -12,7 +12,7 @@ import pytest
 
 from streamsvm.engine.final_evaluation import Evaluation, MarginChange, margins_apart
 from streamsvm.engine.training import Run, Training
-from streamsvm.errors import DefectError, UsageError
+from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes
 from streamsvm.jobs.embed.placement import DISK, FLY
@@ -22,7 +22,7 @@ from streamsvm.jobs.fit.results.certified import certify, final_passes, status_o
 from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation
 from streamsvm.jobs.fit.results.row_weights import row_weights
-from streamsvm.kernels import RBF, Sigmoid
+from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd.solver import DCD
@@ -285,7 +285,8 @@ def test_a_gap_on_the_simplex_is_a_criterion_of_those_solvers_alone() -> None:
     "found", [Certificate(np.inf, 0.0), Certificate(1.0, np.nan), Certificate(1.0, 1.0, rounding=np.inf), None]
 )
 def test_what_is_no_number_is_no_certificate(found: Any) -> None:
-    for kernel, error in ((None, DefectError), (RBF(1.0), DefectError), (Sigmoid(1.0), UsageError)):
+    kinds = ((None, DefectError), (RBF(1.0), DefectError), (Sigmoid(1.0), UsageError), (Polynomial(1.0), DataError))
+    for kernel, error in kinds:
         training = training_of(found, one=problem(kernel=kernel))
         with pytest.raises(error, match="no model was written"):
             certify(plan_of(Blended()), training, stored(), stored())

@@ -32,7 +32,7 @@ from streamsvm.engine.final_evaluation import (
     weight_that_costs,
 )
 from streamsvm.engine.training import Run, Training
-from streamsvm.errors import DefectError, UsageError
+from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, largest_sizes
 from streamsvm.jobs.fit.planning.plan import Plan
@@ -110,7 +110,7 @@ def _reached(run: Run, plan: Plan) -> bool:
 
 
 def _check(run: Run) -> None:
-    """Raise DefectError unless primal and dual are numbers; UsageError where the kernel is to blame."""
+    """Raise DefectError unless primal and dual are numbers; UsageError where the kernel is to blame, DataError where its values are."""
     found, kernel = run.certificate, run.problem.kernel
     if found is None or not np.isfinite([found.primal, found.dual, found.rounding]).all():
         if kernel is not None and not kernel.positive_semidefinite():
@@ -120,6 +120,12 @@ def _check(run: Run) -> None:
                 hint="choose another kernel (rbf, laplacian), the hinge, whose coefficients are bounded, or a smaller C",
             )
         shown = "none" if found is None else f"primal {found.primal}, dual {found.dual}, rounding {found.rounding}"
+        if kernel is not None and not kernel.translation_invariant():  # those of others are 1 at most
+            raise DataError(
+                f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; values of the kernel {kernel} "
+                "are so large on these rows that float64 does not hold the squares of decision values; no model was written",
+                hint="scale the columns, --standardize, or choose a smaller gamma",
+            )
         raise DefectError(
             f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; no model was written",
             hint="the values of the data, C or the kernel are beyond float64: scale the columns, or choose a smaller C",
