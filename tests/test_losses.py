@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from math import inf, isfinite
 from typing import Any
 
@@ -271,3 +272,18 @@ def test_huber_is_the_smoothed_hinge_of_lectures_with_other_parameters(m: float,
     phi = b * (1.0 - m) - mu / 2.0 * b * b
     assert Huber(mu / 2.0, 1.0 - mu / 2.0).value(m) == pytest.approx(phi, abs=1e-12)
     assert Huber(mu / 2.0).value(m + mu / 2.0) == pytest.approx(phi, abs=1e-12)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 3.0])
+@pytest.mark.parametrize("m", [-800.0, -30.0, -1.0, -1e-9, 0.0, 1e-9, 0.7, 40.0, 800.0])
+def test_all_at_once_is_what_they_are_one_by_one(m: float, sharpness: float) -> None:
+    loss = Logistic(sharpness)
+    value, slope, entropy = loss.value_slope_entropy(m)
+    assert value == pytest.approx(loss.value(m), rel=1e-15)
+    assert slope == pytest.approx(loss.slope(m), rel=1e-15)
+    assert entropy >= 0.0
+    with localcontext(prec=400):
+        z = Decimal(sharpness * m)
+        tail, b = ((-abs(z)).exp() + 1).ln(), 1 / (1 + z.exp())
+        exact = b * (tail + max(z, Decimal(0))) + (1 - b) * (tail + max(-z, Decimal(0)))
+    assert entropy * sharpness == pytest.approx(float(exact), rel=1e-14)

@@ -23,7 +23,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 _METHODS = {
     0: ("quadratic", "numeric"),
-    1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature"),
+    1: ("sqnorm", "value", "slope", "second_derivative", "upper", "curvature", "value_slope_entropy"),
     2: ("dot", "conjugate", "conjugate_slope"),
     3: ("axpy", "similarity"),
     4: ("add_row", "axpy_over"),

@@ -43,6 +43,19 @@ class Logistic(NamedTuple):
             return -e / (1.0 + e)
         return -1.0 / (1.0 + math.exp(z))
 
+    def value_slope_entropy(self, m: float) -> tuple[float, float, float]:
+        """Return l(m), l'(m) and a - conjugate(a) at a = -l'(m), C = 1, by one exponential and one logarithm.
+
+        With b = -l'(m) the last is -(b log b + (1 - b) log(1 - b)) / k; log b and log(1 - b) are -log1p(e^-|z|), and |z| less than that for
+        the smaller of the two: only terms above 0 are added up.
+        """
+        z = self.sharpness * m
+        e = math.exp(-abs(z))
+        tail, share = math.log1p(e), 1.0 / (1.0 + e)
+        b = e * share if z > 0.0 else share
+        low, value = (tail + z, tail) if z > 0.0 else (tail, tail - z)
+        return value / self.sharpness, -b, (b * low + (1.0 - b) * value) / self.sharpness
+
     def second_derivative(self, m: float) -> float:
         """See ``types.Loss``."""
         e = math.exp(-abs(self.sharpness * m))

@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
-from streamsvm.compute.compiled import compiled
+from streamsvm.compute.compiled import NOT_FROM_C, compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
@@ -32,6 +33,12 @@ class RowLoss(NamedTuple):
     """The loss l."""
     smooth: Any
     """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
+
+
+OPTIONS: Any = {"fastmath": FAST, **NOT_FROM_C}
+"""Of what is compiled for each loss in its own way."""
+JOINT = "value_slope_entropy"
+"""The method of a loss, which is smooth by itself, that gives value, slope and conjugate at once."""
 
 
 @compiled(fastmath=FAST)
@@ -50,6 +57,42 @@ def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
         return a * y + (a - loss.conjugate(a, C)) + bend, bend
     first = loss.conjugate_slope(0.0, C)
     return a - first * a, loss.conjugate(a, C) - first * a
+
+
+def row_terms(loss: Any, smooth: Any, m: float, y: float, C: float) -> tuple[float, float, float, float, float]:
+    """C l(m), C smooth(m), a = -C smooth'(m), and the ``dual_terms`` of a; of a loss that has all of them at once, from there."""
+    if hasattr(loss, JOINT):
+        return _joint_terms(loss, m, C)
+    return _separate_terms(loss, smooth, m, y, C)
+
+
+@overload(row_terms, jit_options=OPTIONS, strict=False)
+def _row_terms(loss: Any, smooth: Any, m: Any, y: Any, C: Any) -> Any:
+    if hasattr(loss.instance_class, JOINT):
+
+        def joint(loss: Any, smooth: Any, m: Any, y: Any, C: Any) -> Any:
+            return _joint_terms(loss, m, C)
+
+        return joint
+
+    def separate(loss: Any, smooth: Any, m: Any, y: Any, C: Any) -> Any:
+        return _separate_terms(loss, smooth, m, y, C)
+
+    return separate
+
+
+@compiled(fastmath=FAST)
+def _joint_terms(loss: Any, m: float, C: float) -> tuple[float, float, float, float, float]:
+    value, slope, entropy = loss.value_slope_entropy(m)
+    return C * value, C * value, -C * slope, C * entropy, 0.0
+
+
+@compiled(fastmath=FAST)
+def _separate_terms(loss: Any, smooth: Any, m: float, y: float, C: float) -> tuple[float, float, float, float, float]:
+    a, linear, quadratic = -C * smooth.slope(m), 0.0, 0.0
+    if a != 0.0:
+        linear, quadratic = dual_terms(loss, a, y, C)
+    return C * loss.value(m), C * smooth.value(m), a, linear, quadratic
 
 
 @compiled(fastmath=FAST)

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.passes.certificate import RowLoss, dual_terms
+from streamsvm.compute.passes.certificate import RowLoss, row_terms
 from streamsvm.compute.random import mix
 from streamsvm.compute.splitmix import MIX1, STEP
 from streamsvm.compute.targets import argument, entry
@@ -44,13 +44,12 @@ def look_pass(
         if C_i <= 0.0:
             continue
         m = argument(loss, y[i], f[i])
-        losses += C_i * loss.value(m)
-        smoothed += C_i * smooth.value(m)
-        a = -C_i * smooth.slope(m)
+        lost, rounded, a, first, second = row_terms(loss, smooth, m, y[i], C_i)
+        losses += lost
+        smoothed += rounded
+        linear += first
+        quadratic += second
         if a != 0.0:
-            first, second = dual_terms(loss, a, y[i], C_i)
-            linear += first
-            quadratic += second
             X.add_row(i, entry(loss, a, y[i]), v, low)
     return losses, smoothed, linear, quadratic
 
@@ -71,15 +70,13 @@ def slopes_pass(
         if C_i <= 0.0:
             continue
         m = argument(loss, y[i], f[i])
-        losses += C_i * loss.value(m)
-        smoothed += C_i * smooth.value(m)
         second_derivatives[i] = C_i * smooth.second_derivative(m)
-        a = -C_i * smooth.slope(m)
-        if a != 0.0:
-            first, second = dual_terms(loss, a, y[i], C_i)
-            linear += first
-            quadratic += second
-            slopes[i] = entry(loss, a, y[i])
+        lost, rounded, a, first, second = row_terms(loss, smooth, m, y[i], C_i)
+        losses += lost
+        smoothed += rounded
+        linear += first
+        quadratic += second
+        slopes[i] = entry(loss, a, y[i])
     return losses, smoothed, linear, quadratic
 
 
