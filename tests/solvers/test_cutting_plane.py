@@ -12,7 +12,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.solvers.cutting_plane.bundle import Bundle
 from streamsvm.solvers.cutting_plane.line_search import GRID, LineSearch
 from streamsvm.solvers.cutting_plane.simplex_program import minimize
-from streamsvm.solvers.cutting_plane.solver import CuttingPlane
+from streamsvm.solvers.cutting_plane.solver import LEAST_PLANES, CuttingPlane
 from streamsvm.solvers.segment_sums import SegmentSums
 from streamsvm.types import Layout, Problem
 from tests.solvers.kernel_problems import solve
@@ -154,3 +154,6 @@ def test_memory_that_is_asked_for_holds_the_planes() -> None:
     assert half.memory_settings() == {"planes": 128}
     assert solver.smaller(problem, ("planes",)) is None
     assert CuttingPlane(planes=40).smaller(problem, ()) is None
+    least = CuttingPlane(planes=2 * LEAST_PLANES).smaller(problem, ())
+    assert least is not None
+    assert least.memory_settings() == {"planes": LEAST_PLANES}
