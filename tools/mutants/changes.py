@@ -152,6 +152,22 @@ EQUIVALENT = {
         "streamsvm/schedule/stream.py",
         "chunk_bytes = store.layout.bytes_per_pass / max(2, len(store.layout.chunks))",
     ): "of a store of one chunk nothing else is announced",
+    (
+        "streamsvm/solvers/kernel/simplex/sampled_steps.py",
+        "if (step.fall >= toward_step(f, g_i, K_ii).fall):",
+    ): "but for two falls that are equal to the last bit",
+    (
+        "streamsvm/solvers/dcd/shrinking.py",
+        "agreed = (self.highest - self.lowest <= tolerance)",
+    ): "but for a difference that is the tolerance to the last bit",
+    (
+        "streamsvm/solvers/cutting_plane/simplex_program.py",
+        "scale = min(float(np.abs(G).max()), float(np.abs(g).max())) or 1.0",
+    ): "what is divided and multiplied by it is the same program, up to rounding",
+    (
+        "streamsvm/solvers/elastic_net/solver.py",
+        "no_slope = (state.slope >= -SHARE * ROUNDING * abs(found.value))",
+    ): "but for a slope that is rounding to the last bit",
     ("streamsvm/schedule/peak.py", "self._most = 1"): "a process holds more than a byte",
     (
         "streamsvm/schedule/stream.py",
