@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import cache
 
 STEP = 32 << 20
-"""Bytes that are freed before it is worth to look."""
+"""Bytes that are freed before it is worth to look while there is more to free."""
+LEAST = 4 << 20
+"""Bytes that are worth it when there is not."""
 
 
 def give_back() -> None:

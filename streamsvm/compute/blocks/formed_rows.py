@@ -40,6 +40,8 @@ def formed(parts: list[Operand], order: Int64) -> Rows:
         if freed > freed_memory.STEP:
             freed_memory.give_back()
             freed = 0
+    if freed > freed_memory.LEAST:  # of many small matrices, one after the other, as much would stay as of a large one
+        freed_memory.give_back()
     return Dense(values, bias)
 
 

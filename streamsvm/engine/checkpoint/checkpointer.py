@@ -114,7 +114,7 @@ class RunCheckpointer:
         training.partials = content.get("partials", [])  # checkpoints of before had none
         training.status = Status(content["status"])
         # runs of earlier versions have no witness
-        training.runs = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
+        training.runs[:] = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
         before = others[0].content("rows") if others and training.row_states else {}
         for name, rows in training.row_states.items():
             rows.restore(content["rows"].get(name), before.get(name))

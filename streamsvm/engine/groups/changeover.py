@@ -12,7 +12,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.engine.partition import Group
 from streamsvm.engine.state.row_state import GroupRowStates
 from streamsvm.engine.state.state_files import IN_ONE_FILE, IN_STATES, DriverState, GroupStateFiles
-from streamsvm.engine.training import Training
+from streamsvm.engine.training import Run
 from streamsvm.types import Layout
 
 
@@ -61,8 +61,8 @@ class ProcessDriverState:
 
     files: DriverState
     """Where a run on a cluster has left it."""
-    training: Training
-    """What the states are of."""
+    runs: list[Run]
+    """What the states are of: not the training, which has this, and would live with its rows until a cycle is looked for."""
     version: int = 0
     """The last one that there are files of."""
 
@@ -74,7 +74,7 @@ class ProcessDriverState:
         """Complete the states of a checkpoint; the files stay as they are. Raises DataError, KeyError."""
         self.version = max((int(one["version"]) for one in (saved, older) if one), default=0)
         if saved and IN_STATES not in saved:
-            states = {k: run.state for k, run in enumerate(self.training.runs) if not run.done}
+            states = {k: run.state for k, run in enumerate(self.runs) if not run.done}
             self.files.load(int(saved["version"]), states)
 
     def close(self) -> None:

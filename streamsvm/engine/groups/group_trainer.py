@@ -83,7 +83,7 @@ class LocalGroupTrainer(GroupTrainer):
         self._row_states = {one.state.name: one for one in fit.work.state_files if isinstance(one, GroupRowStates)}
         self.result.row_states = {name: ProcessRows(one, fit.groups) for name, one in self._row_states.items()}
         if fit.work.driver_state is not None:
-            self.result.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.result)
+            self.result.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.result.runs)
         self._retries = retries()
         self._in_memory: set[int] = set()
         """The groups that this run has read and does not have to read again."""
