@@ -126,6 +126,16 @@ def test_a_fit_that_ends_uncertified_says_so_and_strict_makes_it_an_error(tmp_pa
     assert (tmp_path / "m").is_file()
 
 
+def test_a_model_that_no_pass_was_left_to_shorten_says_so(tmp_path: Path) -> None:
+    path = store_at(tmp_path / "s", *noisy_rows(200))
+    for passes, said in ((2, True), (3, False)):
+        job = FitJob(str(path), str(tmp_path / f"m{passes}"), kernel="rbf", max_passes=passes, max_support=5)
+        result = fit(job)
+        support = result.model.weights.shape[1] - 1
+        assert (support > 5) == said
+        assert (f"no pass was left to choose 5 of {support} support rows" in result.warnings[0]) == said
+
+
 def test_a_certificate_that_is_no_number_or_contradicts_itself_is_an_error_of_ours() -> None:
     X, _ = noisy_rows(50)
     from streamsvm.losses import Hinge

@@ -26,7 +26,7 @@ EXACT: dict[str, Any] = {
     "kernel": "rbf",
     "gamma": 0.5,
     "tolerance": 1e-9,
-    "max_passes": 2,
+    "max_passes": 3,
     "threads": 1,
     "memory": 1 << 30,
 }

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, SINGLE, error_of
+from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, ENOUGH, SINGLE, error_of
 from streamsvm.kernels import RBF, Polynomial
 from streamsvm.losses import Hinge
 from streamsvm.rows import Dense, Reach
@@ -15,6 +15,8 @@ from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.kernel.rounding import (
     BLUNT,
     EPS,
+    UNFELT,
+    enough_for,
     error_of_values,
     extended,
     form_of,
@@ -62,6 +64,19 @@ def test_certificates_are_never_evaluated_in_less_than_the_work() -> None:
     assert in_full(form, None) is form
     assert in_full(form, NEAR).arithmetic == DOUBLE
     assert in_full(form._replace(arithmetic=DIFFERENCES), NEAR).arithmetic == DIFFERENCES
+
+
+def test_products_are_taken_where_a_certificate_does_not_feel_their_errors() -> None:
+    """Of coefficients that sum up to w, an error of a kernel value of e changes P by about e w^2."""
+    form, wide, kernel = Form(RBF(0.02), 784, 0.0), Reach(784, 400.0), RBF(0.02)
+    error = error_of(kernel, wide, DOUBLE)
+    assert ENOUGH < error < 1.5 * ENOUGH
+    assert in_full(form, wide).arithmetic == DIFFERENCES
+    asked = problem(kernel, tolerance=1e-3)
+    for weight, expected in ((0.99, DOUBLE), (1.01, DIFFERENCES)):
+        allowed = enough_for(asked, -7.0, weight * np.sqrt(UNFELT * 1e-3 * 7.0 / error))
+        assert in_full(form, wide, allowed).arithmetic == expected
+    assert enough_for(asked, 7.0, 1e30) == enough_for(asked, 7.0, 0.0) == ENOUGH
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(0.5, 1.0, 2.0)])

@@ -22,7 +22,14 @@ from __future__ import annotations
 from typing import Any
 
 from streamsvm.compute.kernel_values.gram import squares_of
-from streamsvm.compute.kernel_values.rounding import SINGLE, error_of, exact_arithmetic, reach_of, working_arithmetic
+from streamsvm.compute.kernel_values.rounding import (
+    ENOUGH,
+    SINGLE,
+    error_of,
+    exact_arithmetic,
+    reach_of,
+    working_arithmetic,
+)
 from streamsvm.rows import Reach, Rows
 from streamsvm.solvers.kernel.pool import Form
 from streamsvm.types import Problem
@@ -30,6 +37,8 @@ from streamsvm.types import Problem
 EPS = 2.0**-53
 SHARE = 0.1
 """Of the tolerance: where rounding can be more, the evaluation is repeated in float64."""
+UNFELT = 1e-3
+"""Of the tolerance: what rounding may do to P and D where it is to make no difference."""
 BLUNT = 1e-2
 """A row's largest coefficient times the error of a kernel value, beyond which float32 blurs margins while it works."""
 
@@ -61,11 +70,17 @@ def form_of(problem: Problem, constant: float = 0.0) -> Form:
     return form._replace(arithmetic=working_arithmetic(kernel, reach, problem.columns))
 
 
-def in_full(form: Form, reach: Reach | None) -> Form:
-    """The same in the arithmetic of certificates."""
+def in_full(form: Form, reach: Reach | None, enough: float = ENOUGH) -> Form:
+    """The same in the arithmetic of certificates, which do not feel an error of ``enough`` in a kernel value."""
     if reach is None:
         return form
-    return form._replace(arithmetic=max(form.arithmetic, exact_arithmetic(form.kernel, reach, form.columns)))
+    return form._replace(arithmetic=max(form.arithmetic, exact_arithmetic(form.kernel, reach, form.columns, enough)))
+
+
+def enough_for(problem: Problem, primal: float, weight: float) -> float:
+    """The error of a kernel value that a certificate does not feel: (sum |x_j|)^2 times it is UNFELT of what is asked for."""
+    felt = weight * weight
+    return max(ENOUGH, UNFELT * problem.tolerance * abs(primal) / felt) if felt > 0.0 else ENOUGH
 
 
 def error_of_values(form: Form, reach: Reach | None, points: int, weight: float) -> float:

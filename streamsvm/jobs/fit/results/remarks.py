@@ -66,6 +66,9 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
 
 def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
     """Why it ended, and what to do."""
+    if _too_long(job, worst):
+        found = f"no pass was left to choose {job.max_support} of {worst.facts['support']} support rows"
+        return found, "a larger --max-passes or --time-limit"
     apart = worst.primal - worst.dual > job.tolerance * abs(worst.primal)
     limited = apart and status in {Status.TIME, Status.PASSES, Status.ASKED}
     if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal) and not limited:
@@ -88,6 +91,11 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
         why = "no hyperplane holds so many rows off the origin: they lie around it"
         return why, "a larger --nu, --kernel rbf, or columns that are measured from where nothing is"
     return "the solver stalled", "another --solver" + ("" if job.standardize else ", or --standardize")
+
+
+def _too_long(job: FitJob, worst: Certificate) -> bool:
+    """Whether the model has more support rows than --max-support allows: the pass that chooses them was not made."""
+    return worst.facts.get("points") is None and 0 < (job.max_support or 0) < worst.facts.get("support", 0)
 
 
 def scale_notice(job: FitJob, store: Store) -> list[str]:

@@ -17,7 +17,6 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.decomposition.state import DecompositionState
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes
 from streamsvm.solvers.kernel.reduced_set import reduced_values
-from streamsvm.solvers.kernel.rounding import in_full
 from streamsvm.types import Block
 
 COPIED_ROWS = 8192
@@ -44,7 +43,7 @@ def catch_up(state: DecompositionState, block: Block) -> None:
 
 def evaluate_anew(state: DecompositionState, support: Pool, block: Block) -> None:
     """Compute f anew from the support at the rows that have a coefficient or may cost something, or at all rows."""
-    f, form = block.rows["f"], in_full(state.form, state.largest)
+    f, form = block.rows["f"], state.exact_form()
     slack = state.drift + state.reach
     near = block.rows["alpha"] != 0.0
     near |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)

@@ -16,7 +16,7 @@ from streamsvm.solvers.kernel.decomposition.model_rows import collected, reduce_
 from streamsvm.solvers.kernel.decomposition.pool_work import begin_work, working_coordinates
 from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, DecompositionState
 from streamsvm.solvers.kernel.pool import select
-from streamsvm.solvers.kernel.rounding import error_of_values, in_full, needed
+from streamsvm.solvers.kernel.rounding import enough_for, error_of_values, needed
 from streamsvm.types import Certificate
 from streamsvm.types.loss import has_box
 
@@ -44,6 +44,7 @@ def close_pass(settings: Decomposition, state: DecompositionState) -> Certificat
         more = _after_anew(settings, state, found, violation)
     else:
         more, found = _after_pass(settings, state, found, violation)
+    state.enough = enough_for(state.problem, found.primal, state.weight)
     state.close()
     state.collecting = more and state.reduced is None and state.anew is None
     return replace(found, exact=False) if more else found
@@ -103,7 +104,7 @@ def _after_anew(settings: Decomposition, state: DecompositionState, found: Certi
     """The pass was one in which f was computed anew; whether another one is to look again."""
     everywhere, state.everywhere = state.everywhere, False
     support, state.anew, state.collecting = state.anew, None, False
-    state.form = in_full(state.form, state.largest)
+    state.form = state.exact_form()
     error = error_of_values(state.form, state.largest, state.support_size, state.weight)
     if found.gap <= state.problem.tolerance or found.final:
         state.drift = error  # where x is not 0, which is all that still counts

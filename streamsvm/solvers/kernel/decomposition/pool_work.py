@@ -20,8 +20,9 @@ from streamsvm.solvers.kernel.working_set import ROUNDS, Improvement, coordinate
 if TYPE_CHECKING:
     from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 
-POOL_SHARE = 0.1
-"""The pool is solved until its violation is this part of what the pass found over all rows."""
+POOL_SHARE, WHOLE_SHARE = 0.1, 0.01
+"""The pool is solved until its violation is this part of what the pass found over all rows; that of all rows further, to where the gap
+is about the one asked for: what it lacks then takes another pass, and the gradient of all rows follows once more."""
 
 
 def begin_work(settings: Decomposition, state: DecompositionState, violation: float) -> None:
@@ -36,8 +37,16 @@ def begin_work(settings: Decomposition, state: DecompositionState, violation: fl
     below = size_below(pool.size, working)
     on_levels = pool.size == state.problem.rows and below > working
     known = Improvement(ROUNDS if on_levels else rounds_for(pool.size, below))
-    state.work = LevelWork([Level(pool, POOL_SHARE * violation, known)], before)
+    state.work = LevelWork([Level(pool, _share(state, pool) * violation, known)], before)
     state.pool = state.moved = None
+
+
+def _share(state: DecompositionState, pool: Pool) -> float:
+    """The part of the violation that may be left."""
+    gap = state.gaps[-1] if state.gaps else 1.0
+    if pool.size < state.problem.rows or gap <= 0.0:
+        return POOL_SHARE
+    return min(POOL_SHARE, max(WHOLE_SHARE, 0.5 * state.problem.tolerance / gap))
 
 
 def _spread(state: DecompositionState, pool: Pool) -> float:

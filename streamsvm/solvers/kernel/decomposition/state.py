@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamsvm.compute.kernel_values.rounding import ENOUGH
 from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.kernel.decomposition.multilevel import Level
 from streamsvm.solvers.kernel.pool import Form, Pool
@@ -99,6 +100,8 @@ class DecompositionState:
     """sum |x_i f_i|, of numbers sum |x_i t_i| more."""
     upper_losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
     """The losses at margins that are less by what they can be off."""
+    enough: float = ENOUGH
+    """The error of a kernel value that the certificate of this x does not feel, as of the last pass."""
     anew: Pool | None = None
     """The support, when f is computed anew from it in the next pass, in the arithmetic of certificates."""
     everywhere: bool = False
@@ -174,12 +177,16 @@ class DecompositionState:
         self.top, self.bottom = max(self.top, other.top), min(self.bottom, other.bottom)
         self.largest = joined(self.largest, other.largest)
 
+    def exact_form(self) -> Form:
+        """The form in the arithmetic of certificates."""
+        return in_full(self.form, self.largest, self.enough)
+
     def value_error(self) -> float:
         """By how much the decision values that are measured can be off."""
         points = self.reduced or self.anew
         if points is None:
             return self.drift
-        form = in_full(self.form, self.largest) if self.reduced is None else self.form
+        form = self.exact_form() if self.reduced is None else self.form
         return error_of_values(form, self.largest, points.size, float(np.abs(points.x).sum()))
 
     def rounding(self, best: int) -> float:
