@@ -1,13 +1,21 @@
-"""What is known of the rows of a pool, by numbers: which may move, what they ask for, and which are solved next."""
+"""What is known of the rows of a pool, by numbers: which may move, what they ask for, which are solved next, and both bounds."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from streamsvm.kernels import RBF
+from streamsvm.losses import Hinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.decomposition.closing import _bounds
 from streamsvm.solvers.kernel.decomposition.multilevel import WORST_ROWS, subset, threshold
 from streamsvm.solvers.kernel.pool import Pool, depth, extremes, violation, worst
+from tests.solvers.problems import problem_of
 
 
 def pool_of(x: list[float], v: list[float]) -> Pool:
@@ -48,3 +56,22 @@ def test_as_many_rows_are_solved_next_as_there_is_room_for(rows: int, count: int
     assert set(found) >= set(range(rows - min(count // 4, WORST_ROWS // 2), rows))
     assert count // 2 - WORST_ROWS // 2 <= np.isin(found, recent).sum() <= count // 2 + WORST_ROWS // 2
     assert len(subset(pool, count, np.arange(rows - 5, rows))) <= count  # none of these is between its bounds
+
+
+@pytest.mark.parametrize(("best", "reach"), [(0, 4.0), (1, 0.5), (64, 0.5), (127, 0.5), (128, 4.0)])
+def test_the_next_intercepts_are_about_the_best_and_further_apart_where_it_is_at_an_end(
+    best: int, reach: float
+) -> None:
+    """There are 129; P is that of the best, and D needs none."""
+    tried, losses = np.linspace(-1.0, 1.0, 129), np.full(129, 9.0)
+    losses[best] = 3.0
+    state: Any = SimpleNamespace(
+        losses=losses, mass=2.0, shifts=lambda: tried, top=0.7, bottom=0.2, reduced=None, square=8.0, dual=5.0,
+        problem=replace(problem_of(Hinge()), kernel=RBF(1.0)), weight=1.0, rounding=lambda _: 0.25, reach=1.0, support_size=6,
+    )  # fmt: skip
+    found = _bounds(state)
+    least = min(3.0 + 2.0 * tried[best], float((losses + 2.0 * tried).min()))
+    assert (found.primal, found.dual, found.rounding) == (4.0 + least, 1.0, 0.25)
+    chosen = int(np.argmin(losses + 2.0 * tried))
+    assert chosen == best
+    assert (state.intercept, state.reach) == (tried[best], pytest.approx(reach))
