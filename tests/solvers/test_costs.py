@@ -24,6 +24,8 @@ from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.cutting_plane.solver import CuttingPlane
 from streamsvm.solvers.dcd.mpu import MPU
 from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.elastic_net import solver as net
+from streamsvm.solvers.elastic_net.solver import ElasticNet
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.kernel.box_problem import system_bytes
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
@@ -216,3 +218,12 @@ def test_leaving_one_out_holds_a_matrix_for_each_problem_and_three() -> None:
     matrices, work = 8 * 49 * 5, gram_bytes(7) + 16 * 1024 * 7
     assert leave_one_out.leave_one_out_bytes([problem(), problem()], 1) == matrices + work
     assert leave_one_out.leave_one_out_bytes([problem()], 3) == matrices - 8 * 49 + 3 * work
+
+
+@pytest.mark.parametrize(("layout", "row"), [(DENSE, 64 + 4 * 7), (SPARSE, 64 + 8 * 7)])
+def test_the_elastic_net_holds_a_block_of_the_columns_of_its_pool(layout: Layout, row: int) -> None:
+    """All six columns and the constant one; a part has v, and a matrix of those columns."""
+    asked = ElasticNet().cost(problem(SquaredHinge(), layout), layout)
+    assert asked.per_block_row == row
+    assert asked.per_part == 8 * (4 * 7 + 7 * 7)
+    assert asked.fixed == 8 * (net.VECTORS * 7 + net.MATRICES * 49) + gram_bytes(7)
