@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.errors import DataError, UsageError
 from streamsvm.kernels import RBF
-from streamsvm.losses import LOSSES, Hinge, Huber, SquaredHinge
+from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
 from streamsvm.solvers.active_set.exchange import ActiveSetMethod, terms_of
@@ -21,7 +22,7 @@ from streamsvm.solvers.active_set.linear_problem import exact
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.active_set.spaces import GramSpace
 from streamsvm.solvers.newton.explicit import factorized, factorized_after_rounding
-from streamsvm.types import DUAL, Problem
+from streamsvm.types import DUAL, Block, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, solve
 
@@ -171,6 +172,25 @@ def test_a_late_end_is_feasible_and_goes_on() -> None:
     before = method.dual()
     assert later.run()
     assert later.dual() == pytest.approx(before, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("late", "error", "cause"), [(True, UsageError, "time was over"), (False, DataError, "the same decision")]
+)
+def test_a_machine_without_support_says_why(late: bool, error: type[Exception], cause: str) -> None:
+    """Numbers that are all within epsilon of one have no other; of others time was over."""
+    X, _, s, C = fuzzed(7)
+    t = X[:, 0] if late else np.full(len(X), 3.0, np.float32)
+    problem = replace(linear_problem(X, EpsilonInsensitive(0.1), C), kernel=RBF(0.5))
+    solver = KernelActiveSet()
+    state = solver.start(problem)
+    solver.set_deadline(state, -np.inf if late else np.inf)
+    for _ in range(2):
+        order = np.arange(len(X), dtype=np.int32)
+        solver.visit(state, Block(Dense(X), t, s, 0, 0, order, 0, rows={DUAL: np.zeros(len(X))}))
+        solver.finish(state)
+    with pytest.raises(error, match=cause):
+        solver.solution(state)
 
 
 def test_the_factor_follows_its_rows() -> None:

@@ -170,11 +170,13 @@ class KernelActiveSet:
         return first
 
     def solution(self, state: KernelActiveSetState) -> SupportSolution:
-        """The support rows and the intercept. Raises UsageError where no pass was left to find them in."""
+        """The support rows and the intercept. Raises UsageError where no pass, or no time, was left to find them in."""
         rows = state.rows
         if rows is None:
             raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
         support = np.flatnonzero(state.a)
+        if not (len(support) or state.solved):
+            raise UsageError("time was over before any row had a coefficient", hint="allow more: --time-limit")
         if not len(support):
             raise DataError(
                 "every row has the same decision value: all dual variables are 0",
