@@ -60,6 +60,7 @@ THREADS = (2, 3, 7, 16)
 WORKERS = (1, 2, 4)
 AHEAD = (0, 1, 4)
 KILLS = 3
+USUAL = partition.PASS_GROUP_BYTES
 Job: TypeAlias = FitJob | TuneJob
 
 
@@ -138,6 +139,9 @@ def one_round(folder: Path, seed: int, kinds: list[str], server: Server, counts:
             judge(kind, how, found)
         for how, found in killed(server, job, draw):
             judge(kind, how, found)
+    with pytest.MonkeyPatch.context() as patch:  # workers make whole cells of a search, with the groups they know
+        patch.setattr(partition, "PASS_GROUP_BYTES", USUAL)
+        reference |= {kind: made(replace(job, threads=1)) for kind, job in jobs.items() if kind in SEARCHES}
     for workers in WORKERS:
         with connected(f"local:{workers}") as executor:
             for kind, job in jobs.items():
