@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 import streamsvm.compute  # noqa: F401  before numba: it names the cache after the sources
 from streamsvm.compute import freed_memory
@@ -72,6 +73,18 @@ def nothing_is_left() -> Iterator[None]:
     before = set(REPOSITORY.glob("[!.]*"))
     yield
     assert set(REPOSITORY.glob("[!.]*")) <= before, "a test has left files in the working directory"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread_of_blas() -> Iterator[None]:
+    """Of the processes that run tests, not of programs they start: idle threads of BLAS wait in a loop, for a core that another worker has.
+
+    A test that solves small systems took ten times as long.
+    """
+    import scipy.linalg  # noqa: F401  it brings a BLAS of its own
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,7 +30,7 @@ CLASSES: dict[str, dict[str, Any]] = {
 }
 NUMBERS: dict[str, dict[str, Any]] = {
     "tube": {"loss": "epsilon_insensitive"},
-    "tube, dcd": {"loss": "epsilon_insensitive", "solver": "dcd", "tolerance": 1e-2},
+    "tube, dcd": {"loss": "epsilon_insensitive", "solver": "dcd", "max_passes": 8},
     "least squares of landmarks": {"loss": "squared", **LANDMARKS},
     "quantile": {"loss": "pinball", "loss_options": {"quantile": 0.3}},
     "elastic net": {"loss": "squared", "l1": 5.0},

@@ -11,7 +11,7 @@ from tools.fuzz.certificate_cases import Solvers, case_of, registered
 from tools.fuzz.certificates import cut_short
 from tools.fuzz.stops import jumping, spread
 
-SECONDS = 3.0
+SECONDS = 1.0
 STOPS = 4
 """Looks at which each fit is stopped, and its time limit if it is not."""
 

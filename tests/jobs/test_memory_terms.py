@@ -326,7 +326,7 @@ def test_a_fit_of_features_asks_for_the_map_too(fixed_base: None) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("kept", [False, True])
 def test_applying_a_model_holds_rows_and_results_of_each_thread(threads: int, kept: bool, fixed_base: None) -> None:
-    """Two results wait for each thread; other threads have rows of their own."""
+    """Two results wait for each thread, decision values and what was made of them; other threads have rows of their own."""
     model: Any = SimpleNamespace(weights=np.zeros((3, 7)), expansion=None, numeric=False)
     store, terms = (stored(), [Term("blocks", 1000, "")]) if kept else (None, [])
     rows, each = (10, 1000) if kept else (65_536, BATCH_BYTES)
@@ -334,8 +334,8 @@ def test_applying_a_model_holds_rows_and_results_of_each_thread(threads: int, ke
     plan = batches.fitted(1 << 40, 24, threads)
     found = sizes(plan.terms)
     assert found["model"] == 168
-    assert found["results"] == 24 * rows
-    assert found["results in their order"] == (8 * 2 * threads * 3 * rows if threads > 1 else 0)
+    assert found["results"] == (threads + 1) // 2 * 24 * rows
+    assert found["results in their order"] == ((8 * 3 + 24 // 8) * 2 * threads * rows if threads > 1 else 0)
     assert found.get("rows of other threads") == ((threads - 1) * each if threads > 1 else None)
     assert (plan.resident, plan.cached, plan.retain, plan.threads) == (True, False, True, threads)
     assert batches.notices == []
