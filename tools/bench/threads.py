@@ -57,7 +57,7 @@ CASES = {
     "embed int8": Case("embed", "part.zarr", {**RBF, "landmarks": 1000, "dtype": "int8"}),
     "ingest svmlight": Case("ingest", "susy.svm", {"format": "svmlight"}),
 }
-OUTPUTS = {"fit": "out.ssvm", "predict": "out.npy", "embed": "out.zarr", "ingest": "out.zarr"}
+OUTPUTS = {"fit": "out.ssvm", "predict": "out.npy", "embed": "features.zarr", "ingest": "out.zarr"}
 
 
 PREFIXES = {"small-": 0.0, "": 1.0}
