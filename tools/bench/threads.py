@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -107,6 +108,8 @@ def timed(case: Case, folder: Path, repository: Path, threads: int | None) -> di
     settings = case.settings | ({} if threads is None else {"threads": threads})
     if case.command in OUTPUTS:
         settings["overwrite"] = True
+        for prefix in PREFIXES:  # an embedding that is there already is not made again
+            shutil.rmtree(folder / f"{prefix}{OUTPUTS[case.command]}", ignore_errors=True)
     names = [arguments_of(case, folder, prefix) for prefix in PREFIXES]
     command = [sys.executable, "-c", RUN, json.dumps([case.command, *names, settings])]
     ran = subprocess.run(
