@@ -6,11 +6,10 @@ it would be felt: the layout and the problems decide, not who works.
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ import numpy as np
 from streamsvm.compute import threading as cores
 from streamsvm.engine.executors.executor import Joins, Task, ignore_progress
 from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.lent_map import lent
 from streamsvm.engine.partition import Group, contiguous, pass_groups
 from streamsvm.engine.problem_rows import block_of, own_rows
 from streamsvm.engine.training import RowNumbers
@@ -86,13 +86,13 @@ class RowsInGroups:
     def blocks(self) -> Iterator[ProblemBlock]:
         """Yield all blocks of all problems in order, without dual variables."""
         for group in pass_groups(self.store.layout):
-            with self._map() as features, closing(self._visited(iter([group]))) as visited:
+            with lent(self.features, self._maps) as features, closing(self._visited(iter([group]))) as visited:
                 for loaded, _ in visited:
                     yield from self._of(loaded, group, features, None)
 
     def each(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
         """Yield the sum over each group, one after the other."""
-        with self._map() as features, closing(self._visited(groups)) as visited:
+        with lent(self.features, self._maps) as features, closing(self._visited(groups)) as visited:
             total, dual = sums.fresh(), None
             for loaded, group in visited:
                 if loaded.visit.chunk == group.chunks[0]:
@@ -127,18 +127,6 @@ class RowsInGroups:
 
     def _rows_from(self, group: Group) -> _RowsInOrder | None:
         return None if self.dual is None else _RowsInOrder.beginning(self.dual, self._lock, group.starts[0])
-
-    @contextmanager
-    def _map(self) -> Iterator[FeatureMap]:
-        """A map that no other thread is using: they have buffers."""
-        try:
-            features = self._maps.pop()
-        except IndexError:
-            features = copy.copy(self.features)
-        try:
-            yield features
-        finally:
-            self._maps.append(features)
 
 
 def summed(rows: RowsInGroups, sums: Summation[T]) -> T:

@@ -60,13 +60,6 @@ def gram_of_pool(X: Rows, h: Float64, pool: Int64, columns: int) -> Float64:
     return operators.gram(columns_of(X, pool, columns), h, len(pool))
 
 
-def added(total: Float64 | None, found: Float64 | None) -> Float64 | None:
-    """Return the sum of two sums, of which either may not have been begun."""
-    if total is None or found is None:
-        return found if total is None else total
-    return total + found
-
-
 def components(state: WithPool) -> Int64:
     """Where the pool's columns and the constant feature are among the weights."""
     return np.append(state.pool, state.problem.columns)

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
 from streamsvm.rows import Float64
+from streamsvm.solvers.second_derivatives import added
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
@@ -122,8 +123,7 @@ class SegmentSums:
         self.losses, self.gains = self.losses + other.losses, self.gains + other.gains
         self.v, self.low = self.v + other.v, self.low + other.low
         self.apart = self.apart + other.apart
-        if other.lows is not None:
-            self.lows = other.lows if self.lows is None else self.lows + other.lows
+        self.lows = added(self.lows, other.lows)
 
     def planes(self) -> tuple[Float64, Float64]:
         """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them apart."""

@@ -86,7 +86,10 @@ def second_derivatives_pass(
 ) -> None:
     """Those of ``slopes_pass`` alone."""
     for i in range(y.size):
-        second_derivatives[i] = C * np.float64(s[i]) * smooth.second_derivative(argument(smooth, y[i], f[i]))
+        second_derivatives[i] = 0.0
+        C_i = C * np.float64(s[i])
+        if C_i > 0.0:
+            second_derivatives[i] = C_i * smooth.second_derivative(argument(smooth, y[i], f[i]))
 
 
 @compiled(fastmath=FAST)

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.groups.work import Partial, Round, Work, part_of
+from streamsvm.engine.lent_map import lent
 from streamsvm.engine.partition import Group
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.schedule.budget import anonymous_bytes
@@ -41,7 +42,7 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
 def visit_groups(groups: Iterator[Group], work: Work, begun: Round) -> Generator[Partial]:
     """Visit groups one after the other; what is read ahead may be of the next one. Raises DataError, StorageError."""
     store = work.store.open()
-    with work.feature_map() as features:
+    with lent(work.features, work.maps) as features:
         if work.whole_groups:
             for group in groups:
                 yield _visit_whole(group, store, features, work, begun)

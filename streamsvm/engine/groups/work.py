@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -75,18 +72,6 @@ class Work:
     """Whether what the dual variables are read off (``types.DualWitness``) is wanted when the training is over."""
     maps: list[FeatureMap] = field(default_factory=list)
     """Copies of the map that no thread of this process is using: they have buffers."""
-
-    @contextmanager
-    def feature_map(self) -> Iterator[FeatureMap]:
-        """Lend a thread a map of its own."""
-        try:
-            features = self.maps.pop()
-        except IndexError:
-            features = copy.copy(self.features)
-        try:
-            yield features
-        finally:
-            self.maps.append(features)
 
 
 class Round(NamedTuple):

@@ -21,17 +21,17 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
+from streamsvm.compute.passes.newton import squares, trial_pass
 from streamsvm.compute.random import smallest
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.column_pool import PoolSolver, added, components, gram_of_pool
+from streamsvm.solvers.column_pool import PoolSolver, components, gram_of_pool
 from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
 from streamsvm.solvers.elastic_net.regularizer import SLACK, l1_of, proved_zero, value
 from streamsvm.solvers.elastic_net.state import ElasticNetState
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
+from streamsvm.solvers.second_derivatives import added, bends_of
 from streamsvm.types import (
     Block,
     Certificate,
@@ -110,8 +110,7 @@ class ElasticNet(PoolSolver):
             found = trial_pass(block.y, block.s, f0, f - f0, problem.C, smooth, np.array(ON_THE_WAY))
             state.on_the_way = added(state.on_the_way, found)
         if state.gathering:
-            bends = np.empty(len(f))
-            slopes_pass(block.y, block.s, f, RowLoss(problem.C, problem.loss, smooth), np.empty(len(f)), bends)
+            bends = bends_of(problem, smooth, block, f)
             found = gram_of_pool(block.X, bends, state.pool, problem.columns)
             state.gram = added(state.gram, found)
 

@@ -23,10 +23,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import bytes_per_row
-from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.newton import leverages, slopes_pass, squares
+from streamsvm.compute.passes.newton import leverages, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
@@ -38,6 +36,7 @@ from streamsvm.solvers.newton.explicit import factorized_after_rounding, matrix_
 from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.one_class import RowSums
 from streamsvm.solvers.point_evaluation import DualPoint, slopes_at
+from streamsvm.solvers.second_derivatives import added, second_derivatives_of
 from streamsvm.solvers.segment_solver import SegmentSolver
 from streamsvm.solvers.segment_sums import STEPS, Found, SegmentSums
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
@@ -115,11 +114,7 @@ class InteriorPoint(SegmentSolver):
                     state.rows.add(problem, block, found)
             state.near.add(block, _distance(state, block, f, df), f, df)
         if smooth and not sampling:
-            h = np.empty(len(f))
-            cost = RowLoss(problem.C, problem.loss, problem.loss)
-            slopes_pass(block.y, block.s, f + df, cost, np.empty(len(f)), h)
-            found = operators.gram(block.X, h, problem.columns)
-            state.gram = found if state.gram is None else state.gram + found
+            state.gram = added(state.gram, second_derivatives_of(problem, block, f + df))
 
     def set_deadline(self, state: InteriorPointState, moment: float) -> None:
         """See ``types.Deadline``: iterations in memory end at that moment."""
@@ -206,8 +201,7 @@ class InteriorPoint(SegmentSolver):
             if first.rows is not None and other.rows is not None and first.passes == 0:
                 first.rows.merge(other.rows)
             first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
-            if other.gram is not None:
-                first.gram = other.gram if first.gram is None else first.gram + other.gram
+            first.gram = added(first.gram, other.gram)
         return first
 
 

@@ -19,13 +19,14 @@ import numpy as np
 
 from streamsvm.compute.random import smallest
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.column_pool import PoolSolver, added, components, gram_of_pool
+from streamsvm.solvers.column_pool import PoolSolver, components, gram_of_pool
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.l1_ball.regularizer import dual_at_slopes
 from streamsvm.solvers.l1_ball.state import BallState
 from streamsvm.solvers.l1_ball.vertices import SampledVertices, Vertices
 from streamsvm.solvers.l1_ball.work import Allowed, BallWork, advance, agreements_after, weights_at, weights_of_vertices
 from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
+from streamsvm.solvers.second_derivatives import added
 from streamsvm.types import (
     Block,
     Certificate,

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.newton import second_derivatives_pass
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.explicit import factorized_after_rounding
 from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
@@ -30,7 +29,7 @@ from streamsvm.solvers.newton.surrogate import Surrogate
 from streamsvm.solvers.point_evaluation import PointEvaluation
 from streamsvm.solvers.triangular import solve_lower
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Problem
+from streamsvm.types import Problem
 
 MOST_COMPONENTS = 128
 """Up to as many a row of the matrix costs no more than some evaluations of it."""
@@ -155,13 +154,6 @@ def first_steps(model: Surrogate, found: PointEvaluation) -> ExactSteps:
 def rows_of_a_sample(problem: Problem) -> int:
     """Return how many rows a pass keeps in which second derivatives are summed up."""
     return min(problem.rows, max(ROWS, PER_COMPONENT * (problem.columns + 1)))
-
-
-def second_derivatives_of(problem: Problem, block: Block, f: Float64) -> Float64:
-    """Return X' diag(C_i l''(m_i)) X (p, p) of a block whose decision values are f (n,)."""
-    bends = np.empty(len(f))
-    second_derivatives_pass(block.y, block.s, f, problem.C, problem.loss, bends)
-    return operators.gram(block.X, bends, problem.columns)
 
 
 def _sum_over(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:

@@ -29,7 +29,6 @@ from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.elastic_net.solver import ElasticNet
-from streamsvm.solvers.newton import exact_steps
 from streamsvm.solvers.newton.memory import cost_of
 from streamsvm.solvers.newton.next_point import NextPoint, more_in_memory, proceed_in_memory, stuck
 from streamsvm.solvers.newton.row_sample import (
@@ -46,6 +45,7 @@ from streamsvm.solvers.newton.row_sample import (
 from streamsvm.solvers.newton.state import NewtonState
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.solvers.point_evaluation import DualPoint, PointSums, slopes_at
+from streamsvm.solvers.second_derivatives import added, second_derivatives_of
 from streamsvm.types import (
     Block,
     Certificate,
@@ -139,9 +139,8 @@ class Newton(WarmStart):
         """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         if state.summing:
-            found = exact_steps.second_derivatives_of(state.problem, block, f)
-            state.hessian = found if state.hessian is None else state.hessian + found
-        if state.gathered or (state.looking):
+            state.hessian = added(state.hessian, second_derivatives_of(state.problem, block, f))
+        if state.gathered or state.looking:
             return
         state.factored = state.factored or operators.formed_anew(block.X)
         if state.whole:
@@ -235,8 +234,7 @@ class Newton(WarmStart):
             first.sampler.merge(other.sampler)
             first.margins = first.margins + other.margins
             first.factored = first.factored or other.factored
-            if other.hessian is not None:
-                first.hessian = other.hessian if first.hessian is None else first.hessian + other.hessian
+            first.hessian = added(first.hessian, other.hessian)
             if first.passes == 0:
                 first.squares = first.squares + other.squares
         return first
