@@ -51,6 +51,7 @@ FITS: dict[str, dict[str, Any]] = {
     "active_set": {"solver": "active_set", "loss": "hinge"},
     "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
     "nystrom": {"solver": "newton", **NYSTROM},
+    "nystrom, rows remade": {"solver": "newton", **NYSTROM, "landmarks": 8 * COLUMNS, "options": {"sample": 100}},
     "nystrom-dcd": {"solver": "dcd", **NYSTROM},
     **EXACT,
 }

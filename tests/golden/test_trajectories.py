@@ -31,6 +31,8 @@ LINEAR = {"tolerance": 1e-9, "max_passes": 5}
 """On the way: few problems are solved to that in so many passes."""
 COARSE: dict[str, Any] = {"kernel": "rbf", "gamma": 0.3, "tolerance": 3e-2, "max_passes": 4}
 """Solvers that work in memory end near the tolerance: a coarse one shows which way they came."""
+DISK = {"embedding": "disk"}
+"""Where features are is otherwise decided by what is measured, and shows in the way."""
 Settings = dict[str, Any]
 
 
@@ -60,11 +62,11 @@ def _others() -> dict[str, Settings]:
         "all classes, squared": {"of": "several", "multi_class": "crammer_singer", "solver": "dcd"} | LINEAR,
         "pairs": {"of": "several", "multi_class": "ovo"} | newton,
         "classes apart": {"of": "several", "class_weight": "balanced"} | newton,
-        "greedy landmarks": {"of": "two", "kernel": "laplacian", "landmarks": 15, "sampling": "greedy"} | newton,
+        "greedy landmarks": {"of": "two", "kernel": "laplacian", "landmarks": 15, "sampling": "greedy"} | newton | DISK,
         "polynomial": {"of": "two", **COARSE, "kernel": "polynomial"} | hinge,
         "short": {"of": "two", **COARSE, "max_support": 25} | hinge,
         "nu": {"of": "two", "nu": 0.4} | hinge | LINEAR,
-        "nu, landmarks": {"of": "two", "nu": 0.4, "kernel": "rbf", "landmarks": 20} | hinge | LINEAR,
+        "nu, landmarks": {"of": "two", "nu": 0.4, "kernel": "rbf", "landmarks": 20} | hinge | LINEAR | DISK,
         "one class": {"of": "far", "one_class": True, "nu": 0.3} | LINEAR,
         "one class, rbf": {"of": "two", "one_class": True, "nu": 0.3} | COARSE,
         "one class, C": {"of": "far", "one_class": True, "C": 0.1} | hinge | LINEAR,
@@ -83,7 +85,7 @@ def _other_settings() -> dict[str, Settings]:
     ways: list[tuple[str, str, Settings, Settings]] = [
         ("newton", "two", {"sample": 40}, hinge),
         ("newton", "two", {"sample": 40, "narrowing": 0.5}, squared),
-        ("newton", "two", {"sample": 40, "polish": False}, logistic | landmarks),
+        ("newton", "two", {"sample": 40, "polish": False}, logistic | landmarks | DISK),
         ("newton", "numbers", {"sample": 40}, pinball),
         ("newton", "weighted", {"sample": 60}, hinge | {"l1": 1.0}),
         ("newton", "sparse", {"sample": 40}, hinge | {"class_weight": "balanced"}),
@@ -131,6 +133,7 @@ def _other_settings() -> dict[str, Settings]:
 
 CASES = _cases()
 FRAGILE = {
+    "fw, two, squared_hinge, sample=20",
     "polynomial",
     "decomposition, two, hinge, working=16 pool=60",
     "decomposition, two, hinge, working=16 pool=60 max_support=20",
