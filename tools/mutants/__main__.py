@@ -3,18 +3,19 @@
     python -m tools.mutants --planted                        the faults in PLANTED: every one must be noticed
     python -m tools.mutants --files 'streamsvm/schedule/*.py' --most 60 --seed 1 --minutes 15
     python -m tools.mutants --map-only                       only look which tests reach what
-    python -m tools.mutants --compiled --files 'streamsvm/jobs/**/*.py' --tests tests/jobs
 
-A mutant is one operator, constant, comparison or word of control exchanged in the syntax tree of a function (``changes``). It is
-given the tests that reach the function (``reach``), the cheapest first, in a fork (``trial``), until one fails or takes too
-long; what survives is given all others that reach it, those last that take long. Tests that import a file that is changed are looked at first, and those that there was no time for are named. Survivors are printed as a diff of a line, and counted. Passes run as Python, so that they can be changed, too; for files
-that hold none ``--compiled`` is a lot faster. What tests reach is looked up once and kept in a file (--map);
-a test file that changed is looked at anew. Exit code 1 when a planted fault survived.
+A mutant is one operator, constant, comparison or word of control exchanged in the syntax tree of a function (``changes``). All
+tests that reach the function (``reach``) run in a fork (``trial``) until one fails or hangs: first those that noticed other
+mutants, trajectories and the contract suite, and what is cheap. A mutant survives that all of them let live; one that
+there was no time for (--longest) is undecided, and counted apart. Both are printed as a diff of a line. What tests reach
+is looked up once and kept in a file (--map), as is what they noticed; a test file that changed is looked at anew. Exit code 1
+when a planted fault survived.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import os
 import random
 import re
@@ -33,21 +34,31 @@ from tools.mutants.reach import (
     Kept,
     Reach,
     Tracer,
-    chosen,
     hash_of,
     imported_files,
     keep,
     known,
+    ordered,
     packed,
     unpacked,
 )
 from tools.mutants.trial import OPTIONS, Trials
 
-FOLDERS = ("compute", "solvers", "schedule", "engine", "features", "jobs", "contract", "store")
+FOLDERS = (
+    "golden/test_trajectories.py",
+    "compute",
+    "solvers",
+    "schedule",
+    "engine",
+    "features",
+    "jobs",
+    "contract",
+    "store",
+)
 """Folders of tests whose reach is looked up."""
 
 
-def mapped(trials: Trials, kept: Path, until: float, *, compiled: bool, first: set[str]) -> tuple[Reach, list[str]]:
+def mapped(trials: Trials, kept: Path, until: float, first: set[str]) -> tuple[Reach, list[str]]:
     """What the tests reach, and the files of tests that were not looked at in time; those that name ``first`` come first.
 
     ``first`` are the files that are changed: a test that was written for one imports it.
@@ -59,7 +70,7 @@ def mapped(trials: Trials, kept: Path, until: float, *, compiled: bool, first: s
     for name in order:
         tests = tests_of[name]
         if found.get(name, {}).get("hash") != hash_of(name) and time.monotonic() < until:
-            found[name] = {"hash": hash_of(name), **_looked_at(trials, tests, kept.with_suffix(".seen"), compiled)}
+            found[name] = {"hash": hash_of(name), **_looked_at(trials, tests, kept.with_suffix(".seen"))}
             keep(kept, found)
             print(f"{name}: {len(found[name]['tests'])} of {len(tests)} tests", flush=True)
         if name in found:
@@ -67,12 +78,12 @@ def mapped(trials: Trials, kept: Path, until: float, *, compiled: bool, first: s
     return reach, [name for name in order if found.get(name, {}).get("hash") != hash_of(name)]
 
 
-def _looked_at(trials: Trials, tests: list[str], seen: Path, compiled: bool) -> Kept:
+def _looked_at(trials: Trials, tests: list[str], seen: Path) -> Kept:
     """What the tests of one file reach. One that took long may have waited for the compiler: it is looked at again."""
     seen.unlink(missing_ok=True)
-    trials.run(tests, Tracer(seen, COMPILING if compiled else LONGEST))
+    trials.run(tests, Tracer(seen, COMPILING))
     found = known(seen) or {"functions": [], "tests": {}}
-    slow = [test for test, (seconds, _) in found["tests"].items() if compiled and seconds > LONGEST / 5]
+    slow = [test for test, (seconds, _) in found["tests"].items() if seconds > LONGEST / 5]
     if not slow:
         return found
     seen.unlink()
@@ -96,11 +107,10 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--map-minutes", type=float, default=30.0, help="how long to look which tests reach what")
-    parser.add_argument("--compiled", action="store_true", help="passes run as machine code, and cannot be changed")
+    parser.add_argument("--longest", type=float, default=4.0, help="minutes that a mutant is given at most")
     parser.add_argument("--map", type=Path, help="the file that keeps which tests reach what")
     asked = parser.parse_args()
-    name = "streamsvm-mutants-compiled.json" if asked.compiled else "streamsvm-mutants.json"
-    asked.map = asked.map or Path(tempfile.gettempdir()) / name
+    asked.map = asked.map or Path(tempfile.gettempdir()) / "streamsvm-mutants.json"
     return asked
 
 
@@ -119,44 +129,57 @@ def _drawn(asked: argparse.Namespace) -> list[Mutant]:
 def _try(asked: argparse.Namespace, trials: Trials) -> None:
     """Look up what is reached, try the mutants and print what became of them."""
     until = time.monotonic() + 60.0 * asked.minutes
-    drawn, imports = [] if asked.map_only else _drawn(asked), Imports()
+    drawn = [] if asked.map_only else _drawn(asked)
     paths = {mutant.path for mutant in drawn}
     looking = until if asked.map_only else time.monotonic() + 60.0 * asked.map_minutes
-    reach, unknown = mapped(trials, asked.map, looking, compiled=asked.compiled, first=paths)
+    reach, unknown = mapped(trials, asked.map, looking, paths)
     trials.load(paths)
-    survived = tried = 0
+    choice = _Choice(reach, asked.map.with_suffix(".kills"))
+    ended: collections.Counter[str] = collections.Counter()
     for mutant in drawn:
         if time.monotonic() > until:
             break
-        first, wider = chosen(reach, mutant.path, mutant.function, imports.users(mutant.path))
-        alive = _survives(trials, mutant, first, reach) and _survives(trials, mutant, wider, reach)
-        tried += 1
-        survived += alive
-        if alive or asked.planted:
-            word = "SURVIVED" if alive else "noticed "
-            print(
-                f"{word} {tried}: {mutant.path}:{mutant.number} ({len(first)} and {len(wider)} tests): {mutant.was} -> {mutant.now}",
-                flush=True,
-            )
+        costs = choice.tests(trials, mutant)
+        killer, left = trials.noticed_by(mutant, costs, 60.0 * asked.longest)
+        choice.note(killer)
+        word = "noticed" if killer else "UNDECIDED" if left else "SURVIVED"
+        ended[word] += 1
+        told = killer or f"{len(costs) - len(left)} of {len(costs)} tests"
+        print(
+            f"{word} {ended.total()}: {mutant.path}:{mutant.number}: {mutant.was} -> {mutant.now} ({told})", flush=True
+        )
+    survived, decided = ended["SURVIVED"], max(ended["SURVIVED"] + ended["noticed"], 1)
     print(
-        f"{tried} mutants of seed {asked.seed} from {asked.first}, {survived} survived ({survived / max(tried, 1):.0%})"
+        f"{ended.total()} mutants of seed {asked.seed} from {asked.first}: {survived} survived ({survived / decided:.0%} "
+        f"of what is decided), {ended['UNDECIDED']} undecided"
     )
     if unknown:
         print(f"nobody knows what these reach, and no share is to be claimed: {', '.join(unknown)}")
-    trials.failed = bool(asked.planted and survived)
+    trials.failed = bool(asked.planted and survived + ended["UNDECIDED"])
 
 
-def _survives(trials: Trials, mutant: Mutant, tests: list[str], reach: Reach) -> bool:
-    """Whether a mutant survives some tests; those that take long are looked at first without it."""
-    slow = trials.passing([test for test in tests if reach[test][0] > LONGEST])
-    tests = [test for test in tests if reach[test][0] <= LONGEST or test in slow]
-    usual = sum(reach[test][0] for test in tests)
-    return not tests or not trials.knows(mutant) or trials.survives(mutant, tests, usual)
+class _Choice:
+    """Which tests a mutant is given, in which order, and what they have noticed so far."""
+
+    def __init__(self, reach: Reach, kept: Path) -> None:
+        self._reach, self._kept, self._imports = reach, kept, Imports()
+        self._kills = collections.Counter(known(kept))
+
+    def tests(self, trials: Trials, mutant: Mutant) -> dict[str, float]:
+        """All tests that reach what a mutant changes, with what each takes."""
+        places = {f"{mutant.path}::{mutant.outermost}"} | trials.callers(mutant)
+        return ordered(self._reach, places, ({mutant.path}, self._imports.users(mutant.path)), self._kills)
+
+    def note(self, killer: str) -> None:
+        """Keep which test noticed a mutant."""
+        if killer:
+            self._kills[killer] += 1
+            keep(self._kept, dict(self._kills))
 
 
 def main() -> None:
     asked = _asked()
-    os.environ |= {"NUMBA_DISABLE_JIT": str(int(not asked.compiled)), "HYPOTHESIS_PROFILE": "ci"}
+    os.environ |= {"HYPOTHESIS_PROFILE": "ci"}
     os.chdir(REPOSITORY)
     trials = Trials(lambda trials: _try(asked, trials))
     with tempfile.TemporaryDirectory(prefix="streamsvm-mutants-") as scratch:

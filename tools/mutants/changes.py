@@ -2,8 +2,8 @@
 
 Left alone is what no test should hold a program to: docstrings, annotations, decorators, errors and what is said in them,
 text that is put together, ``__repr__``, whether ``zip`` is strict, what is imported for types only, memory that is asked for early, named numbers of a
-module and defaults of parameters (settings: a test of one would say it again). EQUIVALENT names changes that make no other
-program, each with the reason.
+module and defaults of parameters (settings: a test of one would say it again). ``equivalent`` names changes that make no
+other program, each with the reason.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tools.mutants.equivalent import EQUIVALENT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -49,7 +51,11 @@ PLANTED = (
         "state.dual - 0.5 * state.square",
         "state.dual - 0.5 * square",
     ),
-    ("streamsvm/store/sources/table/encoder.py", "np.float32(-1), np.float32(1))", "np.float32(1), np.float32(1))"),
+    (
+        "streamsvm/store/sources/table/column_encoder.py",
+        "np.float32(-1), np.float32(1))",
+        "np.float32(1), np.float32(1))",
+    ),
     ("streamsvm/solvers/newton/solver.py", "first.squares = first.squares + other.squares", "pass"),
 )
 """Faults that strangers planted and no test saw: file, text, and what was put in its place."""
@@ -59,122 +65,6 @@ NO_ARITHMETIC = ("streamsvm/compute/prefetch.py",)
 
 SAID = ("warn", "warning", "info", "debug", "say", "hint", "printable", "format", "monotonic", "perf_counter")
 """Calls whose arguments are words for a reader, or a clock."""
-
-EQUIVALENT = {
-    ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
-    ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
-    ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
-    (
-        "streamsvm/jobs/fit/results/reevaluation.py",
-        "sizes = np.append(column_sizes(Raw(0.5), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))",
-    ): "as is that of the map",
-    ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
-    ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
-    (
-        "streamsvm/jobs/fit/results/evaluations.py",
-        "apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 5e-301))",
-    ): "any number hardly above 0 will do",
-    ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",
-    ("streamsvm/compute/passes/certificate.py", "if (linear < 0.0) or curvature <= 0.0:"): "t is 0 there as well",
-    (
-        "streamsvm/solvers/newton/memory.py",
-        "entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(2, layout.rows) + 4",
-    ): "a fit has a row of each class",
-    (
-        "streamsvm/solvers/newton/memory.py",
-        "block = block_size(problem.columns, problem.nonzeros or (problem.rows / p), dense=layout.dense)",
-    ): "of dense rows the block is all columns, or the Hessian is larger",
-    (
-        "streamsvm/solvers/newton/memory.py",
-        "q = min(p, most) if layout.dense or (p < most) else 0",
-    ): "the block of so many columns is larger",
-    (
-        "streamsvm/solvers/newton/row_sample.py",
-        "return 8 * (1 + -(-problem.nonzeros // max(2, problem.rows)))",
-    ): "a fit has a row of each class",
-    (
-        "streamsvm/solvers/linear_rounding.py",
-        "steep, math.sqrt((problem.rows / problem.loss.upper(1.0)) * problem.C * weights.largest * total)",
-    ): "the slope of a loss in a box is bounded by 1",
-    (
-        "streamsvm/solvers/point_evaluation.py",
-        "entering = (alpha / problem.task.signs(block.y))",
-    ): "y is 1 or -1",
-    (
-        "streamsvm/solvers/point_evaluation.py",
-        "v[1][:] += operators.adjoint(X, slopes, problem.columns)",
-    ): "the sum and what rounding took from it are added in the end",
-    (
-        "streamsvm/jobs/fit/results/reevaluation.py",
-        "sizes = np.append(column_sizes(Raw(1.0), raw, 0.5)[0][:-1] * features.scale, abs(features.bias))",
-    ): "the size of the constant feature is left out",
-    (
-        "streamsvm/jobs/fit/results/certified.py",
-        "coarse.append((change >= SHARE * plan.tolerance * abs(found.primal)))",
-    ): "but for a number that is a tenth of the tolerance to the last bit",
-    (
-        "streamsvm/jobs/fit/results/certified.py",
-        "(value >= SHARE * plan.tolerance * abs(certificate_of(run).primal))",
-    ): "but for a number that is a tenth of the tolerance to the last bit",
-    (
-        "streamsvm/solvers/point_evaluation.py",
-        "return (dual_point.t * slopes / problem.task.signs(block.y))",
-    ): "y is 1 or -1",
-    (
-        "streamsvm/solvers/dcd/dual_ascent.py",
-        "joint = cocoa.begun(self.parts, first.w, copies[1].sigma)",
-    ): "copies of one state have one sigma",
-    (
-        "streamsvm/jobs/ingest/preflight.py",
-        "return budget.MemoryPlan(terms, limit, resident=False, cached=False, retain=True, threads=count)",
-    ): "an ingest asks a plan for its size and its threads only, here and below",
-    (
-        "streamsvm/jobs/ingest/preflight.py",
-        "return budget.MemoryPlan(terms, limit, resident=True, cached=True, retain=True, threads=count)",
-    ): "as above",
-    (
-        "streamsvm/jobs/ingest/preflight.py",
-        "return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=False, threads=count)",
-    ): "as above",
-    (
-        "streamsvm/solvers/newton/in_memory/newton_steps.py",
-        "smoothing = (losses - linear - quadratic) + float(self._slopes @ f)",
-    ): "asked for where a corner is rounded: the conjugate of a loss with a corner has no parabola",
-    (
-        "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
-        "change[(np.abs(change) < SAME * h)] = 0.0",
-    ): "but for a difference that is 1e-12 of h to the last bit; what is 0 stays 0",
-    (
-        "streamsvm/jobs/fit/results/certified.py",
-        "sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 1",
-    ): "three are counted at least",
-    (
-        "streamsvm/schedule/stream.py",
-        "chunk_bytes = store.layout.bytes_per_pass / max(2, len(store.layout.chunks))",
-    ): "of a store of one chunk nothing else is announced",
-    (
-        "streamsvm/solvers/kernel/simplex/sampled_steps.py",
-        "if (step.fall >= toward_step(f, g_i, K_ii).fall):",
-    ): "but for two falls that are equal to the last bit",
-    (
-        "streamsvm/solvers/dcd/shrinking.py",
-        "agreed = (self.highest - self.lowest <= tolerance)",
-    ): "but for a difference that is the tolerance to the last bit",
-    (
-        "streamsvm/solvers/cutting_plane/simplex_program.py",
-        "scale = min(float(np.abs(G).max()), float(np.abs(g).max())) or 1.0",
-    ): "what is divided and multiplied by it is the same program, up to rounding",
-    (
-        "streamsvm/solvers/elastic_net/solver.py",
-        "no_slope = (state.slope >= -SHARE * ROUNDING * abs(found.value))",
-    ): "but for a slope that is rounding to the last bit",
-    ("streamsvm/schedule/peak.py", "self._most = 1"): "a process holds more than a byte",
-    (
-        "streamsvm/schedule/stream.py",
-        "return arrivals.get(timeout=POLL_SECONDS if alive else 1.0)",
-    ): "of readers that are gone nothing comes: the error comes a second later",
-}
-"""File and line as it is then: why the program is the same."""
 
 OPERATORS: dict[type[ast.AST], Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt,

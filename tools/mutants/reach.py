@@ -1,7 +1,7 @@
 """Which tests reach a function: seen as they run, kept in a file, and chosen from for a mutant, the cheapest first.
 
-A test reaches the functions that are called in its process, in any thread; passes run as Python and are seen, too. What
-another process calls is not. The map of a test file is made anew when the file changes; functions are known by name, so
+A test reaches the functions that are called in its process, in any thread; passes are machine code, and who calls one is
+known by its name. What another process calls is not seen. The map of a test file is made anew when the file changes; functions are known by name, so
 that lines may move.
 """
 
@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,14 @@ import pytest
 
 from tools.mutants.changes import REPOSITORY
 
-MOST_TESTS, MOST_SECONDS = 60, 10.0
-"""The tests a mutant is given at first at most, and their CPU seconds."""
-WIDER_TESTS, WIDER_SECONDS = 400, 200.0
-"""The same of all others that reach the function, which those have that survived the first."""
+FIRST = ("tests/golden/", "tests/contract/")
+"""Suites that are about every solver: all their cases that reach a function come as early as one of any other test."""
 LONGEST = 5.0
-"""CPU seconds of a test; what one that takes longer reaches until then is known, and it is run for survivors only."""
+"""CPU seconds of a test; what one that takes longer reaches until then is known, and it comes last."""
 SLOW = 30.0
 """CPU seconds that one is thought to take."""
 COMPILING = 90.0
-"""The same the first time passes are machine code: it may be made then."""
+"""The same the first time: passes may be compiled then."""
 Reach = dict[str, tuple[float, list[str]]]
 """Of every test its CPU seconds, compilations apart, and the functions it reaches as 'path::qualified.name'."""
 Kept = dict[str, Any]
@@ -131,52 +129,39 @@ def hash_of(name: str) -> str:
     return hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest()[:16]
 
 
-def chosen(tests: Reach, path: str, function: str, users: set[str]) -> tuple[list[str], list[str]]:
-    """The tests for a change in a function, and those for what survives them, within the bounds of each.
+def ordered(tests: Reach, places: set[str], files: tuple[set[str], ...], kills: Mapping[str, int]) -> dict[str, float]:
+    """All tests that reach one of some functions with the CPU seconds of each: what noticed other mutants and what is cheap first.
 
-    The first are of every test function the cheapest cases first, the second all that is left. Outside of functions, and in
-    functions nobody was seen to call, those count that call anything of the file, or of the files that import it (``users``).
+    The cheapest case of every test function comes before the second of any. Where nobody was seen to call the functions those
+    count that call anything of the first of some sets of files that anybody calls.
     """
-    reaching = _reaching(tests, path, function, users)
-    first = _within(
-        [name for name in _in_turn(reaching) if reaching[name] <= LONGEST], reaching, MOST_TESTS, MOST_SECONDS
-    )
-    rest = sorted(reaching.keys() - set(first), key=lambda name: (reaching[name], name))
-    return first, _within(rest, reaching, WIDER_TESTS, WIDER_SECONDS)
+    reaching = _reaching(tests, places, files)
+    turn: collections.Counter[str] = collections.Counter()
+    order = []
+    for name in sorted(reaching, key=lambda name: (_rank(name, reaching, kills), name)):
+        order.append((reaching[name] > LONGEST, turn[_suite(name)], _rank(name, reaching, kills), name))
+        turn[_suite(name)] += not name.startswith(FIRST)
+    return {name: reaching[name] for *_, name in sorted(order)}
 
 
-def _reaching(tests: Reach, path: str, function: str, users: set[str]) -> dict[str, float]:
-    """The tests that reach a function, else its file, else those that use it, with the seconds of each."""
-    wanted = f"{path}::{function}"
-    reaching = {name: found[0] for name, found in tests.items() if function and wanted in found[1]}
-    for files in ({path}, users):
+def _rank(name: str, reaching: dict[str, float], kills: Mapping[str, int]) -> float:
+    return reaching[name] / (1 + kills.get(name, 0))
+
+
+def _suite(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def _reaching(tests: Reach, places: set[str], files: tuple[set[str], ...]) -> dict[str, float]:
+    """The tests that reach some functions, else one of the sets of files, with the seconds of each."""
+    reaching = {name: seconds for name, (seconds, called) in tests.items() if not places.isdisjoint(called)}
+    for some in files:
         reaching = reaching or {
             name: seconds
             for name, (seconds, called) in tests.items()
-            if any(place.partition("::")[0] in files for place in called)
+            if any(place.partition("::")[0] in some for place in called)
         }
     return reaching
-
-
-def _in_turn(reaching: dict[str, float]) -> list[str]:
-    """The cheapest case of every test function, then the second of every one, and so on."""
-    turn: collections.Counter[str] = collections.Counter()
-    order = []
-    for name in sorted(reaching, key=lambda name: (reaching[name], name)):
-        case = name.partition("[")[0]
-        order.append((turn[case], reaching[name], name))
-        turn[case] += 1
-    return [name for _, _, name in sorted(order)]
-
-
-def _within(names: list[str], costs: dict[str, float], most: int, seconds: float) -> list[str]:
-    """As many of them as the bounds allow, and one at least."""
-    taken: list[str] = []
-    for name in names[:most]:
-        if costs[name] <= seconds or not taken:
-            taken.append(name)
-            seconds -= costs[name]
-    return taken
 
 
 def imported_files(name: str) -> set[str]:
