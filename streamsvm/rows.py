@@ -177,7 +177,7 @@ def row_slice(X: Rows, start: int, stop: int) -> Rows:
 def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
     """Return the rows where ``chosen`` (n,) is true, in order, copied."""
     if isinstance(X, Dense):
-        return Dense(X.values[chosen], X.bias)
+        return Dense(X.values.take(np.flatnonzero(chosen), axis=0), X.bias)
     lengths = np.diff(X.indptr)
     entries = np.repeat(chosen, lengths)
     indptr = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)

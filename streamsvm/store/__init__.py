@@ -44,11 +44,12 @@ def open_store(
     ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` chunks of it that were
     never written are taken for its fill value. ``memory_limit`` are the bytes there are; None asks nothing. Raises MissingError, DataError, SecurityError, BudgetError.
     """
-    from streamsvm.store.foreign import Keys, foreign_format
+    from streamsvm.store.foreign import foreign_format
     from streamsvm.store.format import manifest
 
     root = Path(path)
     if foreign_format(root) is not None:
+        from streamsvm.store.foreign.row_arrays import Keys
         from streamsvm.store.foreign.store import ForeignStore
 
         return ForeignStore(root, Keys(features_key, labels_key, allow_fill=allow_fill))

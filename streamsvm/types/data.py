@@ -51,6 +51,8 @@ class Layout:
     """Whether every row has a weight of its own."""
     entry_bytes: int = 4
     """Bytes of an entry of a row: 8 of kernel features that are made in float64, and are in no store."""
+    kept_bytes: int = 0
+    """Bytes a solver keeps of a row, on average, until its features are formed; 0: as many as its entries take."""
 
     @property
     def numeric(self) -> bool:

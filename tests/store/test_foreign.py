@@ -24,7 +24,7 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.foreign import Keys
+from streamsvm.store.foreign.row_arrays import Keys
 from streamsvm.store.foreign.store import ForeignStore
 from streamsvm.store.sources import SourceOptions, open_source
 

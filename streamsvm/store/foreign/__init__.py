@@ -7,12 +7,13 @@ nothing points elsewhere, that no foreign code is asked for, and how much memory
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.regular import is_file, is_folder, open_regular
-from streamsvm.store.foreign.row_arrays import Foreign, Keys
 
-__all__ = ["Foreign", "Keys", "foreign_format", "open_foreign"]
+if TYPE_CHECKING:
+    from streamsvm.store.foreign.row_arrays import Foreign, Keys
 
 MANIFEST = "manifest.json"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
@@ -37,9 +38,11 @@ def foreign_format(path: Path) -> str | None:
 
 def _is_ours(path: Path) -> bool:
     """Whether this is a store of ours, perhaps one that was never finished."""
+    if (path / MANIFEST).exists():
+        return True
     from streamsvm.store.foreign.zarr_metadata import attributes
 
-    return (path / MANIFEST).exists() or "streamsvm" in attributes(path)
+    return "streamsvm" in attributes(path)
 
 
 def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:

@@ -15,8 +15,8 @@ from crc32c import crc32c
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
-from streamsvm.store.foreign import NO_CHECKSUMS, Keys, foreign_format, open_foreign
-from streamsvm.store.foreign.row_arrays import RowArray
+from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
+from streamsvm.store.foreign.row_arrays import Keys, RowArray
 from streamsvm.store.format.labels import Census, as_labels
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.array.keyed import check_chunk

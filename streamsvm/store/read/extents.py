@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from streamsvm.errors import DataError, StorageError
 from streamsvm.regular import open_regular
 from streamsvm.store.format.arrays import ArraySpec
+from streamsvm.store.read.past_cache import read_past_cache
 from streamsvm.store.read.retry import PASSING, TRIES, opened, preadv
 
 CRC_BYTES = 4
@@ -79,20 +80,20 @@ def padded_stop(spec: ArraySpec, stop: int) -> int:
     return -(-stop // spec.unit) * spec.unit
 
 
-def read_range(array: UnitArray, start: int, stop: int, into: memoryview) -> None:
+def read_range(array: UnitArray, start: int, stop: int, into: memoryview, *, past_cache: bool = False) -> None:
     """Read items [start, stop) into ``into``, checking file sizes and, where a unit ends, the crc stored after it.
 
-    Raises DataError when a unit is missing, its file has another size or another crc; StorageError when a read fails.
+    ``past_cache``: past the page cache, where the disk can. Raises DataError when a unit is missing, its file has another size or another crc; StorageError when a read fails.
     """
     at = 0
     for segment in segments(array.spec, start, stop):
         place = array.place(segment.unit)
         tail = bytearray(CRC_BYTES if segment.ends and place.crc is not None else 0)
-        read_place(place, segment.offset, into[at : at + segment.nbytes], tail)
+        read_place(place, segment.offset, into[at : at + segment.nbytes], tail, past_cache=past_cache)
         at += segment.nbytes
 
 
-def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> None:
+def read_place(place: Place, offset: int, into: memoryview, tail: bytearray, *, past_cache: bool = False) -> None:
     """Read from byte ``offset`` of a unit on; ``tail``, if not empty, is read after it and compared as the unit's crc."""
     views = [into, tail] if tail else [into]
 
@@ -101,7 +102,8 @@ def read_place(place: Place, offset: int, into: memoryview, tail: bytearray) -> 
         if size != place.file_bytes:
             found = f"{place.path} has {size} bytes, expected {place.file_bytes}"
             raise DataError(found, code="E-CHUNKS", hint=f"the file was cut or replaced: {HINT}")
-        _read_fully(descriptor, views, place.offset + offset, place.path)
+        if not (past_cache and read_past_cache(descriptor, into, tail, place.offset + offset)):
+            _read_fully(descriptor, views, place.offset + offset, place.path)
 
     _read_from(place.path, read)
     if tail and int.from_bytes(tail, "little") != place.crc:

@@ -84,6 +84,7 @@ class DiskStore:
         self.layout = manifest.layout()
         self.digest = manifest.digest
         self._parts = parts
+        self._past_cache = False
         self._first = np.cumsum([0, *(part.chunks for part in parts)]).tolist()
         self._encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
         self._row_start = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
@@ -146,7 +147,8 @@ class DiskStore:
                     compression.read_units(found.array, found.start, found.stop, into.arrays[compression.stored(name)])
                 else:
                     view = memoryview(into.arrays[name])[: found.nbytes]
-                    read_range(found.array, found.start, found.padded, view)
+                    past = self._past_cache and name.startswith(MATRIX)
+                    read_range(found.array, found.start, found.padded, view, past_cache=past)
         except DataError as error:
             raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
 
@@ -165,12 +167,17 @@ class DiskStore:
 
     def expect(self, chunk: int) -> None:
         """Hint that ``chunk`` is read next; see ``types.Store.expect``."""
-        if chunk < len(self.layout.chunks):
+        if chunk < len(self.layout.chunks) and not self._past_cache:
             self._advise(chunk, os.POSIX_FADV_WILLNEED)
 
     def forget(self, chunk: int) -> None:
-        """Hint that ``chunk`` is not needed soon; see ``types.Store.forget``."""
-        self._advise(chunk, os.POSIX_FADV_DONTNEED)
+        """Hint that ``chunk`` is not needed soon, and is to leave no room in the page cache; see ``types.Store.forget``.
+
+        Who says that reads more than the cache holds: from then on nothing is read through it.
+        """
+        if not self._past_cache:
+            self._advise(chunk, os.POSIX_FADV_DONTNEED)
+            self._past_cache = True
 
     def _advise(self, chunk: int, advice: int) -> None:
         for name, found in self._ranges(chunk).items():
