@@ -8,6 +8,7 @@ libraries write to "standard error" would go into it.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -49,6 +50,7 @@ def prepare() -> None:
 def main() -> None:
     """Run the command line."""
     prepare()
+    atexit.register(gc.freeze)  # Python's last search for garbage would go through every object of every module
     from streamsvm.cli import main as run
 
     run()

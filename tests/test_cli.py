@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -20,6 +21,9 @@ from streamsvm.display.event_lines import fit_line
 from streamsvm.display.progress import Progress
 from streamsvm.display.terminal import Lines
 from streamsvm.errors import StorageError
+from streamsvm.jobs.synth.options import SynthJob
+from streamsvm.jobs.synth.run import synth
+from streamsvm.registry import no_collection
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -379,6 +383,35 @@ def test_help_imports_nothing_heavy() -> None:
     )
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+
+
+def test_a_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> None:
+    unused = (
+        "display.page.page", "engine.final_evaluation", "features.nystrom", "jobs.calibrate.folds", "jobs.embed.builder", "jobs.inspect.doctor",
+        "solvers.dcd.dual_ascent", "solvers.elastic_net.solver", "solvers.interior_point.state", "store.foreign.row_arrays",
+    )  # fmt: skip
+    store, model = str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm")
+    synth(SynthJob("susy", store, rows=300))
+    code = (
+        "import sys\nfrom streamsvm.cli import cli\n"
+        f"cli.main(['fit', {store!r}, {model!r}], standalone_mode=False)\n"
+        f"print(*[name for name in {unused!r} if 'streamsvm.' + name in sys.modules])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_modules_are_loaded_without_collections_which_go_on_as_before(enabled: bool) -> None:
+    setting = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with no_collection():
+            assert not gc.isenabled()
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if setting else gc.disable)()
 
 
 def test_help_is_fast() -> None:

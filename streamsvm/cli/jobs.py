@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,13 +12,12 @@ import click
 
 from streamsvm.aliases import ByName
 from streamsvm.cli import commands
-from streamsvm.cli.descriptions import description_lines, plan_lines
 from streamsvm.cli.options import GroupedOption, command, job_of
 from streamsvm.cli.show import lines_of, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
 from streamsvm.display.terminal import reporting
 from streamsvm.errors import BudgetError, UsageError
-from streamsvm.registry import load
+from streamsvm.registry import load, no_collection
 from streamsvm.regular import is_file
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ LEAVING = {"fit": "model", "tune": "out"}
 
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
-    from streamsvm.engine.checkpoint.signals import listening
-    from streamsvm.schedule.budget import check_addresses
+    with no_collection():
+        from streamsvm.engine.checkpoint.signals import listening
+        from streamsvm.schedule.budget import check_addresses
 
-    check_addresses()
-    action = load(STEPS[name].action)
+        check_addresses()
+        action = load(STEPS[name].action)
+        gc.freeze()  # what is loaded stays: no later search looks at it
     one_object = as_json and name == "evaluate" and alone
     with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():
         result: JobResult = action(job, report)
@@ -94,6 +96,7 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 
 def show_plan(job: FitJob, *, as_json: bool) -> None:
     """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
+    from streamsvm.cli.descriptions import plan_lines
     from streamsvm.jobs.fit.planning.plan import make_plan
     from streamsvm.jobs.fit.validation.held_out_chunks import opened
     from streamsvm.jobs.inspect.info import read_rate
@@ -161,6 +164,7 @@ def ingest_or_describe(
 
 def show_columns(job: IngestJob, write_schema: Path | None, *, as_json: bool) -> None:
     """What ``ingest`` would make of each column. Raises what reading the sources raises, ExistsError."""
+    from streamsvm.cli.descriptions import description_lines
     from streamsvm.jobs.ingest.describe import describe
 
     result = describe(job, write_schema)

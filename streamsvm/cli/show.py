@@ -102,13 +102,14 @@ def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
 
 
 def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
-    from streamsvm.jobs.tune.results import map_lines
+    from streamsvm.jobs.tune.results import axis_of, map_lines
 
-    yield from map_lines(result.scores)
+    yield from map_lines(result.scores, result.measure)
     best = result.best
     landmarks = "" if best.landmarks is None else f" --landmarks {best.landmarks}"
     width = "" if best.gamma is None else f" --gamma {best.gamma:.6g}"
-    yield f"best: --C {best.C:.6g}{landmarks}{width}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
+    weight = f"--{axis_of(result.scores)} {best.loss_weight:.6g}"
+    yield f"best: {weight}{landmarks}{width}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
 
 
 def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
