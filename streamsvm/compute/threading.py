@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from streamsvm.compute.owned_threads import undisturbed
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 TILES = 4
 """The least a strip must have to be worth a thread."""
+PATIENCE = 4
+"""Strips that are worth a thread which one thread does alone before it looks again whether others have become idle."""
 SIDE_BYTES = 64 << 20
 """What threads beside the first may hold together for one piece of work in memory."""
 MOST_POOLED = 1024
@@ -78,13 +80,22 @@ def in_strips(work: Callable[[int, int], None], rows: int, tile: int, least: int
 
     What ``work`` calls must give up the interpreter's lock for most of its time. An error in a strip is raised here.
     """
-    tiles = -(-rows // tile)
-    borrowed = CORES.borrow(max(tiles // least, 1) - 1)
-    if not borrowed:
-        work(0, rows)
-        return
-    strips = borrowed + 1
-    edges = [min(tile * (tiles * k // strips), rows) for k in range(strips)] + [rows]
+    start = 0
+    while start < rows:
+        tiles = -(-(rows - start) // tile)
+        borrowed = CORES.borrow(tiles // least - 1)
+        if borrowed:
+            _side_by_side(work, start, rows, tile, borrowed)
+            return
+        alone = min(start + PATIENCE * least * tile, rows) if CORES.count > 1 else rows
+        work(start, alone)
+        start = alone
+
+
+def _side_by_side(work: Callable[[int, int], None], start: int, stop: int, tile: int, borrowed: int) -> None:
+    """Cover [start, stop) in as many strips as there are threads, ``borrowed`` ones and this one, and give those back."""
+    tiles, strips = -(-(stop - start) // tile), borrowed + 1
+    edges = [start + tile * (tiles * k // strips) for k in range(strips)] + [stop]
     try:
         mine, *theirs = pairwise(edges)
         with undisturbed():
@@ -105,21 +116,55 @@ def lanes(each: int) -> int:
     return max(1, min(CORES.count, 1 + SIDE_BYTES // max(1, each)))
 
 
-def in_order(make: Callable[[int, int], T], count: int, lanes: int) -> Iterator[T]:
-    """Yield ``make(number, lane)`` for the numbers below ``count``, in their order, ``lanes`` of them made by idle threads side by side.
+def shared_out(pieces: Iterator[T], work: Callable[[T], None], lanes: int) -> None:
+    """Call ``work`` on each piece; up to ``lanes`` threads, this one and idle ones, take the next piece as they are free.
 
-    Those that are made at a time have different lanes. An error is raised here.
+    An error is raised here, when the others are done with what there is.
     """
-    for first in range(0, count, lanes):
-        found: dict[int, T] = {}
+    turn = threading.Lock()
 
-        def work(start: int, stop: int, first: int = first, found: dict[int, T] = found) -> None:
-            for lane in range(start, stop):
-                found[lane] = make(first + lane, lane)
+    def lane(_start: int, _stop: int) -> None:
+        while True:
+            with turn:
+                found = list(islice(pieces, 1))
+            if not found:
+                return
+            work(found.pop())
 
-        in_strips(work, min(lanes, count - first), 1, least=1)
-        for lane in range(len(found)):
-            yield found.pop(lane)
+    in_strips(lane, lanes, 1, least=1)
+
+
+def in_turn(make: Callable[[int, int], T], take: Callable[[T], object], count: int, lanes: int) -> None:
+    """Call ``take(make(number, lane))`` for the numbers below ``count``: what is made side by side is taken in order, one at a time.
+
+    ``make`` is called by this thread and by idle ones; those that are at work at a time have different lanes below ``lanes``. Who has the
+    lowest number waits for nobody. An error is raised here.
+    """
+    left, changed, taken, failed = iter(range(count)), threading.Condition(), 0, False
+
+    def one(number: int, lane: int) -> None:
+        nonlocal taken
+        found = make(number, lane)
+        with changed:
+            changed.wait_for(lambda: taken == number or failed)
+        if not failed:
+            take(found)
+            with changed:
+                taken += 1
+                changed.notify_all()
+
+    def work(lane: int, _stop: int) -> None:
+        nonlocal failed
+        try:
+            while not failed and (number := next(left, None)) is not None:
+                one(number, lane)
+        except BaseException:
+            with changed:
+                failed = True
+                changed.notify_all()
+            raise
+
+    in_strips(work, min(lanes, max(1, count)), 1, least=1)
 
 
 @cache

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
+from streamsvm.compute.kernel_values.expansion import worthwhile
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, arithmetic_for, dtype_of
+from streamsvm.compute.threading import in_strips, threads
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
@@ -22,7 +24,7 @@ TILE_POINTS = 2048
 DENSE_BYTES = 32 << 20
 """How much of the points is made dense at a time."""
 WORKING_BYTES = 3 * DENSE_BYTES + 8 * TILE_ROWS * TILE_POINTS
-"""What applying an expansion holds beside its arguments and its own copy of a tile of rows, at most."""
+"""What applying an expansion holds beside its arguments and its own copy of a tile of rows, at most, for each thread that works."""
 
 
 def points_at_a_time(columns: int) -> int:
@@ -31,8 +33,8 @@ def points_at_a_time(columns: int) -> int:
 
 
 def working_bytes(columns: int) -> int:
-    """Return what applying an expansion on rows of so many columns holds, as ``WORKING_BYTES`` says of any."""
-    return 3 * 8 * columns * points_at_a_time(columns) + 8 * TILE_ROWS * TILE_POINTS
+    """Return what applying an expansion on rows of so many columns holds, as ``WORKING_BYTES`` says of any and one thread."""
+    return 3 * 8 * columns * points_at_a_time(columns) + threads() * 8 * TILE_ROWS * TILE_POINTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +83,18 @@ class Expansion:
     def _add(
         self, X: Rows, points: Points, kernel: Any, weights: Float64, out: Float64, *, by_differences: bool
     ) -> None:
-        values = np.empty((TILE_ROWS, points.size), points.columns.dtype)
-        sums = np.empty((TILE_ROWS, len(weights)))
-        for start in range(0, len(out), TILE_ROWS):
-            stop = min(start + TILE_ROWS, len(out))
-            tile, total = values[: stop - start], sums[: stop - start]
-            rows = self._seen(row_slice(X, start, stop))
-            kernel_block(rows, points, kernel, tile, by_differences=by_differences)
-            decision_values(Dense(tile), weights, total)
-            out[start:stop] += total
+        def strip(first: int, last: int) -> None:
+            values = np.empty((TILE_ROWS, points.size), points.columns.dtype)
+            sums = np.empty((TILE_ROWS, len(weights)))
+            for start in range(first, last, TILE_ROWS):
+                stop = min(start + TILE_ROWS, last)
+                tile, total = values[: stop - start], sums[: stop - start]
+                rows = self._seen(row_slice(X, start, stop))
+                kernel_block(rows, points, kernel, tile, by_differences=by_differences)
+                decision_values(Dense(tile), weights, total)
+                out[start:stop] += total
+
+        in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * points.size))
 
     def _seen(self, X: Rows) -> Rows:
         """A copy of the rows as the kernel sees them."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.operators import TILE, Factored
+from streamsvm.compute.blocks.unformed_rows import UnformedRows
 from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.kernel_values.rounding import (
     DIFFERENCES,
@@ -27,6 +28,7 @@ from streamsvm.compute.kernel_values.rounding import (
     exact_arithmetic,
     reach_of,
 )
+from streamsvm.compute.threading import in_strips
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, expansion_on
 from streamsvm.features.scaling import Raw, Standardized
@@ -35,6 +37,9 @@ from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 PART_BYTES = 16 << 20
 """Of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
+STRIPS, STRIP_ROWS = 4, 256
+"""Strips of a part whose products are their own, and rows of one at least: where groups are few, or a pass is at its end,
+threads that have none of their own take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,8 @@ class Nystrom:
     """Whether a part is kernel values and W, for solvers that do without features that are formed."""
     exact: bool = False
     """Whether kernel values are evaluated as certificates are, in float64, and features, half as many at a time, are sums in it."""
+    remade: bool = False
+    """Whether who keeps rows of a pair is to keep them as they are stored, and make their kernel values again."""
     memory: Array | None = None
     """Where kernel values may be written; None: the map has a place of its own."""
     _values: Array = field(init=False)
@@ -182,7 +189,7 @@ class Nystrom:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, here or on another machine, has buffers of its own."""
-        return Nystrom, (self.projection, self.bias, self.factored, self.exact)
+        return Nystrom, (self.projection, self.bias, self.factored, self.exact, self.remade)
 
     @property
     def columns(self) -> int:
@@ -203,14 +210,28 @@ class Nystrom:
             yield FeaturePart(start, stop, self._map(row_slice(X, start, stop)))
 
     def _map(self, X: Rows) -> Dense | Factored:
-        values = self._values[: row_count(X)]
         p = self.projection
-        kernel_block(X, self._points, p.kernel, values, by_differences=self._by_differences)
         if self.factored:
-            return Factored(values, p.W, self.bias)
-        features = self._features[: len(values)]
-        np.matmul(values, p.W, out=features, casting="same_kind")
+            origin = UnformedRows(X, self._points, p.kernel, p.W, self.bias, self._by_differences)
+            return Factored(self._fill(X), p.W, self.bias, origin if self.remade else None)
+        features = self._features[: row_count(X)]
+        self._fill(X, features)
         return Dense(features, self.bias)
+
+    def _fill(self, X: Rows, features: Array | None = None) -> Array:
+        """Fill the place there is for kernel values of some rows, and ``features`` (n, r) if given: strip by strip, which idle threads take."""
+        values, most, p = self._values[: row_count(X)], max(STRIP_ROWS, len(self._values) // STRIPS), self.projection
+
+        def fill(first: int, last: int) -> None:
+            for start in range(first, last, most):
+                stop = min(start + most, last)
+                rows, out = row_slice(X, start, stop), values[start:stop]
+                kernel_block(rows, self._points, p.kernel, out, by_differences=self._by_differences)
+                if features is not None:
+                    np.matmul(out, p.W, out=features[start:stop], casting="same_kind")
+
+        in_strips(fill, len(values), most, least=1)
+        return values
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
         """The same function as a kernel machine on the landmarks."""
@@ -218,14 +239,10 @@ class Nystrom:
 
     def into(self, X: Rows, out: Float32) -> None:
         """Changes ``out`` (n, r): the features of rows that are already as the kernel sees them."""
-        p = self.projection
         self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
-            values = self._values[: stop - start]
-            rows = row_slice(X, start, stop)
-            kernel_block(rows, self._points, p.kernel, values, by_differences=self._by_differences)
-            np.matmul(values, p.W, out=out[start:stop], casting="same_kind")
+            self._fill(row_slice(X, start, stop), out[start:stop])
 
 
 @dataclass(frozen=True, slots=True)

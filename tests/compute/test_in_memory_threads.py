@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from math import fsum
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ def pieces(block: Any) -> list[Any]:
 
 OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "gram": lambda block, p: operators.gram(block, np.abs(X[:, 0]).astype(np.float64), p),
+    "adjoint": lambda block, p: operators.adjoint(block, X[:, :2].astype(np.float64), p),
     "margins": lambda block, p: operators.margins(block, WEIGHTS[: p + 1]),
     "formed": lambda block, p: formed(pieces(block), ORDER)[0],
 }
@@ -47,7 +50,8 @@ OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     ("operation", "name"),
     [(operation, name) for operation in OPERATIONS for name in BLOCKS if (operation, name) != ("formed", "sparse")],
 )
-def test_the_count_of_threads_does_not_show(name: str, operation: str) -> None:
+def test_the_count_of_threads_does_not_show(name: str, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "PIECE_ENTRIES", 20_000)
     block = BLOCKS[name]
     columns = operators.shape(block, 9)[1] - 1
     with threading.using(1):
@@ -57,8 +61,8 @@ def test_the_count_of_threads_does_not_show(name: str, operation: str) -> None:
             np.testing.assert_array_equal(OPERATIONS[operation](block, columns), alone)
 
 
-def test_what_is_made_side_by_side_comes_in_order_and_lanes_are_not_shared() -> None:
-    held, most = set[int](), 0
+def test_what_is_made_side_by_side_is_taken_in_order_and_lanes_are_not_shared() -> None:
+    held, most, taken = set[int](), 0, list[int]()
 
     def make(number: int, lane: int) -> int:
         nonlocal most
@@ -69,18 +73,68 @@ def test_what_is_made_side_by_side_comes_in_order_and_lanes_are_not_shared() -> 
         return number * number
 
     with threading.using(4):
-        assert list(threading.in_order(make, 10, 3)) == [number * number for number in range(10)]
+        threading.in_turn(make, taken.append, 10, 3)
+    assert taken == [number * number for number in range(10)]
     assert 1 <= most <= 3
 
 
-def test_an_error_of_one_of_them_is_raised() -> None:
-    def fail(number: int, _lane: int) -> int:
+@pytest.mark.parametrize("where", ["make", "take"])
+def test_an_error_of_one_of_them_is_raised(where: str) -> None:
+    def fail(number: int, _lane: int = 0) -> int:
         if number == 4:
             raise ValueError("number 4")
         return number
 
+    def pass_on(number: int, _lane: int = 0) -> int:
+        return number
+
+    make, take = (fail, pass_on) if where == "make" else (pass_on, fail)
     with threading.using(3), pytest.raises(ValueError, match="number 4"):
-        list(threading.in_order(fail, 9, 3))
+        threading.in_turn(make, take, 9, 3)
+
+
+def test_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever() -> None:
+    second = Event()
+
+    def make(number: int, _lane: int) -> int:
+        if number == 0:
+            second.wait(10.0)
+            raise ValueError("the first one")
+        second.set()
+        return number
+
+    taken = list[int]()
+    with threading.using(2), pytest.raises(ValueError, match="the first one"):
+        threading.in_turn(make, taken.append, 5, 2)
+    assert taken == []
+
+
+def test_pieces_are_shared_out_once_each_and_an_error_is_raised() -> None:
+    done = list[int]()
+    with threading.using(3):
+        threading.shared_out(iter(range(50)), done.append, 3)
+        assert sorted(done) == list(range(50))
+        with pytest.raises(ZeroDivisionError):
+            threading.shared_out(iter([1, 0, 2]), lambda piece: done.append(1 // piece), 3)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
+    shape: tuple[int, ...], sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, factors = X.copy(), RNG.standard_normal((ROWS, *shape))
+    values[:, 0] *= 1e6
+    block: Any = csr_of(values) if sparse else Dense(values, 1.0)
+    whole = operators.adjoint(block, factors, 9)
+    monkeypatch.setattr(operators, "PIECE_ENTRIES", 9 * 1000)
+    for threads in (1, 2, 5):
+        with threading.using(threads):
+            found = operators.adjoint(block, factors, 9)
+        np.testing.assert_allclose(found, whole, rtol=1e-15)
+    terms = np.hstack([values.astype(np.float64), np.ones((ROWS, 1))])[:, :, None] * factors.reshape(ROWS, 1, -1)
+    exact = np.array([[fsum(terms[:, j, k]) for k in range(terms.shape[2])] for j in range(10)]).reshape(10, *shape)
+    np.testing.assert_allclose(found[:9], exact[:9], rtol=1e-12)
 
 
 def test_lanes_are_bounded_by_threads_and_by_memory() -> None:

@@ -70,3 +70,13 @@ def test_adjoint_is_the_transpose_of_margins(pair):
     rng = np.random.default_rng(5)
     w, a = rng.normal(size=D + 1), rng.normal(size=ROWS)
     assert a @ operators.margins(X, w) == pytest.approx(w @ operators.adjoint(X, a, D), rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "factored"])
+def test_only_features_that_are_formed_in_float32_are_not_quite_those_of_their_pair(kind):
+    """What is made in float64 is, and rows that are at hand stand for themselves."""
+    block, _ = case(kind)
+    assert operators.formed_anew(block) == (kind == "factored")
+    if kind == "factored":
+        exact = Factored(block.kernel_values.astype(np.float64), block.projection, block.bias)
+        assert not operators.formed_anew(exact)

@@ -67,6 +67,38 @@ def test_no_more_work_than_may_and_all_are_given_back() -> None:
         threading.CORES.give_back(2)
 
 
+def test_a_thread_that_becomes_idle_is_called_in() -> None:
+    """The other core is busy at first, and idle from the third call on: every row is still met once, in whole tiles."""
+    spans: list[tuple[int, int]] = []
+
+    def work(start: int, stop: int) -> None:
+        spans.append((start, stop))
+        if len(spans) == 2:
+            threading.CORES.give_back(1)
+
+    with threading.using(2):
+        assert threading.CORES.borrow(1) == 1
+        threading.in_strips(work, 1000, 8, least=2)
+    short = 8 * 2 * threading.PATIENCE
+    assert spans[:2] == [(0, short), (short, 2 * short)]
+    assert sorted(spans[2:]) == [(128, 560), (560, 1000)]
+
+
+def test_a_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_threads() -> None:
+    rng = np.random.default_rng(3)
+    Z = Dense(rng.normal(size=(700, 5)).astype(np.float32))
+    found = []
+    for threads in (1, 2, 3):
+        with threading.using(threads):
+            found.append(expansion.gram(Z, RBF(0.5), 5))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[0], found[0].T)
+    rows = Z.values.astype(np.float64)
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(found[0], np.exp(-0.5 * squares), atol=3e-5)  # 10 ulp of norms of about 25
+
+
 def test_an_error_is_raised() -> None:
     def fail(start: int, _stop: int) -> None:
         if start:

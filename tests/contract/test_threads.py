@@ -44,6 +44,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "newton, few rows": {"solver": "newton", "options": {"sample": 200}},
     "newton, scaled": {"solver": "newton", "standardize": True, "C": (0.1, 1.0)},
     "on the fly": {"solver": "newton", **RBF, "landmarks": 20, "embedding": "fly"},
+    "on the fly, rows remade": {
+        "solver": "newton",
+        **RBF,
+        "landmarks": 150,
+        "embedding": "fly",
+        "options": {"sample": 200},
+    },
     "on disk": {"solver": "newton", **RBF, "landmarks": 20, "embedding": "disk"},
     "dcd, groups": {"solver": "dcd", "groups": 3, "loss": "hinge"},
     "pegasos, groups": {"solver": "pegasos", "groups": 3, "loss": "hinge"},

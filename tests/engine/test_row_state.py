@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine.state.row_state import RowStates
-from streamsvm.errors import StorageError
+from streamsvm.errors import DataError, StorageError
 from streamsvm.types import Layout, RowState
 
 
@@ -108,3 +108,13 @@ def test_close_gives_the_descriptor_back_once(tmp_path: Path) -> None:
     rows.close()
     rows.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("place", [-2, 3, 127])
+def test_a_checkpoint_that_names_a_place_there_is_not_is_refused(tmp_path: Path, place: int) -> None:
+    """In any chunk: the others name what there is."""
+    rows = states((4, 4, 4), 1, tmp_path / "alpha")
+    rows.keep({"places": np.array([-1, 2, 0])})
+    with pytest.raises(DataError, match="does not belong to its checkpoint"):
+        rows.keep({"places": np.array([-1, 2, 0])}, {"places": np.array([0, place, -1])})
+    rows.close()

@@ -117,3 +117,14 @@ def test_who_reads_ahead_waits_for_nobody(executor: Executor) -> None:
     for number, found in enumerate(executor.map(task, range(PARTS))):
         time.sleep(0.002)
         assert found == number
+
+
+def test_two_parts_are_shared_out() -> None:
+    """Each waits until the other is under way, and so both are."""
+    both = threading.Barrier(2, timeout=60.0)
+
+    def met(part: int) -> int:
+        both.wait()
+        return part
+
+    assert ThreadExecutor(THREADS).reduce(Task("t", met), range(2), Joins(max), (), ignore_progress) == 1

@@ -11,7 +11,7 @@ from scipy.optimize import minimize as minimized
 from streamsvm.losses import LOSSES
 from streamsvm.solvers.cutting_plane.bundle import Bundle
 from streamsvm.solvers.cutting_plane.line_search import GRID, LineSearch
-from streamsvm.solvers.cutting_plane.simplex_program import minimize
+from streamsvm.solvers.cutting_plane.simplex_program import SHORT_OF_BOUND, _length, minimize
 from streamsvm.solvers.cutting_plane.solver import LEAST_PLANES, CuttingPlane
 from streamsvm.solvers.segment_sums import SegmentSums
 from streamsvm.types import Layout, Problem
@@ -157,3 +157,18 @@ def test_memory_that_is_asked_for_holds_the_planes() -> None:
     least = CuttingPlane(planes=2 * LEAST_PLANES).smaller(problem, ())
     assert least is not None
     assert least.memory_settings() == {"planes": LEAST_PLANES}
+
+
+@pytest.mark.parametrize(
+    ("dtheta", "dz", "far"),
+    [
+        ([0.1, 0.0], [0.0, 2.0], 1.0),
+        ([-0.8, 0.8], [0.0, 0.0], 0.5),
+        ([0.0, 0.0], [-1.0, -8.0], 0.25),
+        ([-0.1, 0.1], [-0.1, 0.0], 1.0 / SHORT_OF_BOUND),
+    ],
+)
+def test_a_step_goes_as_far_as_all_stay_positive(dtheta: list[float], dz: list[float], far: float) -> None:
+    """Whole where nothing falls, and before it is shortened a little more than whole where it falls slowly."""
+    theta, z = np.array([0.4, 0.6]), np.array([1.0, 2.0])
+    assert _length(theta, z, np.array(dtheta), np.array(dz)) == pytest.approx(far)

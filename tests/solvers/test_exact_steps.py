@@ -75,9 +75,30 @@ def test_a_pass_in_parts_sums_up_what_one_pass_does() -> None:
     assert joined.hessian == pytest.approx(alone.hessian, rel=1e-12)
 
 
-def test_half_of_the_way_is_looked_at_where_the_value_has_not_fallen() -> None:
-    steps, sums = ExactSteps(np.zeros(2), 1.0, np.array([2.0, 4.0])), PointSums(2)
+def test_after_a_step_that_was_cut_the_next_ones_are_whole_again() -> None:
+    """Of rare columns a small sample has few rows: steps made of what bent before had to be cut again and again, 17 readings."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(ROWS, 8)).astype(np.float32)
+    for column, share in ((5, 0.01), (6, 0.005), (7, 0.002)):
+        X[:, column] = 10.0 * (rng.random(ROWS) < share)
+    score = X[:, :5] @ rng.normal(size=5) - 0.15 * X[:, 7] + 0.1 * X[:, 6]
+    y = np.where(score + score.std() * rng.normal(size=ROWS) > 0.0, 1.0, -1.0).astype(np.float32)
+    solver, s = Newton(sample=600), np.ones(ROWS, np.float32)
+    _, _, found = solve(solver, problem_of(100.0, 1e-3), Dense(X, 1.0), y, s, passes=20)
+    assert found[-1].gap <= 1e-3
+    assert len(found) <= 9
+
+
+@pytest.mark.parametrize(
+    ("rise", "slope", "length"), [(0.5, 1.0, 0.25), (0.5, 0.6, 1 / 12), (0.5, 0.5, 0.005), (0.0, -1.0, 0.5)]
+)
+def test_a_step_is_cut_to_half_of_where_the_tangent_is_below_the_center(
+    rise: float, slope: float, length: float
+) -> None:
+    direction = np.array([2.0, 4.0])
+    steps, sums = ExactSteps(np.zeros(2), 1.0, direction, promised=1.0), PointSums(2)
     found = sums.close(Problem(Logistic(), 1.0, 1, 1, 1, 1.0), steps.point)
-    assert not steps.taken(found._replace(value=1.5))
-    np.testing.assert_array_equal(steps.point, [1.0, 2.0])
+    gradient = slope * direction / (direction @ direction)
+    assert not steps.taken(found._replace(value=1.0 + rise, v=steps.point - gradient))
+    assert steps.length == pytest.approx(length)
     assert steps.taken(found._replace(value=0.5))

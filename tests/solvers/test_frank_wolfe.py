@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,21 @@ def test_columns_are_those_of_the_matrix(capacity: int, sparse: bool) -> None:
         np.testing.assert_allclose(columns.column(i, g), K[i], atol=1e-5)
     np.testing.assert_allclose(columns.diagonal, K.diagonal(), atol=1e-5)
     assert len(columns._kept) <= max(capacity, COLUMNS_AT_ONCE + 1)
+
+
+@pytest.mark.parametrize(("cache", "columns"), [(1 << 30, 60), (60 * 4 * 7, 7), (0, 2)])
+def test_of_kernel_columns_there_are_as_many_as_fit(cache: int, columns: int) -> None:
+    """All of them at most, and two at least: those of the two rows that a step is between."""
+    pool, form, _ = pool_of(60)
+    state: Any = SimpleNamespace(form=form, iterations=0)
+    kept: Any = FrankWolfe(cache=cache)._iterations(state, pool).columns
+    assert kept.capacity == columns
+
+
+@pytest.mark.parametrize(("working", "rows"), [(2, 1), (20, 10), (21, 10), (400, 60)])
+def test_the_blended_method_begins_with_equal_weight_on_half_a_working_set(working: int, rows: int) -> None:
+    pool, form, K = pool_of(60)
+    state: Any = SimpleNamespace(form=form)
+    Blended(working=working).begin(state, pool)
+    assert pool.x[pool.x > 0.0] == pytest.approx(np.full(rows, 1.0 / rows))
+    np.testing.assert_allclose(pool.v, -K @ pool.x, atol=2e-6)

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks.operators import Factored, margins
+from streamsvm.compute.blocks.unformed_rows import UnformedRows, arrays_of
+from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.local import local_trainer
+from streamsvm.engine.state.state_transfer import bytes_of
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients
@@ -212,6 +217,39 @@ def test_sample_of_a_factored_block_is_its_features() -> None:
     sample = sampler.sample()
     assert sample is not None
     np.testing.assert_allclose(sample.X.values, K @ W, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_whose_kernel_values_are_made_again_are_kept_as_they_are_stored(sparse: bool, dtype: Any) -> None:
+    """They are those of a sample that keeps kernel values, in an eighth of the memory, also after a checkpoint."""
+    rng, kernel, limit = np.random.default_rng(3), RBF(0.3), 150
+    points, W = points_of(rng.normal(size=(80, 3)), dtype), rng.normal(size=(80, 30)).astype(dtype)
+    remade, whole, ones = PrioritySampler(limit), PrioritySampler(limit), np.ones(200, np.float32)
+    for start in (0, 200):
+        stored, scores = rng.normal(size=(200, 3)).astype(np.float32), rng.random(200)
+        rows: Any = csr_of(stored) if sparse else Dense(stored)
+        values = np.empty((200, 80), dtype)
+        kernel_block(rows, points, kernel, values)
+        origin = UnformedRows(rows, points, kernel, W, 1.0, by_differences=False)
+        for sampler, pair in ((remade, Factored(values, W, 1.0, origin)), (whole, Factored(values, W, 1.0))):
+            block = Block(pair, ones, ones, 0, start, np.arange(200, dtype=np.int32), 0)
+            sampler.add(block, np.arange(200.0), scores)
+        for array in (values, *arrays_of(rows)[:1]):
+            array[:] = 0.0  # the buffers are of the reader and of the map
+    held, before = (bytes_of([part.X for part in sampler.parts]) - W.nbytes for sampler in (remade, whole))
+    assert held < before / 4
+    encoder = Encoder()
+    tree = encoder.encode(remade)
+    saved = Decoder(encoder.tensors.__getitem__).decode(tree)
+    found, again, same = remade.sample(), saved.sample(), whole.sample()
+    assert found is not None
+    assert same is not None
+    np.testing.assert_array_equal(again.X.values, found.X.values)
+    np.testing.assert_array_equal(found.row, same.row)
+    assert len(found.row) == limit
+    assert found.X.values.dtype == dtype
+    np.testing.assert_allclose(found.X.values, same.X.values, rtol=1e-4, atol=1e-5)
 
 
 # -- the model and the method ------------------------------------------------------------------------------------------

@@ -89,6 +89,9 @@ def test_bounds_are_those_of_the_pass_before() -> None:
     shrinking.seen(-0.1, -0.4)  # no row wants to rise: M-bar is inf
     shrinking.finish(1e-3)
     assert (shrinking.above, shrinking.below) == (np.inf, -0.4)
+    shrinking.seen(0.0, 0.0)  # nor does one whose gradient is 0 bound what others may have
+    shrinking.finish(-1.0)
+    assert (shrinking.above, shrinking.below, shrinking.waking) == (np.inf, -np.inf, False)
     shrinking.seen(2e-4, -3e-4)  # all agree: everybody comes back
     shrinking.finish(1e-3)
     assert (shrinking.above, shrinking.below, shrinking.waking) == (np.inf, -np.inf, True)

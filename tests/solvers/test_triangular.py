@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.solvers.triangular import BLOCK, solve_factorized, solve_lower, solve_lower_transposed
+from streamsvm.compute import threading
+from streamsvm.solvers.triangular import BLOCK, STRIP, cholesky, solve_factorized, solve_lower, solve_lower_transposed
 
 
 def positive_definite(p: int) -> np.ndarray:
@@ -30,6 +31,20 @@ def test_what_lies_above_the_diagonal_is_not_looked_at() -> None:
     right = np.arange(float(len(lower)))
     np.testing.assert_array_equal(solve_lower(filled, right), solve_lower(lower, right))
     np.testing.assert_array_equal(solve_lower_transposed(filled, right), solve_lower_transposed(lower, right))
+
+
+@pytest.mark.parametrize("p", [1, STRIP, STRIP + 1, 2 * STRIP + BLOCK + 3])
+def test_a_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: int) -> None:
+    matrix = positive_definite(p)
+    found = []
+    for threads in (1, 2, 5):
+        with threading.using(threads):
+            found.append(cholesky(matrix + np.triu(np.full_like(matrix, 7.0), 1)))
+        np.testing.assert_array_equal(found[-1], found[0])
+    np.testing.assert_allclose(found[0], np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-9 * np.sqrt(p))
+    matrix[p - 1, p - 1] = -1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        cholesky(matrix)
 
 
 def test_a_factorization_solves_what_was_factorized() -> None:

@@ -3,6 +3,8 @@
 Each run is a process of its own in which the job has been made once on a small store, so that packages and compiled code are
 loaded; then it is timed on the large one. --before names a folder with an earlier state of this repository: its runs, which take
 no number of threads, are made in the same turns. The fastest of --repeats counts. --cases chooses some of the jobs below.
+With --apart 1 two runs of one thread each, which share nothing, are made side by side as well: "two apart" is how much faster the
+machine makes two such runs than one after the other, and what no job on two threads can be expected to exceed.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,6 +122,20 @@ def timed(case: Case, folder: Path, repository: Path, threads: int | None) -> di
     return found
 
 
+def apart(case: Case, folder: Path) -> float:
+    """Seconds of the slower of two runs side by side, one thread and one folder each."""
+    other = folder / "other"
+    other.mkdir(exist_ok=True)
+    for prefix in PREFIXES:
+        for name in (case.source, "model.ssvm"):
+            link = other / f"{prefix}{name}"
+            if not link.is_symlink():
+                link.symlink_to(folder / f"{prefix}{name}")
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(timed, case, place, REPOSITORY, 1) for place in (folder, other)]
+        return max(run.result()["wall"] for run in runs)
+
+
 def raced(name: str, case: Case, folder: Path, options: Namespace) -> Row:
     """One case, all contestants by turns."""
     counts = [int(count) for count in options.threads.split(",")]
@@ -135,6 +152,9 @@ def raced(name: str, case: Case, folder: Path, options: Namespace) -> Row:
         row |= {f"wall s, {who}": found["wall"], f"CPU s, {who}": found["cpu"]}
     first = best[str(counts[0])]
     row |= {f"faster on {count}": first["wall"] / best[str(count)]["wall"] for count in counts[1:]}
+    if options.apart:
+        alone = timed(case, folder, REPOSITORY, 1)["wall"]
+        row["two apart"] = 2.0 * alone / apart(case, folder)
     if "before" in best:
         row["CPU to before"] = first["cpu"] / best["before"]["cpu"]
     return row
@@ -143,7 +163,15 @@ def raced(name: str, case: Case, folder: Path, options: Namespace) -> Row:
 def main() -> None:
     """Run the cases."""
     options = arguments(
-        __doc__, rows=5_000_000, part=200_000, kernel_rows=100_000, threads="1,2", repeats=3, cases="", before=""
+        __doc__,
+        rows=5_000_000,
+        part=200_000,
+        kernel_rows=100_000,
+        threads="1,2",
+        repeats=3,
+        cases="",
+        before="",
+        apart=0,
     )
     chosen = [name for name in options.cases.split(",") if name] or list(CASES)
     with scratch() as folder:

@@ -6,19 +6,20 @@ by the blocks alone, and so the features do not depend on who was idle.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute import freed_memory, threading
-from streamsvm.compute.blocks.operators import TILE, Factored, Operand, entry_type, shape, stack
+from streamsvm.compute.blocks.operators import TILE, Factored, Kept, entry_type, shape, stack
 from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.unformed_rows import UnformedRows
 from streamsvm.rows import CSR, Dense, Int64, Rows, row_count
 
 
-def formed(parts: list[Operand], order: Int64) -> Rows:
+def formed(parts: list[Kept], order: Int64) -> Rows:
     """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies."""
     first = parts[0]
     if isinstance(first, CSR):
@@ -27,35 +28,36 @@ def formed(parts: list[Operand], order: Int64) -> Rows:
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     components, bias = shape(first, 0)[1] - 1, first.bias
-    given = first.projection.shape[0] if isinstance(first, Factored) else components
+    given = first.projection.shape[0] if isinstance(first, Factored | UnformedRows) else components
     dtype = entry_type(first)
     lanes = threading.lanes(dtype.itemsize * TILE * (given + components))
-    values, at, freed = np.empty((len(order), components), dtype), 0, 0
+    values = np.empty((len(order), components), dtype)
+    freed = 0 if isinstance(first, UnformedRows) else values.itemsize * components
     del first
-    while parts:
-        tiles = [_taken(parts) for _ in range(lanes)]
-        edges = at + np.cumsum([0, *(sum(shape(part, 0)[0] for part in tile) for tile in tiles)])
-        _form(tiles, [place[start:stop] for start, stop in pairwise(edges.tolist())], values)
-        freed, at = freed + int(edges[-1] - at) * values.itemsize * components, int(edges[-1])
-        if freed > freed_memory.STEP:
-            freed_memory.give_back()
-            freed = 0
-    if freed > freed_memory.LEAST:  # of many small matrices, one after the other, as much would stay as of a large one
+
+    def form(tile: tuple[list[Kept], Int64]) -> None:
+        rows = stack(tile[0])
+        tile[0].clear()
+        _write(rows, tile[1], values)
+
+    threading.shared_out(_tiles(parts, place, freed), form, lanes)
+    # of many small matrices, one after the other, as much would stay as of a large one
+    if values.nbytes > freed_memory.LEAST:
         freed_memory.give_back()
     return Dense(values, bias)
 
 
-def _form(tiles: list[list[Operand]], places: list[Int64], values: Array) -> None:
-    """Write the features of tiles, some of which may be empty, to their places; the tiles are used up."""
-
-    def work(start: int, stop: int) -> None:
-        for number in range(start, stop):
-            if tiles[number]:
-                rows = stack(tiles[number])
-                tiles[number] = []
-                values[places[number]] = _features(rows)
-
-    threading.in_strips(work, len(tiles), 1, least=1)
+def _tiles(parts: list[Kept], place: Int64, row_bytes: int) -> Iterator[tuple[list[Kept], Int64]]:
+    """Yield parts for some TILE rows, off the list, and the places of their rows; each row that was used up frees so many bytes."""
+    at = freed = 0
+    while parts:
+        taken = _taken(parts)
+        count = sum(shape(part, 0)[0] for part in taken)
+        yield taken, place[at : at + count]
+        at, freed = at + count, freed + count * row_bytes
+        if freed > freed_memory.STEP:
+            freed_memory.give_back()
+            freed = 0
 
 
 def _joined(parts: list[Any]) -> CSR:
@@ -72,7 +74,7 @@ def _joined(parts: list[Any]) -> CSR:
     return CSR(data, indices, indptr, bias)
 
 
-def _taken(parts: list[Operand]) -> list[Operand]:
+def _taken(parts: list[Kept]) -> list[Kept]:
     """The first parts, off the list, until there are TILE rows: products of a few rows are slow."""
     taken, rows = [], 0
     while parts and rows < TILE:
@@ -81,5 +83,14 @@ def _taken(parts: list[Operand]) -> list[Operand]:
     return taken
 
 
-def _features(X: Any) -> Array:
-    return X.kernel_values @ X.projection if isinstance(X, Factored) else X.values
+def _write(X: Any, places: Int64, values: Array) -> None:
+    """Write the features of rows to their places; where these are one behind the other, as they usually are, without a copy."""
+    if not isinstance(X, Factored | UnformedRows):
+        values[places] = X.values
+        return
+    kernel_values = X.kernel_values if isinstance(X, Factored) else X.kernel_values()
+    first, last = int(places[0]), int(places[-1])
+    if last - first == len(places) - 1 and bool((np.diff(places) > 0).all()):
+        np.matmul(kernel_values, X.projection, out=values[first : last + 1], casting="same_kind")
+    else:
+        values[places] = kernel_values @ X.projection

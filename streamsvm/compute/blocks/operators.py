@@ -10,13 +10,15 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
 A Nystrom block is a factored pair, x_i = W' k_i: K W is formed in ``gram`` alone, and there only for the rows that count.
 Margins and adjoints are float64 sums of float32 entries, or float64 ones where kernel features are made in that. Gram
-matrices are products over tiles of a fixed number of rows in the type of the entries, added up in float64 in the order of the
-tiles: the result depends on the block and on nothing else. Idle threads take strips of rows of margins, and tiles of a Gram matrix.
+matrices are products over tiles of rows in the type of the entries, added up in float64 in the order of the
+tiles: the result depends on the block and on nothing else. Idle threads take strips of rows of margins, pieces of a sum,
+and tiles of a Gram matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +26,9 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.compute import threading
+from streamsvm.compute.blocks.lifted_weights import lifted
 from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.compute.blocks.unformed_rows import UnformedRows, stacked
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_slice, row_stack, row_where
@@ -35,6 +39,10 @@ TILE = 2048
 
 STRIP = 2048
 """Rows of margins that a thread takes at least four of."""
+PIECE_ENTRIES, MOST_PIECES = 1 << 18, 16
+"""Entries of rows that are summed up by one thread, at least: some tenths of a millisecond's work; and pieces, at most."""
+SUMS_BYTES = 4 << 20
+"""What the sums of the pieces may take, unless one takes more."""
 PRECISE = 256
 """Up to as many components products are float64: raw columns may be nearly dependent, whitened ones are not."""
 
@@ -49,20 +57,28 @@ class Factored(NamedTuple):
     """The matrix W, (m, r) float32, or float64."""
     bias: float = 0.0
     """The value of the constant feature."""
+    origin: UnformedRows | None = None
+    """The same rows without their kernel values, where these are better made anew than kept."""
 
 
 Operand: TypeAlias = Rows | Factored
+Kept: TypeAlias = Operand | UnformedRows
+"""Rows that are held until their features are formed."""
 
 
-def shape(X: Operand, columns: int) -> tuple[int, int]:
+def shape(X: Kept, columns: int) -> tuple[int, int]:
     """Return (rows, components); ``columns`` is what a CSR record cannot know."""
+    if isinstance(X, UnformedRows):
+        return row_count(X.rows), X.projection.shape[1] + 1
     if isinstance(X, Factored):
         return len(X.kernel_values), X.projection.shape[1] + 1
     return row_count(X), (X.values.shape[1] if isinstance(X, Dense) else columns) + 1
 
 
-def entry_type(X: Operand) -> np.dtype[Any]:
+def entry_type(X: Kept) -> np.dtype[Any]:
     """Return the type of the entries of rows: float64 of features that are made in it, else float32."""
+    if isinstance(X, UnformedRows):
+        return X.points.columns.dtype
     if isinstance(X, Factored):
         return X.kernel_values.dtype
     return X.values.dtype if isinstance(X, Dense) else X.data.dtype
@@ -77,7 +93,7 @@ def margins(X: Operand, w: Float64) -> Float64:
     """Return X w: (n,) for w (p,), (n, q) for w (p, q)."""
     W = np.ascontiguousarray(np.atleast_2d(w.T))
     if isinstance(X, Factored):
-        W, X = _lifted(X, W), Dense(X.kernel_values, 1.0)
+        W, X = lifted(X.projection, X.bias, W), Dense(X.kernel_values, 1.0)
     rows, count = X, row_count(X)
     values = np.empty((count, len(W)))
 
@@ -87,13 +103,6 @@ def margins(X: Operand, w: Float64) -> Float64:
 
     threading.in_strips(strip, count, STRIP)
     return values if w.ndim == 2 else values[:, 0]
-
-
-def _lifted(X: Factored, W: Float64) -> Float64:
-    """Weights (q, m + 1) on kernel values for weights (q, r + 1) on features; the constant is folded in."""
-    lifted = np.empty((len(X.projection), len(W)))
-    decision_values(Dense(X.projection, 0.0), W, lifted)
-    return np.ascontiguousarray(np.concatenate([lifted.T, X.bias * W[:, -1:]], axis=1))
 
 
 def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
@@ -106,10 +115,36 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
         add_rows(Dense(X.projection, 0.0), np.ascontiguousarray(sums[:, :-1]), out)
         out[:, -1] = sums[:, -1]
     else:
-        out, low = np.zeros((2, len(A), shape(X, columns)[1]))
-        sum_rows(X, A, out, low)
-        out += low
+        out = _summed(X, A, shape(X, columns)[1])
     return out.T if a.ndim == 2 else out[0]
+
+
+def _summed(X: Rows, A: Float64, components: int) -> Float64:
+    """Return sum_i A[k, i] x_i, (q, p) for A (q, n): in pieces of rows that the block alone decides, by idle threads side by side.
+
+    Each piece has what rounding takes from its sum, and that of the pieces is kept as well (Knuth's TwoSum), so that
+    in how many pieces a sum is made hardly ever shows in it.
+    """
+    rows = row_count(X)
+    entries = max(1, (X.values.size if isinstance(X, Dense) else len(X.data)) // max(1, rows))
+    most = max(1, min(MOST_PIECES, SUMS_BYTES // (16 * len(A) * components)))
+    edges = [*range(0, rows, max(PIECE_ENTRIES // entries, -(-rows // most), 1)), rows]
+    sums = np.zeros((max(1, len(edges) - 1), 2, len(A), components))
+
+    def add(first: int, last: int) -> None:
+        for number, (start, stop) in enumerate(pairwise(edges[first : last + 1]), first):
+            whole = stop - start == rows
+            mine, factors = (X, A) if whole else (row_slice(X, start, stop), np.ascontiguousarray(A[:, start:stop]))
+            sum_rows(mine, factors, sums[number, 0], sums[number, 1])
+
+    threading.in_strips(add, len(edges) - 1, 1, least=1)
+    (out, low), *others = sums
+    for more, lost in others:
+        before, out = out, out + more
+        part = out - before
+        low = low + (lost + ((before - (out - part)) + (more - part)))
+    found: Float64 = out + low
+    return found
 
 
 def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
@@ -120,28 +155,46 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
         sparse_gram(X.data, X.indices, X.indptr, X.bias, a, total)
         return total + np.tril(total, -1).T
     rows = np.flatnonzero(a)
+    size = _tile(len(rows))
     lanes = threading.lanes(tile_bytes(p, _kernel_values(X), entry_type(X).itemsize))
     dtype = np.float64 if p <= PRECISE else entry_type(X)
-    buffers = np.empty((lanes, min(TILE, len(rows)), p), dtype)
+    buffers = np.empty((lanes, size, p), dtype)
 
     def product(number: int, lane: int) -> Array:
-        part = rows[TILE * number : TILE * (number + 1)]
+        part = rows[size * number : size * (number + 1)]
         tile = buffers[lane, : len(part)]
         _scaled_rows(X, part, np.sqrt(a[part]).astype(dtype, copy=False), tile)
         found: Array = tile.T @ tile
         return found
 
-    for one in threading.in_order(product, -(-len(rows) // TILE), lanes):
-        total += one
-        del one  # not while the next ones are made
+    def add(one: Array) -> None:
+        np.add(total, one, out=total)
+
+    threading.in_turn(product, add, -(-len(rows) // size), lanes)
     return total
+
+
+def _tile(rows: int) -> int:
+    """Rows of each tile of so many: TILE at most, and of more than one tile an even number of one size, of which two threads have as many."""
+    count = -(-rows // TILE)
+    return max(1, -(-rows // (count + count % 2 if count > 1 else 1)))
 
 
 def where(X: Operand, chosen: NDArray[np.bool_]) -> Operand:
     """Return the rows where ``chosen`` (n,) is true, copied."""
     if isinstance(X, Factored):
-        return Factored(X.kernel_values[chosen], X.projection, X.bias)
+        origin = None if X.origin is None else X.origin.where(chosen)
+        return Factored(X.kernel_values[chosen], X.projection, X.bias, origin)
     return row_where(X, chosen)
+
+
+def kept(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
+    """Return what is enough to form the rows where ``chosen`` (n,) is true, copied: kernel values only where they are not made anew."""
+    if isinstance(X, Factored) and X.origin is not None:
+        X = X.origin
+    if isinstance(X, UnformedRows):
+        return X.where(chosen)
+    return copied(X) if chosen.all() else where(X, chosen)
 
 
 def copied(X: Operand) -> Operand:
@@ -153,13 +206,15 @@ def copied(X: Operand) -> Operand:
     return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)
 
 
-def stack(parts: Sequence[Operand]) -> Operand:
+def stack(parts: Sequence[Kept]) -> Kept:
     """Return rows of several blocks of one kind as one."""
     first = parts[0]
+    if isinstance(first, UnformedRows):
+        return stacked([part for part in parts if isinstance(part, UnformedRows)])
     if isinstance(first, Factored):
         values = [part.kernel_values for part in parts if isinstance(part, Factored)]
         return Factored(np.concatenate(values), first.projection, first.bias)
-    return row_stack([part for part in parts if not isinstance(part, Factored)])
+    return row_stack([part for part in parts if isinstance(part, Dense | CSR)])
 
 
 def gram_bytes(components: int, kernel_values: int = 0, entry: int = 4) -> int:

@@ -16,7 +16,7 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.threading import in_strips, threads
+from streamsvm.compute.threading import in_strips, shared_out, threads
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice
 
 TILE_ROWS = 512
@@ -24,6 +24,10 @@ TILE_POINTS = 512
 """A tile of kernel values stays in the second-level cache while it is made, finished and weighed."""
 DENSE_BYTES = 8 << 20
 """How much of the points a thread makes dense at a time."""
+GRAM_POINTS = 128
+"""The width of a block of a Gram matrix: few enough that a working set has some for each of several threads."""
+WORTHWHILE = 1 << 17
+"""Kernel values that are worth a thread: a tenth of a millisecond and more."""
 
 
 def scratch_bytes(columns: int) -> int:
@@ -41,7 +45,7 @@ def expand(
         for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             weigh(tile, coefficients[points], out[start:stop][rows])
 
-    in_strips(strip, len(out), TILE_ROWS)
+    in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
 
 
 def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Float64:
@@ -54,8 +58,13 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
                 there = np.flatnonzero(part)
                 weigh_some(tile, there, part[there], out[k, start:stop][rows])
 
-    in_strips(strip, row_count(X), TILE_ROWS)
+    in_strips(strip, row_count(X), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
     return out
+
+
+def worthwhile(values: int) -> int:
+    """Return how many pieces of so many kernel values each are worth a thread."""
+    return -(-WORTHWHILE // max(values, 1))
 
 
 def tiles(
@@ -65,7 +74,7 @@ def tiles(
     time.
     """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
-    width = max(1, min(TILE_POINTS, DENSE_BYTES // (np.dtype(dtype).itemsize * columns)))
+    width = _points(TILE_POINTS, columns, dtype)
     height = TILE_ROWS if arithmetic == SINGLE else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
     for first in range(0, m, width):
         last = min(first + width, m)
@@ -77,18 +86,32 @@ def tiles(
             yield slice(start, stop), slice(first, last), tile
 
 
+def _points(most: int, columns: int, dtype: Any) -> int:
+    """Return how many points are made dense at a time, ``most`` of them at most."""
+    return max(1, min(most, DENSE_BYTES // (np.dtype(dtype).itemsize * max(columns, 1))))
+
+
 def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
-    """Return k(z_i, z_j), (m, m)."""
+    """Return k(z_i, z_j), (m, m), symmetric to the last bit: what lies on and below the diagonal is evaluated, and mirrored."""
     m, dtype = row_count(Z), dtype_of(arithmetic)
-    out = np.empty((m, m), dtype)
+    out, width = np.empty((m, m), dtype), _points(GRAM_POINTS, columns, dtype)
 
-    def strip(start: int, stop: int) -> None:
-        for rows, points, tile in tiles(row_slice(Z, start, stop), Z, kernel, columns, arithmetic):
-            out[start:stop][rows, points] = tile
+    def fill(first: int) -> None:
+        _fill_block(Z, slice(first, min(first + width, m)), kernel, columns, arithmetic, out)
 
-    in_strips(strip, m, TILE_ROWS)
+    shared_out(iter(range(0, m, width)), fill, max(1, m * m // (2 * WORTHWHILE)))
     out[np.diag_indices_from(out)] = diagonal(Z, kernel, dtype)
     return out
+
+
+def _fill_block(Z: Rows, block: slice, kernel: Any, columns: int, arithmetic: int, out: Array) -> None:
+    """Changes ``out`` (m, m), in the columns of a block from the diagonal on, and in its rows."""
+    below = row_slice(Z, block.start, len(out))
+    for rows, _, tile in tiles(below, row_slice(Z, block.start, block.stop), kernel, columns, arithmetic):
+        out[block.start :, block][rows] = tile
+        out[block, block.start :][:, rows] = tile.T
+    square = out[block, block]  # mirrored in itself
+    square[:] = np.tril(square) + np.tril(square, -1).T
 
 
 @compiled(fastmath=FAST)

@@ -19,11 +19,13 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.tags import saved_as
 
 CONVERTED_ROWS = 512
 """Rows that are float64 at a time."""
 
 
+@saved_as("kernel.points")
 class Points(NamedTuple):
     """Landmarks or support rows z_1 .. z_m as the passes want them.
 

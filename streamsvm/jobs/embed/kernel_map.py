@@ -33,7 +33,7 @@ def make_map(request: NystromRequest, store: Store, report: Report, depth: int =
 def map_of(request: NystromRequest, projection: Projection) -> Nystrom:
     """Return the map of a projection as it is asked for: what a solver is shown, in which precision."""
     projection = projection.widened() if request.exact else projection
-    return Nystrom(projection, request.bias, request.factored, request.exact)
+    return Nystrom(projection, request.bias, request.factored, request.exact, remade=request.kept_bytes > 0)
 
 
 def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.engine.executors.thread_executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
-from streamsvm.features.gamma import gamma_of, moments_seen
-from streamsvm.features.greedy import greedy_bytes
-from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-from streamsvm.features.nystrom import Projection, part_rows, projection_of, working_bytes
 from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.model_options import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import is_file
 from streamsvm.types import Kernel, Layout, Store, Term
+
+if TYPE_CHECKING:
+    from streamsvm.compute.kernel_values.gram import Points
+    from streamsvm.features.nystrom import Projection
 
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
@@ -30,6 +29,11 @@ FIRST_SAMPLE = 1024
 """The most rows from which leverages are estimated."""
 CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
 """Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
+
+REMADE_SHARE = 8
+"""Rows are kept as they are stored, and their kernel values made again, where a stored row takes so many times less than these. d columns
+then are at most an eighth of m landmarks, and d m products little beside the m^2 that features of the row cost anyway. What it saves
+is copies of many more rows than a sample has in the end, which took more of a pass than all its arithmetic with 18 columns."""
 
 
 class LandmarkJob(Protocol):
@@ -104,9 +108,23 @@ class NystromRequest:
     """Whether the features are written to a store and read from it."""
     exact: bool = False
     """Whether features are float64: kernel values as certificates have them, and sums of them."""
+    stored_bytes: int = 0
+    """Bytes of a row as it is stored, on average; 0: not known."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that are kept of a row until its features are formed, where that is the row as it is stored; else 0."""
+        values = (8 if self.exact else 4) * self.landmarks
+        return self.stored_bytes if self.factored and REMADE_SHARE * self.stored_bytes <= values else 0
+
+    def seen(self, layout: Layout) -> Layout:
+        """Return the layout of the stored rows as a solver sees them through the map."""
+        return seen_layout(layout, self.landmarks, exact=self.exact, kept_bytes=self.kept_bytes)
 
     def projection(self, points: Points) -> Projection:
         """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``projection_of`` raises."""
+        from streamsvm.features.nystrom import projection_of
+
         return projection_of(points, self.record, self.inner, self.cutoff)
 
     def describe(self) -> JsonObject:
@@ -134,11 +152,15 @@ def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: 
     """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
+    from streamsvm.compute.blocks.row_selection import bytes_per_row
+
     count = landmark_count(job)
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = min(count, store.layout.rows) if job.landmark_file is None else count
     inner = centered(inner, store) if record.translation_invariant() else inner
-    return NystromRequest(job.kernel, record, count, inner, bias, job.sampling, job.landmark_file, job.seed, job.cutoff)
+    drawn = (job.sampling, job.landmark_file, job.seed, job.cutoff)
+    stored = bytes_per_row(store.layout.columns, store.layout.rows, store.layout.nonzeros)
+    return NystromRequest(job.kernel, record, count, inner, bias, *drawn, stored_bytes=stored)
 
 
 def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Kernel:
@@ -162,6 +184,8 @@ def parameters_of(kernel: Kernel) -> dict[str, float]:
 
 def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
     """Return the width as a number; the statistics are read only if the rule needs them."""
+    from streamsvm.features.gamma import gamma_of, moments_seen
+
     try:
         return gamma_of(float(rule), np.zeros(1), np.zeros(1))
     except ValueError:
@@ -172,20 +196,27 @@ def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_b
     return gamma_of(rule, mean, variance, city_block=city_block)
 
 
-def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False) -> Layout:
+def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False, kept_bytes: int = 0) -> Layout:
     """Return the layout as a solver sees it through the map: dense, as many columns as landmarks at most, in parts.
 
-    ``exact``: the features are float64, half as many rows at a time.
+    ``exact``: the features are float64, half as many rows at a time. ``kept_bytes``: see ``NystromRequest``.
     """
+    from streamsvm.features.nystrom import part_rows
+
     part = part_rows(landmarks) // (2 if exact else 1)
     chunks = tuple(min(part, rows - start) for rows in layout.chunks for start in range(0, rows, part))
-    return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None, entry_bytes=8 if exact else 4)
+    entry = 8 if exact else 4
+    return replace(layout, columns=landmarks, chunks=chunks, nonzeros=None, entry_bytes=entry, kept_bytes=kept_bytes)
 
 
 def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, threads: int = 1) -> list[Term]:
     """Return the bytes of the map: landmarks, projection, buffers of each thread, and while it is made, what that takes
     beyond the buffers and beyond ``later``, which is taken only when the map is made.
     """
+    from streamsvm.features.greedy import greedy_bytes
+    from streamsvm.features.landmarks import sampler_bytes, spread_bytes
+    from streamsvm.features.nystrom import part_rows, working_bytes
+
     m = request.landmarks
     points, precision = 4 * m * (layout.columns + 1), "float32 and float64" if request.exact else "float32"
     buffers = threads * working_bytes(m, m, factored=request.factored)

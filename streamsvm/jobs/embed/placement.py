@@ -7,20 +7,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import JsonObject, RowRecord
-from streamsvm.compute.blocks.operators import Factored, adjoint, margins
-from streamsvm.compute.kernel_values.gram import kernel_block, points_of
-from streamsvm.features.nystrom import part_rows
-from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.inspect.doctor import disk_speed
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.types import Store
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.embed.kernel_request import NystromRequest
 
 DISK, FLY, AUTO = "disk", "fly", "auto"
 DTYPES = {"float32": 4, "float16": 2, "int8": 1}
@@ -87,6 +85,8 @@ def choose_embedding(job: PlacedJob, store: Store, request: NystromRequest, expe
     On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
     ``expected`` is None for a solver that takes all rows as features, in passes by the dozen.
     """
+    from streamsvm.jobs.inspect.doctor import disk_speed
+
     if job.embedding != AUTO:
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks
@@ -122,6 +122,10 @@ class MapCost(NamedTuple):
 
 def measured_map(columns: int, request: NystromRequest) -> MapCost:
     """Measure what making features and computing with them cost here and now, on random rows of that size."""
+    from streamsvm.compute.blocks.operators import Factored, adjoint, margins
+    from streamsvm.compute.kernel_values.gram import kernel_block, points_of
+    from streamsvm.features.nystrom import part_rows
+
     m, random = request.landmarks, np.random.default_rng(0)
     X = Dense(random.random((PROBE_ROWS, columns), np.float32))
     points, W = points_of(random.random((m, columns), np.float32)), random.random((m, m), np.float32)

@@ -47,7 +47,7 @@ class Gatherer:
         chosen = block.s > 0.0
         if chosen.any():
             row = block.numbers[chosen]
-            X = operators.copied(block.X) if chosen.all() else operators.where(block.X, chosen)
+            X = operators.kept(block.X, chosen)
             self.parts.append(GatheredRows(X, block.y[chosen], block.s[chosen], row))
 
     def merge(self, other: Gatherer) -> None:

@@ -42,7 +42,7 @@ class NearRows(NamedTuple):
 
     def where(self, chosen: NDArray[np.bool_]) -> NearRows:
         """Return some of the rows, copied."""
-        X = operators.copied(self.X) if chosen.all() else operators.where(self.X, chosen)
+        X = operators.kept(self.X, chosen)
         columns: list[Any] = [values[chosen] for values in self[1:]]
         return NearRows(X, *columns)
 

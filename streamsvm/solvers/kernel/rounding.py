@@ -32,11 +32,10 @@ from streamsvm.compute.kernel_values.rounding import (
 )
 from streamsvm.rows import Reach, Rows
 from streamsvm.solvers.kernel.pool import Form
+from streamsvm.solvers.linear_rounding import SHARE
 from streamsvm.types import Problem
 
 EPS = 2.0**-53
-SHARE = 0.1
-"""Of the tolerance: where rounding can be more, the evaluation is repeated in float64."""
 UNFELT = 1e-3
 """Of the tolerance: what rounding may do to P and D where it is to make no difference."""
 BLUNT = 1e-2

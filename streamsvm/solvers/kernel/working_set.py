@@ -18,6 +18,7 @@ from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
+from streamsvm.compute.threading import in_strips
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
 from streamsvm.solvers.kernel.pool import Form, Pool, violation, worst
@@ -27,6 +28,8 @@ INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
 MAX_STEPS = 200_000
 """Of a working set: some seconds, in which nobody looks whether the run is to stop."""
+STRIP = 64
+"""Rows of a Gram matrix that are multiplied by one thread; several times as many are worth one."""
 ROUNDS = 4
 """Of a level, for each pair of the subsets it can be cut into; and of a pool on levels that holds all rows, before the next pass: a
 pass costs little beside them, and it brings a certificate and a look at whether anything is gained."""
@@ -140,11 +143,12 @@ def _optimize(pool: Pool, form: Form, chosen: NDArray[np.int64], tolerance: floa
     moved = np.flatnonzero(x != old)
     change = np.zeros(len(x))
     M[places] = diagonal
-    weigh(M, x - old, change)
-    v = pool.v[chosen] - change - ridge * (x - old)
-    follow(pool, form, take(X, moved), (pool.sign[chosen] * (x - old))[moved])
+    step = x - old
+    in_strips(lambda start, stop: weigh(M[start:stop], step, change[start:stop]), len(step), STRIP)
+    v = pool.v[chosen] - change - ridge * step
+    follow(pool, form, take(X, moved), (pool.sign[chosen] * step)[moved])
     pool.x[chosen], pool.v[chosen] = x, v
-    return Moves(steps, float(np.abs(x - old).sum()))
+    return Moves(steps, float(np.abs(step).sum()))
 
 
 def _signed_gram(X: Rows, form: Form, sign: Float64) -> Array:

@@ -9,8 +9,8 @@ Of few columns H = X' diag(C_i l''(m_i)) X of all rows costs a reading no more t
 has the gradient of P at c and, but for directions in which the sample S bends more than all rows do, its Hessian; how that changes on the way
 is as in S, in which rows that are much of one of their columns are for certain. []+ leaves out negative eigenvalues, so that M is convex.
 (Without S, with Newton's steps alone, covtype takes five readings to 1e-3 in place of three.) M is minimized in memory. The reading after
-that does not sum H up again: mostly it is the last one, and else the old one, with the new gradient, does for a step. Where P did not fall half
-of the way is looked at next.
+that does not sum H up again: mostly it is the last one, and else the old one, with the new gradient, does for a step. Where P did not fall the
+step is cut by P's tangent, and H is summed up in every reading until one was taken whole.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ THIN, THIN_PER_COMPONENT = 2_000, 40
 """The first model is minimized on every k-th row before: so many, at least."""
 ITERATIONS, SHORTEST = 30, 1e-6
 """Steps on M; and a step that is not worth its name."""
+SHORTEST_CUT = 1e-2
+"""A step is cut to no less than half of this share, whatever rounding makes of the tangent."""
 DECREMENT = 1e-3
 """M is minimized when a step promises less than this share of the gap that is asked for."""
 
@@ -107,10 +109,17 @@ class ExactSteps:
         return self.center + self.length * self.direction
 
     def taken(self, found: PointEvaluation) -> bool:
-        """Return whether P has fallen; where it has not, half of the way is looked at next."""
-        if found.value <= self.value - FALLS * self.length * self.promised + ROUNDING * abs(found.value):
+        """Return whether P has fallen; where it has not, the step is cut.
+
+        P is convex, and so nowhere below its tangent at the point that was read: less than at the center only nearer than
+        where that tangent is. Half of the way there is looked at next, at most half of this one.
+        """
+        rise = found.value - self.value
+        if rise <= ROUNDING * abs(found.value) - FALLS * self.length * self.promised:
             return True
-        self.length *= 0.5
+        slope = float((self.point - found.v) @ self.direction)
+        nearer = self.length - max(rise, 0.0) / slope if slope > 0.0 else self.length
+        self.length *= 0.5 * max(nearer / self.length, SHORTEST_CUT)
         return False
 
     def renew(self, problem: Problem, sample: Sample, hessian: Float64, point: Float64) -> None:

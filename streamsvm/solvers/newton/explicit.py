@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.rows import Float64
-from streamsvm.solvers.triangular import solve_factorized
+from streamsvm.solvers.triangular import cholesky, solve_factorized
 
 EXPLICIT, DENSE_EXPLICIT = 1500, 8000
 """Up to as many components the Hessian is a matrix, of sparse and of dense rows. A dense one costs no more than the
@@ -34,9 +34,9 @@ def matrix_bytes(components: int, entry: int = 4) -> int:
 def factorized(matrix: Float64) -> Callable[[Float64], Float64]:
     """Return what solves ``matrix`` (p, p) x = right (p,). Raises LinAlgError where it is not positive definite.
 
-    Of numpy: scipy's factorization of 8,000 columns holds the interpreter's lock for many seconds, in which no signal is heard.
+    In blocks: one of 8,000 columns as a whole takes many seconds, in which no signal is heard.
     """
-    return partial(solve_factorized, np.linalg.cholesky(matrix))
+    return partial(solve_factorized, cholesky(matrix))
 
 
 def factorized_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:

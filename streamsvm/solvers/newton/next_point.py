@@ -159,7 +159,11 @@ def _solve_in_memory(state: NewtonState, rows: AllRows) -> None:
 
 
 def _step_exactly(state: NewtonState, steps: ExactSteps, found: PointEvaluation, *, polish: bool) -> None:
-    """Step to the minimum of a model of all rows, or look nearer to where the last step began; readings sum up by turns."""
+    """Step to the minimum of a model of all rows, or look nearer to where the last step began.
+
+    Readings sum second derivatives up by turns as long as steps are taken whole. After one that had to be cut every reading does: they have
+    changed on the way, and the old ones lead to the next step that has to be cut.
+    """
     state.gaps.append((state.primal - state.dual) / abs(state.primal))
     sample = None if state.looking else state.sampler.sample()
     if sample is not None and state.hessian is not None:
@@ -168,10 +172,11 @@ def _step_exactly(state: NewtonState, steps: ExactSteps, found: PointEvaluation,
         state.dual = max(state.dual, steps.polished(state.problem, found, state.deadline))
         if state.done:
             return
-    if steps.taken(found) and steps.model is not None:
+    whole, taken = steps.length == 1.0, steps.taken(found)
+    if taken and steps.model is not None:
         steps.go_on(state.problem, found, steps.model)
-        state.looking = not state.looking
-        state.summing = not state.looking
+    state.looking = taken and whole and not state.looking
+    state.summing = not state.looking
     state.point = steps.point
 
 

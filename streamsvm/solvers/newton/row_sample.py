@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.formed_rows import formed
+from streamsvm.compute.blocks.unformed_rows import arrays_of
 from streamsvm.compute.passes.newton import keys_pass
-from streamsvm.rows import Float32, Float64, Int64, Targets, row_where
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_where
 from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
@@ -92,7 +93,7 @@ class Sample(NamedTuple):
     """Rows in the order of their global numbers ``row``; each was to be found with ``probability``."""
 
     X: Any
-    """The rows, dense or CSR; kernel features of a factored block are formed for them."""
+    """The rows, dense or CSR; kernel features of a factored block are formed for them when the pass is over."""
     y: Targets
     """(n,) +1 or -1, or numbers."""
     s: Float32 | Float64
@@ -145,10 +146,11 @@ class _Part(NamedTuple):
     def copied(self, chosen: NDArray[np.bool_], known: dict[bytes, RowRecord] | None = None) -> _Part:
         """The chosen rows, copied; ``known``: the copies there are of rows of this block, by what chose them."""
         known = {} if known is None else known
-        per_row: list[Any] = [values[chosen] for values in self[1:]]
+        index = np.flatnonzero(chosen)  # found once: of few rows, looking for them is what takes the time
+        per_row: list[Any] = [values.take(index) for values in self[1:]]
         key = chosen.tobytes()
         if key not in known:
-            known[key] = operators.copied(self.X) if chosen.all() else operators.where(self.X, chosen)
+            known[key] = operators.kept(self.X, chosen)
         return _Part(known[key], *per_row)
 
 
@@ -213,7 +215,7 @@ class PrioritySampler:
         """The rows by number, and nothing kept here; None if no row counts."""
         if not self.sort():
             return None
-        if len(self.parts) > 1 or isinstance(self.parts[0].X, operators.Factored):
+        if len(self.parts) > 1 or not isinstance(self.parts[0].X, Dense | CSR):
             _join([self])
         X, y, s, _, scores, f, row = self.parts.pop()
         complete = bool(self.threshold == np.inf)
@@ -225,7 +227,7 @@ class PrioritySampler:
         self._throw_out()
         # parts of ranges of rows, and in sequence: what is joined need not be sorted, which would take another copy
         self.parts = sorted((part for part in self.parts if len(part.row)), key=lambda part: part.row[0])
-        return tuple(id(array) for part in self.parts for array in part.X if isinstance(array, np.ndarray))
+        return tuple(id(array) for part in self.parts for array in arrays_of(part.X))
 
 
 def join_alike(samplers: list[PrioritySampler]) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
-from streamsvm.solvers.elastic_net.solver import ElasticNet
 from streamsvm.solvers.newton.memory import cost_of
 from streamsvm.solvers.newton.next_point import NextPoint, more_in_memory, proceed_in_memory, stuck
 from streamsvm.solvers.newton.row_sample import (
@@ -57,6 +56,9 @@ from streamsvm.types import (
     RowState,
     WarmStart,
 )
+
+if TYPE_CHECKING:
+    from streamsvm.solvers.elastic_net.solver import ElasticNet
 
 CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
@@ -100,6 +102,13 @@ class Newton(WarmStart):
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a dual value follows from two sums over the rows."""
 
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        """See ``types.IdleSettings``."""
+        return {
+            "the elastic net is solved on all rows": ("sample", "polish") if problem.l1 is not None else (),
+            "the loss has no corner": ("narrowing",) if problem.loss.smooth() else (),
+        }
+
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the Hessian where it is explicit, of twenty vectors, and of rows while they are gathered."""
         return cost_of(problem, layout, self.sample)
@@ -121,6 +130,8 @@ class Newton(WarmStart):
 
     def with_l1(self) -> ElasticNet:
         """See ``types.ElasticNetSolver``: on all rows, in readings."""
+        from streamsvm.solvers.elastic_net.solver import ElasticNet
+
         return ElasticNet(narrowing=self.narrowing)
 
     def expected(self, problem: Problem) -> tuple[int, int]:

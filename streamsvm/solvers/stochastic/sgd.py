@@ -126,6 +126,15 @@ class SGD(AveragedSolver):
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
     """Slopes are between -1 and 1: the first steps, which are the longest, are no longer for being far off."""
 
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        """See ``types.IdleSettings``."""
+        return {
+            f"it is for variant m, and this is variant {self.variant}": ("multiplicity",)
+            if self.variant != "m"
+            else (),
+            f"it is for variant r, and this is variant {self.variant}": ("draws",) if self.variant != "r" else (),
+        }
+
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of eight vectors of weights, and a number a row of a block for draws."""
         return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))

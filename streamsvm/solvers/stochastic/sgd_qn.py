@@ -100,6 +100,10 @@ class SGDQN(AveragedSolver):
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
     """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too soon."""
 
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        """See ``types.IdleSettings``."""
+        return {"t0 is given": ("sample",) if self.t0 else ()}
+
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of sixteen vectors of weights, six of them scratch."""
         return Cost(fixed=16 * 8 * (problem.columns + 1))

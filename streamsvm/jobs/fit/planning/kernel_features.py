@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamsvm.engine.executors.executor import Executor
 from streamsvm.errors import UsageError
-from streamsvm.features.mapfile import read_map
-from streamsvm.features.nystrom import Embedded, Nystrom
-from streamsvm.jobs.embed.builder import Builder
-from streamsvm.jobs.embed.kernel_map import make_map
 from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
 from streamsvm.jobs.embed.placement import DISK
 from streamsvm.jobs.fit.options import FitJob
@@ -19,6 +16,9 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store, StoredFiles
+
+if TYPE_CHECKING:
+    from streamsvm.features.nystrom import Embedded, Nystrom
 
 SMALLER = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
 """What a fit can do where the disk has no room for an embedding."""
@@ -41,6 +41,10 @@ def with_features(  # noqa: PLR0917  what ``fit`` has at hand
     request = plan.request
     if request is None:
         return _of_embedding(job, store, plan)
+    from streamsvm.features.nystrom import Embedded
+    from streamsvm.jobs.embed.builder import Builder
+    from streamsvm.jobs.embed.kernel_map import make_map
+
     if plan.embedding is not None and plan.embedding.where == DISK:
         build = _Build(plan.embedding.dtype, job.prefetch)
         place = run / "embedding.zarr"
@@ -64,6 +68,9 @@ def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
     seal = store.facts.get("map")
     if seal is None:
         return store, plan
+    from streamsvm.features.mapfile import read_map
+    from streamsvm.features.nystrom import Embedded
+
     if job.standardize:
         raise UsageError("an embedding is not standardized again", hint="leave out --standardize, or give it to embed")
     assert isinstance(store, StoredFiles)  # only a store on disk has a map, and its rows are not held out

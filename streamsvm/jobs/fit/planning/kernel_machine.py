@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from streamsvm.aliases import ByName
-from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
-from streamsvm.features.expansion import Expansion
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
@@ -17,6 +17,9 @@ from streamsvm.rows import Float64, row_stack
 from streamsvm.solvers import SOLVERS
 from streamsvm.store.format.numbers import TARGET
 from streamsvm.types import AnySolver, Kernel, KernelSolver, Store, SupportSolution
+
+if TYPE_CHECKING:
+    from streamsvm.features.expansion import Expansion
 
 
 def chosen(job: FitJob) -> bool:
@@ -74,6 +77,9 @@ def machine_of(
     kernel: Kernel, columns: int, inner: Raw | Standardized, solutions: list[SupportSolution]
 ) -> tuple[Float64, Expansion]:
     """Weights (problems, points + 1) and the points all problems share: each support row once."""
+    from streamsvm.compute.blocks.row_selection import take
+    from streamsvm.features.expansion import Expansion
+
     index = np.unique(np.concatenate([s.numbers for s in solutions]))
     weights = np.zeros((len(solutions), len(index) + 1))
     rows, known = [], np.empty(0, np.int64)

@@ -9,7 +9,6 @@ from pathlib import Path
 from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
-from streamsvm.jobs.apply.row_batches import DEPTH
 from streamsvm.jobs.calibrate.choice import calibration_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
@@ -28,7 +27,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Add up what the job will hold on the threads there are; per-row state stays in memory only if everything fits with it."""
     layout, count = store.layout, threading.threads()
-    seen = layout if request is None else kernel_request.seen_layout(layout, request.landmarks, exact=request.exact)
+    seen = layout if request is None else request.seen(layout)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
@@ -63,6 +62,8 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int,
     """The memory of evaluating on held-out rows after each pass: part of a store of this layout, or another store."""
     if validation is None:
         return []
+    from streamsvm.jobs.apply.row_batches import DEPTH
+
     seen = (
         layout
         if isinstance(validation, float | int) or not is_folder(Path(validation))

@@ -10,7 +10,6 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.model_options import CRAMMER_SINGER
 from streamsvm.solvers import SOLVERS
-from streamsvm.solvers.interior_point.nu_classes import MARGIN
 from streamsvm.types import AnySolver, Layout, Loss, NuSolver
 
 
@@ -21,7 +20,11 @@ def by_nu(job: FitJob) -> bool:
 
 def loss_by_nu(job: FitJob, loss: Loss) -> Loss:
     """Return the loss of a fit: the hinge where C is found by nu, else the one that was asked for."""
-    return MARGIN if by_nu(job) else loss
+    if not by_nu(job):
+        return loss
+    from streamsvm.solvers.interior_point.nu_classes import MARGIN
+
+    return MARGIN
 
 
 def check_nu(job: FitJob, layout: Layout) -> None:

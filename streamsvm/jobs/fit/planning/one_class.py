@@ -13,13 +13,12 @@ import math
 from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.model_options import NU
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers.one_class import CORNER, OFFSET
 from streamsvm.store.format.labels import REST
 from streamsvm.types import EVERY_ROW, Layout, Problem
 
-NU = 0.5
-"""The share of rows outside at most where nothing is said, that of scikit-learn."""
 OUTCOMES = ("-1", "1")
 """What rows outside and inside are called where the store has no name for them, as scikit-learn does."""
 

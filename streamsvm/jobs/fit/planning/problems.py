@@ -19,7 +19,6 @@ import numpy as np
 from streamsvm.config.checks import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.apply.opening import check_names, moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.elastic_net import check_l1
 from streamsvm.jobs.fit.planning.l1_ball import check_ball
@@ -191,6 +190,8 @@ def warm_started(  # noqa: PLR0917 (what a plan has at hand)
 
     Raises DataError, UsageError.
     """
+    from streamsvm.jobs.apply.opening import moved_from
+
     check(model, where, store, names)
     if problems[0].classes == TWO:
         hint = "leave out --warm-start, or --multi-class"
@@ -206,6 +207,8 @@ def warm_started(  # noqa: PLR0917 (what a plan has at hand)
 
 def check(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:
     """Refuse a model of other columns, of other classes, or of a kernel."""
+    from streamsvm.jobs.apply.opening import check_names
+
     if model.kind != LINEAR or store.facts.get("map") is not None:
         raise UsageError(
             f"{path} or the store is one of kernel features: only a linear fit of stored columns starts from a model",

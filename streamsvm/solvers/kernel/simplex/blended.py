@@ -75,7 +75,7 @@ class Blended(OnSimplex):
         known: Improvement = work.method or Improvement(work.left)
         work.method, found = known, reached_in(work.pool)
         allowed, working = work.target.allowed(found.f), coordinates(self.working, state.form)
-        begun = len(known.recent) and state.time_is_up(int(np.count_nonzero(work.pool.x)))
+        begun = len(known.recent) and state.time_is_up(work.pool.x)
         if found.gap > allowed and not begun and not known.over(state.deadline):
             improve(work.pool, state.form, working, known, allowed, growing=GROWING_SHARE, deadline=state.deadline)
             return None

@@ -98,6 +98,15 @@ class FrankWolfe(OnSimplex):
         """Rows of pool and support, and bytes for kernel columns."""
         return {**super().memory_settings(), "cache": self.cache}
 
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        """See ``types.IdleSettings``."""
+        ball = problem.l1_ball is not None
+        return {
+            "no rows are drawn without sample": ("seed",) if self.sample == 0 else (),
+            "kernel values of the rows drawn are not stored": ("cache",) if self.sample and not ball else (),
+            "there is no kernel, and there are columns in the place of rows": ("cache", "keep") if ball else (),
+        }
+
     def in_l1_ball(self) -> OnL1Ball:
         """See ``types.BallConstrained``: the same method on the vertices of the l1 ball, ``pool`` columns at a time."""
         return OnL1Ball(
@@ -128,7 +137,7 @@ class FrankWolfe(OnSimplex):
             if gap <= work.target.allowed(iterations.f):
                 break
             iterations.advance()
-            if state.time_is_up(iterations.support):
+            if state.time_is_up(iterations.a):
                 break
         else:
             if work.left:
@@ -157,7 +166,7 @@ class FrankWolfe(OnSimplex):
                 break
             if known.agreed == 0:
                 iterations.advance()
-            if state.time_is_up(iterations.support):
+            if state.time_is_up(iterations.a):
                 break
         else:
             if work.left:

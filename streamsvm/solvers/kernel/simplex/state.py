@@ -191,13 +191,18 @@ class SimplexState:
     work: PoolWork | None = None
     """What is done in memory before the next pass; None: nothing, or nothing any more."""
 
-    def time_is_up(self, support: int) -> bool:
-        """Whether the pass that certifies has to begin now, which evaluates the kernel between all rows and so many."""
-        return late(self.deadline - self.pace * self.problem.rows * support)
+    def time_is_up(self, a: Float64) -> bool:
+        """Whether the pass that certifies has to begin now, which evaluates the kernel between all rows and those with weight.
+
+        These are counted only where there is a deadline: that takes a quarter of a step toward a vertex.
+        """
+        if self.deadline == math.inf:
+            return False
+        return late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
 
     def note_gap(self, pool: Pool) -> None:
         """Note what was reached in a pool of all rows; the run ends where all of them lead nowhere, though there is time."""
-        if pool.size < self.problem.rows or self.time_is_up(int(np.count_nonzero(pool.x))):
+        if pool.size < self.problem.rows or self.time_is_up(pool.x):
             return
         self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
         earlier = self.gaps[-1 - STALLED_POOLS] if len(self.gaps) > STALLED_POOLS else np.inf

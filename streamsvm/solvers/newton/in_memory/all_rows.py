@@ -23,7 +23,6 @@ from streamsvm.compute.passes.in_memory.all_rows import Interior, value_pass
 from streamsvm.losses import threshold
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.newton.in_memory.coordinate_descent import CoordinateDescent, DescentState
-from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
 from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import TARGET, NewtonSteps, has_interior_point
@@ -232,6 +231,8 @@ class AllRows:
 
     def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Iterations until the gap is small enough, or it is time for a reading."""
+        from streamsvm.solvers.newton.in_memory.interior_point import Centering, InteriorStep, Iterate
+
         at = self.interior
         if at is None:
             self._look(rows)
