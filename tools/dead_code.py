@@ -48,6 +48,7 @@ ALLOWED = {
     "pytest_collection_finish": "called by pytest, as all hooks of a plugin",
     "pytest_collection_modifyitems": "called by pytest",
     "pytest_runtest_logreport": "called by pytest",
+    "pytest_runtest_logstart": "called by pytest",
     "pytest_runtest_protocol": "called by pytest",
     "pytest_runtestloop": "called by pytest",
     "readable": "read by io",

@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "newton": ("susy", {"solver": "newton", "standardize": True}),
     "newton, CSR": ("table", {"solver": "newton"}),
     "newton, hinge": ("susy", {"solver": "newton", "loss": "hinge"}),
-    "Nystrom on the fly": ("susy", {"solver": "newton", "landmarks": 40, "embedding": "fly", **RBF}),
+    "Nystrom on the fly": ("susy", {"solver": "newton", "landmarks": 150, "embedding": "fly", **RBF}),
     "Nystrom on disk": ("susy", {"solver": "newton", "landmarks": 40, "embedding": "disk", **RBF}),
     "ten classes": ("classes", {"solver": "newton"}),
     "decomposition": ("susy", {"solver": "decomposition", **RBF}),

@@ -28,8 +28,7 @@ from streamsvm.engine.ending import end_fit
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate.choice import calibration_passes
-from streamsvm.jobs.calibrate.folds import FoldFits
-from streamsvm.jobs.calibrate.run import Calibrated, calibrated, with_calibration
+from streamsvm.jobs.calibrate.run import Calibrated, by_the_loss, calibrated, with_calibration
 from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, TimeLeft, time_left
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
@@ -119,6 +118,10 @@ def _trained_by(
 
 def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training, left: TimeLeft) -> dict[float, Calibrated]:
     """The calibrations of a fit; empty where its time was over before they were made."""
+    if job.calibrate is None:
+        return by_the_loss(plan)
+    from streamsvm.jobs.calibrate.folds import FoldFits
+
     fits = FoldFits(
         starting_there(plan, plan, training),
         lambda rows, again: local_loop(job, rows, again, None, silent),

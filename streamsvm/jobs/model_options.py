@@ -14,6 +14,10 @@ LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS
 
 COST = Bounds(least=1e-30, most=1e20)
 """Of C and of lambda: the squares of what is made of them are still numbers."""
+SHARE = Bounds(above=0, most=1)
+"""Of nu."""
+NU = 0.5
+"""Of one class: the share of rows outside at most where nothing is said, that of scikit-learn."""
 
 
 KernelName = Annotated[str, Option("The kernel k(x, z) of the decision function.", "kernel", choices=KERNELS)]
@@ -118,6 +122,21 @@ class ModelOptions(ScalingOptions):
             "model",
             bounds=Bounds(least=0, most=1e9),
             metavar="balanced|A=X,...",
+        ),
+    ] = None
+
+
+@option_group
+class OneClassOptions(Checked):
+    """Whether the model is of one class."""
+
+    # None where it is not given: what a run of before was made with has no such setting
+    one_class: Annotated[
+        bool | None,
+        Option(
+            "Learn where rows are, whatever their labels: rows unlike them have decision values below 0. With --positive, where "
+            "the rows of that class are.",
+            "model",
         ),
     ] = None
 

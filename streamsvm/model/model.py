@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from streamsvm.calibration.stored import Calibration
 from streamsvm.compute.blocks.margins import decision_values
 from streamsvm.container import pieces
 from streamsvm.errors import UsageError
-from streamsvm.features.expansion import Expansion
-from streamsvm.model.explanation import Explanation
 from streamsvm.model.outcomes import outcomes_of
 from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
+
+if TYPE_CHECKING:
+    from streamsvm.features.expansion import Expansion
+    from streamsvm.model.explanation import Explanation
 
 FORMAT, VOTING_FORMAT = 1, 2
 """Of the file; that of models whose pairs of classes vote is newer."""
@@ -165,6 +167,8 @@ class Model:
         ``X``: rows (n, columns), dense or sparse, or a table like the one the model's store was made of. Raises UsageError for a kernel
         model, which has no weights of columns, and for rows too many to be told of; DataError.
         """
+        from streamsvm.model.explanation import Explanation
+
         coef = self.coef
         parts = None if X is None else load_name(PARTS)(self, X)
         return Explanation(self.outcomes, load_name(NAMES)(self), coef, self.intercept, parts)

@@ -280,3 +280,12 @@ class KernelSolver(Protocol):
         ``asked``: names of the settings the user gave, which stay as they are.
         """
         ...
+
+
+@runtime_checkable
+class IdleSettings(Protocol):
+    """A solver some of whose settings nothing looks at where others, or the problem, leave them nothing to do."""
+
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        """Return the names of these settings by the reason, which ends a sentence; no names where there is no reason."""
+        ...

@@ -14,6 +14,7 @@ import scipy.sparse
 import streamsvm as sv
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun, UncertifiedError, UsageError
+from streamsvm.jobs.calibrate import folds as fold_fits
 from streamsvm.jobs.calibrate import leave_one_out, time_left
 from streamsvm.jobs.calibrate import run as calibrating
 from streamsvm.jobs.calibrate.outcomes import outcomes_of
@@ -228,7 +229,10 @@ def test_stopped_in_calibration_the_passes_are_not_made_again(
         raise InterruptedRun("SIGTEST")
 
     with monkeypatch.context() as patch:
-        patch.setattr(calibrating, "leave_one_out_scores" if folds is None else "fold_scores", stop)
+        if folds is None:
+            patch.setattr(leave_one_out, "leave_one_out_scores", stop)
+        else:
+            patch.setattr(fold_fits, "fold_scores", stop)
         with pytest.raises(InterruptedRun, match="checkpoint saved at epoch 4, chunk 0"):
             sv.fit(train, model, **given)
     again = sv.fit(train, model, resume=True, **given)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine import final_evaluation
 from streamsvm.engine.final_evaluation import Evaluation, MarginChange, margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
@@ -169,7 +170,7 @@ def test_certificates_are_computed_anew_where_scaling_is_a_tenth_of_what_is_allo
 ) -> None:
     """Of P = 3: so much more, or less, than the change of P that scaling can have made."""
     asked: list[Any] = []
-    monkeypatch.setattr(certified, "evaluate_scaled", lambda *given: asked.append(given))
+    monkeypatch.setattr(reevaluation, "evaluate_scaled", lambda *given: asked.append(given))
     store, one = stored(), problem()
     _, scaled = column_sizes(SCALED, store, 2.0)
     change = steepness(one, 3.0, KNOWN) * COARSE * float(scaled @ np.abs(W))
@@ -233,7 +234,7 @@ def test_rows_are_counted_only_where_that_can_matter(
     tolerance: float, counted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a box: of rows that weigh 1e-9 nearly nothing is left of what rounding does to P."""
-    monkeypatch.setattr(certified, "weight_that_costs", lambda *given: [1e-9] * len(given[2]))
+    monkeypatch.setattr(final_evaluation, "weight_that_costs", lambda *given: [1e-9] * len(given[2]))
     store, one = stored(), problem(Hinge())
     plan = plan_of(store=store, problems=[one], tolerance=tolerance)
     values = certified._of_few_rows(plan, training_of(Certificate(3.0, 2.9), one=one), store, [1e-13])

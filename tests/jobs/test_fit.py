@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
+from streamsvm.schedule.peak import PeakWatch
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of, sparse_values
 
@@ -122,6 +124,18 @@ def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
     saved = models.load(tmp_path / "m.ssvm")
     np.testing.assert_array_equal(saved.weights, result.model.weights)
     assert (tmp_path / "m.ssvm").read_bytes() == (result.run / "model.ssvm").read_bytes()
+
+
+def test_one_peak_is_told_everywhere_and_writing_the_model_is_in_it(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, large = tmp_path / "m.ssvm.run" / "model.ssvm", 1 << 50
+    looks = itertools.count(1)
+    monkeypatch.setattr(PeakWatch, "most", property(lambda _: (2 * large if copy.exists() else large) + next(looks)))
+    told: list[dict[str, Any]] = []
+    result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm")), told.append)
+    said = json.loads((result.run / "certificate.json").read_text())
+    assert said["peak"] == told[-1]["peak"] == result.training.peak > 2 * large
 
 
 def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None:

@@ -35,12 +35,14 @@ from streamsvm.jobs.fit.planning.problems import warm_terms
 from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
 from streamsvm.jobs.tune import cell
 from streamsvm.jobs.tune.folds import cut_terms, needs_cutting
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.solvers.leave_one_out import leave_one_out_bytes
+from streamsvm.solvers.newton.memory import cost_of
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Cost, Layout, Problem, Term
 
@@ -190,7 +192,7 @@ def test_a_solver_gives_up_no_more_than_it_must(fixed_base: None) -> None:
 
 def test_a_cell_of_a_search_holds_weights_and_decision_values_of_all_that_is_trained_at_once(fixed_base: None) -> None:
     """Rows are not kept: what is held out are chunks, of which there are too few here."""
-    job: Any = SimpleNamespace(folds=3, C=(1.0, 2.0))
+    job = TuneJob("s", "found", folds=3, C=(1.0, 2.0))
     fit_job = FitJob("s", "m", memory=1 << 40, prefetch=1)
     plan: Any = SimpleNamespace(problems=problems(2), memory=planned(), solver=ASKING, request=None)
     memory = cell._memory(job, stored(), fit_job, plan, 5)
@@ -277,6 +279,32 @@ def test_a_map_holds_landmarks_projection_and_buffers_of_each_thread() -> None:
             "factorization": factorization,
         }
     assert working_bytes(5, 3, factored=False) == 4 * rows * (5 + 3)
+
+
+def test_rows_are_kept_as_they_are_stored_where_that_is_an_eighth_of_their_kernel_values() -> None:
+    fly = replace(REQUEST, factored=True, stored_bytes=72)
+    for landmarks, exact, kept in ((143, False, 0), (144, False, 72), (71, True, 0), (72, True, 72)):
+        asked = replace(fly, landmarks=landmarks, exact=exact)
+        assert (asked.kept_bytes, asked.seen(LAYOUT).kept_bytes) == (kept, kept)
+    assert (
+        replace(fly, landmarks=1000, factored=False).kept_bytes == 0
+    )  # of rows that a solver sees as features these are kept
+
+
+def test_a_sample_of_rows_as_they_are_stored_takes_half_of_one_of_kernel_values() -> None:
+    problem, layout = (
+        Problem(SquaredHinge(), 1.0, 500_000, 1000, 0),
+        Layout(18, (58_000,) * 9, None, ("a",), (522_000,)),
+    )
+    fly = replace(REQUEST, factored=True, landmarks=1000)
+    one, other = (cost_of(problem, replace(fly, stored_bytes=b).seen(layout), 20_000) for b in (72, 784 * 4))
+    assert other.fixed - one.fixed == 2 * 20_000 * (4 * 1001 + 48)
+    assert (other.shared, other.per_part) == (one.shared, 3 * 8 * 1001)
+    assert one.per_part - other.per_part == 2 * 20_000 * (72 + 56)
+    asked_for_none = cost_of(problem, replace(fly, stored_bytes=72).seen(layout), None)
+    assert (
+        asked_for_none == one
+    )  # all rows are never gathered in the end: features that are formed are not those of the pass
 
 
 def test_a_map_is_made_in_what_it_takes_beyond_what_comes_later() -> None:

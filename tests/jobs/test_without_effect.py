@@ -48,6 +48,7 @@ def idle(result: FitResult) -> list[str]:
 
 
 RBF = {"kernel": "rbf", "gamma": 0.3}
+SGD: dict[str, Any] = {"solver": "sgd", "loss": "hinge"}
 IDLE: dict[str, tuple[dict[str, Any], str]] = {
     "sampling": ({"sampling": "greedy"}, "--sampling, because there are no landmarks"),
     "cutoff": (RBF | {"cutoff": 0.01}, "--cutoff, because there are no landmarks"),
@@ -63,6 +64,31 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
     "gamma": ({"gamma": 2.0}, "--gamma, because there is no kernel"),
     "at limit": ({"at_limit": "stop"}, "--at-limit, because there is no time limit"),
     "keys": ({"labels_key": "target"}, "--labels-key, because the store has its own layout"),
+    "multiplicity": (
+        SGD | {"options": {"variant": "s", "multiplicity": 3}},
+        "--set solver.multiplicity, because it is for variant m, and this is variant s",
+    ),
+    "draws": (
+        SGD | {"options": {"draws": "all"}},
+        "--set solver.draws, because it is for variant r, and this is variant m",
+    ),
+    "sample of sgd_qn": (
+        SGD | {"solver": "sgd_qn", "options": {"sample": 20, "t0": 9.0}},
+        "--set solver.sample, because t0 is given",
+    ),
+    "narrowing": ({"options": {"narrowing": 0.3}}, "--set solver.narrowing, because the loss has no corner"),
+    "sample of the elastic net": (
+        {"l1": 1.0, "options": {"sample": 50}},
+        "--set solver.sample, because the elastic net is solved on all rows",
+    ),
+    "seed": (
+        RBF | {"solver": "fw", "options": {"seed": 4}},
+        "--set solver.seed, because no rows are drawn without sample",
+    ),
+    "cache": (
+        RBF | {"solver": "fw", "options": {"sample": 20, "cache": 4096}},
+        "--set solver.cache, because kernel values of the rows drawn are not stored",
+    ),
 }
 
 
@@ -73,8 +99,16 @@ def test_what_changes_nothing_is_told(store: Path, tmp_path: Path, settings: dic
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"bias": 2.0}, RBF | {"landmarks": 9, "cutoff": 0.01, "sampling": "greedy"}, RBF | {"max_support": 20}],
-    ids=["defaults", "bias", "landmarks", "kernel"],
+    [
+        {},
+        SGD | {"options": {"multiplicity": 3}},
+        SGD | {"options": {"variant": "r", "draws": "all"}},
+        {"loss": "hinge", "options": {"narrowing": 0.3}},
+        {"bias": 2.0},
+        RBF | {"landmarks": 9, "cutoff": 0.01, "sampling": "greedy"},
+        RBF | {"max_support": 20},
+    ],
+    ids=["defaults", "multiplicity", "draws", "narrowing", "bias", "landmarks", "kernel"],
 )
 def test_what_changes_something_is_not(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     assert idle(fitted(store, tmp_path, **settings)) == []

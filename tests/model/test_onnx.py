@@ -76,6 +76,17 @@ def agree(model: sv.Model, expected: Any, label: Any, decision: Any) -> None:
     assert [str(name) for name in label[clear]] == [model.classes[code] for code in codes[clear]]
 
 
+@pytest.mark.parametrize("more", [{}, {"kernel": "rbf", "gamma": 0.5, "landmarks": 20}], ids=["linear", "kernel"])
+def test_a_graph_of_numbers_predicts_them(tmp_path: Path, more: dict[str, Any]) -> None:
+    reference = pytest.importorskip("onnx.reference", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    ingest, options = {"task": "regression"}, {"loss": "epsilon_insensitive", **more}
+    model, path = graph_of(tmp_path, X, X[:, 0] + 3.0, ingest, options)
+    predicted, decision = reference.ReferenceEvaluator(str(path)).run(["prediction", "decision"], {"X": X})
+    assert predicted.shape == (200,)
+    assert np.array_equal(decision[:, 0], predicted)
+    assert np.allclose(predicted, model.predict(X), atol=1e-5)
+
+
 def test_a_graph_is_not_written_over_what_is_none(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
     _, path = graph_of(tmp_path, X, TWO, {}, {})

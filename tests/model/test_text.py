@@ -189,6 +189,33 @@ def test_libsvm_counts_the_votes_of_our_pairs(tmp_path: Path, settings: dict[str
             exported(tmp_path, form)
 
 
+OF_NUMBERS: dict[str, dict[str, Any]] = {
+    "tube": {"loss": "epsilon_insensitive"},
+    "squared tube": {"loss": "squared_epsilon_insensitive", "standardize": True},
+    "ridge": {"loss": "squared"},
+    "exact kernel": {"loss": "epsilon_insensitive", "kernel": "rbf", "gamma": 0.3},
+    "landmarks": {"loss": "pinball", "kernel": "rbf", "gamma": 0.3, "landmarks": 20},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [(name, "libsvm") for name in OF_NUMBERS] + [(name, "liblinear") for name in ("tube", "squared tube", "ridge")],
+)
+def test_a_model_of_numbers_says_there_what_it_says_here(tmp_path: Path, name: str, form: str) -> None:
+    targets = X[:, 0] - 2.0 * X[:, 1] + 100.0
+    sv.ingest(X, tmp_path / "rows.zarr", y=targets, task="regression")
+    model = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", **OF_NUMBERS[name]).model
+    path = exported(tmp_path, form)
+    if form == "liblinear":
+        there = liblinearutil.load_model(path)
+        said = liblinearutil.predict([], X, there, "-q")[0]
+    else:
+        there = svmutil.svm_load_model(path)
+        said = svmutil.svm_predict([], X, there, "-q")[0]
+    assert np.allclose(said, model.predict(X), rtol=1e-9)
+
+
 def test_the_command_goes_both_ways(tmp_path: Path) -> None:
     model = fitted(tmp_path, X, THREE)
     names = [str(tmp_path / name) for name in ("model.ssvm", "text", "back.ssvm", "again")]

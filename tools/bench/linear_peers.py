@@ -31,7 +31,7 @@ CONTESTANTS = {
     "squared_hinge": ("auto", "LIBLINEAR -s 1", "LIBLINEAR -s 2", "LinearSVC", "averaged SGD"),
     "squared_epsilon_insensitive": ("auto", "LIBLINEAR -s 11", "LIBLINEAR -s 12"),
     "epsilon_insensitive": ("auto", "LIBLINEAR -s 13"),
-    "logistic": ("auto", "LIBLINEAR -s 0", "LIBLINEAR -s 7", "newton-cholesky", "lbfgs", "saga"),
+    "logistic": ("auto", "LIBLINEAR -s 0", "LIBLINEAR -s 7", "newton-cholesky", "lbfgs", "saga", "snapml"),
 }
 """Vowpal Wabbit has no squared hinge. With ``--who`` others, of those in ``linear_contestants.py``."""
 SCRIPT = Path(__file__).with_name("linear_contestants.py")

@@ -1,11 +1,12 @@
-"""One class beside scikit-learn's: AUC on rows held out and CPU seconds of the fit, each contestant in a process of its own.
+"""One class beside scikit-learn's: AUC on rows held out, CPU seconds of the fit and the memory it takes beside its rows, each contestant in a process of its own.
 
-python -m tools.bench.one_class --sets kdd99,mnist --rows 20000
+python -m tools.bench.one_class --sets kdd99,mnist --rows 80000
+python -m tools.bench.one_class --sets mnist --digits 0,3,5,7,8,9 --landmarks 300 --samplings "uniform;kmeans++;leverage"
 
 kdd99: the normal rows of the ten-percent file are learned, a fifth of all rows is tested; columns are divided by their standard deviations over the
-rows learned. mnist: images of one digit (``--digit``) are learned, the publishers' test file is tested. Labels have a say in the test alone.
+rows learned. mnist: images of one digit (each of ``--digits``) are learned, the publishers' test file is tested. Labels have a say in the test alone.
 gamma is 1 / (columns x variance) of the rows learned, for all alike. OneClassSVM and exact kernels get ``--rows`` rows at most, the others all;
-SGDOneClassSVM is linear, or has as many of scikit-learn's Nystrom features as ours have landmarks. ``--seed`` draws both. What is not timed: loading and compilation.
+SGDOneClassSVM is linear, or has as many of scikit-learn's Nystrom features as ours have landmarks, which are drawn in each way of ``--samplings``. ``--seed`` draws both. What is not timed: loading and compilation.
 """
 
 from __future__ import annotations
@@ -68,20 +69,24 @@ def made(who: str, given: Rows, options: Any, landmarks: int) -> Any:
     nu, seed = options.nu, options.seed
     features = Nystroem(gamma=given.gamma, n_components=landmarks, random_state=seed)
     rbf: dict[str, Any] = {"nu": nu, "kernel": "rbf", "gamma": given.gamma}
-    return {
-        "streamsvm, landmarks": lambda: StreamOneClassSVM(**rbf, landmarks=landmarks, random_state=seed, n_jobs=1),
+    contestants: dict[str, Any] = {
+        **{
+            f"streamsvm, landmarks, {way}": partial(
+                StreamOneClassSVM, **rbf, landmarks=landmarks, sampling=way, random_state=seed, n_jobs=1
+            )
+            for way in options.samplings.split(";")
+        },
         "streamsvm, exact": lambda: StreamOneClassSVM(**rbf, random_state=seed, n_jobs=1),
         "streamsvm, linear": lambda: StreamOneClassSVM(nu=nu, random_state=seed, n_jobs=1),
         "OneClassSVM": lambda: OneClassSVM(**rbf),
         "SGDOneClassSVM, Nystroem": lambda: make_pipeline(features, SGDOneClassSVM(nu=nu, random_state=seed)),
         "SGDOneClassSVM, linear": lambda: SGDOneClassSVM(nu=nu, random_state=seed),
-    }[who]()
+    }
+    return contestants[who]()
 
 
 EXACT = ("streamsvm, exact", "OneClassSVM")
-CONTESTANTS = (
-    "streamsvm, landmarks", *EXACT, "SGDOneClassSVM, Nystroem", "streamsvm, linear", "SGDOneClassSVM, linear",
-)  # fmt: skip
+OTHERS = (*EXACT, "SGDOneClassSVM, Nystroem", "streamsvm, linear", "SGDOneClassSVM, linear")
 
 
 def measured(who: str, given: Rows, options: Any) -> Row:
@@ -91,24 +96,54 @@ def measured(who: str, given: Rows, options: Any) -> Row:
     warnings.simplefilter("ignore")
     made(who, given, options, min(options.landmarks, WARM // 2)).fit(given.learned[:WARM])
     learned = given.learned[: options.rows] if who in EXACT else given.learned
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is that of what follows
+    before = memory_kib("VmRSS")
     machine, began = made(who, given, options, options.landmarks), time.process_time()
     machine.fit(learned)
-    seconds = time.process_time() - began
+    seconds, more = time.process_time() - began, (memory_kib("VmHWM") - before) >> 10
     found = roc_auc_score(given.inside, machine.decision_function(given.tested))
     outside = float(np.mean(machine.decision_function(learned[:5000]) < 0.0))
     gap = float(machine.gap_) if who.startswith("streamsvm") else None
-    return {"who": who, "rows": len(learned), "CPU s": seconds, "AUC": float(found), "outside": outside, "gap": gap}
+    return {
+        "who": who,
+        "rows": len(learned),
+        "CPU s": seconds,
+        "MiB": more,
+        "AUC": float(found),
+        "outside": outside,
+        "gap": gap,
+    }
+
+
+def memory_kib(name: str) -> int:
+    """A figure of this process by the name it has in /proc/self/status."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
 
 
 def main() -> None:
-    options = arguments(__doc__, sets="kdd99,mnist", rows=20_000, nu=0.05, landmarks=500, digit=7, seed=0, who="")
+    options = arguments(
+        __doc__,
+        sets="kdd99,mnist",
+        rows=20_000,
+        nu=0.05,
+        landmarks=500,
+        digits="7",
+        samplings="uniform;leverage",
+        seed=0,
+        who="",
+    )
     rows: list[Row] = []
-    for name in options.sets.split(","):
+    landmarks = [f"streamsvm, landmarks, {way}" for way in options.samplings.split(";")]
+    digits = {"mnist": options.digits.split(",")}
+    sets = options.sets.split(",")
+    for name, digit in [(one, digit) for one in sets for digit in digits.get(one, ("",))]:
         with scratch() as directory:
-            given = rows_of(name, options.digit, directory)
-        for who in options.who.split(";") if options.who else CONTESTANTS:
+            given = rows_of(name, int(digit or 0), directory)
+        for who in options.who.split(";") if options.who else (*landmarks, *OTHERS):
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                rows.append({"set": name} | pool.submit(partial(measured, who, given, options)).result())
+                found = pool.submit(partial(measured, who, given, options)).result()
+            rows.append({"set": f"{name} {digit}".strip()} | found)
             print(rows[-1], flush=True)
     show("one class", rows, options)
 

@@ -6,9 +6,12 @@ this is passed over.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from streamsvm.aliases import ByName
+from streamsvm.config.units import percent
 
 
 class Stored(msgspec.Struct):
@@ -180,12 +183,14 @@ class Evaluated(msgspec.Struct):
 class GridPoint(msgspec.Struct):
     """A point of a search."""
 
-    C: float
-    """The weight of the loss sum."""
     error: float
-    """The mean share of wrong answers over the folds."""
+    """The mean over the folds."""
     standard_error: float
     """Of that mean."""
+    C: float | None = None
+    """The weight of the loss sum; None where nu stands in its place."""
+    nu: float | None = None
+    """The share of rows outside or beyond their margin; None where C says it."""
     landmarks: int | None = None
     """The number of landmarks; None without a map."""
     gamma: float | None = None
@@ -194,6 +199,11 @@ class GridPoint(msgspec.Struct):
     """The most readings of all folds."""
     gap: float = 0.0
     """The widest gap of all folds."""
+
+    @property
+    def loss_weight(self) -> float:
+        """C or nu."""
+        return next((weight for weight in (self.nu, self.C) if weight is not None), math.nan)
 
 
 class Search(msgspec.Struct):
@@ -207,3 +217,19 @@ class Search(msgspec.Struct):
     """The point with the least error."""
     scores: list[GridPoint]
     """All points."""
+    measure: str = "error"
+    """What the error is."""
+
+    @property
+    def axis(self) -> str:
+        """What was searched beside the kernel."""
+        return "C" if self.best.nu is None else "nu"
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether errors are shares, which are shown in percent."""
+        return self.measure != "RMSE"
+
+    def text(self, error: float, digits: int) -> str:
+        """Return an error as people read it."""
+        return percent(error, digits) if self.in_percent else f"{error:.{digits}g}"

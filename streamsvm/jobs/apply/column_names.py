@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.model import Model
-from streamsvm.store.sources.table.layout.schema import schema_from
 
 
 def names_of(model: Model) -> tuple[str, ...]:
@@ -24,6 +23,8 @@ def name_by_number(
     """Return what tells the name of a column by its number, from what is recorded of a store; ``otherwise`` formats the number."""
     if names:
         return lambda j: str(names[j])
+    from streamsvm.store.sources.table.layout.schema import schema_from
+
     recorded = (encoding or {}).get("schema")
     schema = schema_from({**recorded, "documents": {}}) if recorded else None
     if schema is not None and schema.width == columns:

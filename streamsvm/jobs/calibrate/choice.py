@@ -8,11 +8,9 @@ says so, the fit is made once more for each fold.
 
 from __future__ import annotations
 
-from streamsvm.calibration.scores import table_bytes
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.tune import folds as folding
-from streamsvm.solvers.leave_one_out import applies, leave_one_out_bytes
 from streamsvm.types import AnySolver, KernelSolver, Layout, Problem, Term
 
 MOST_BYTES = 256 << 20
@@ -25,6 +23,8 @@ def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | N
     """Return in how many folds the scores of a fit are made; None: by leaving one out."""
     if job.calibration_folds is not None:
         return job.calibration_folds
+    from streamsvm.solvers.leave_one_out import applies
+
     p = problems[0].columns + 1
     able = not isinstance(solver, KernelSolver) and not problems[0].classes and applies(problems[0])
     able = able and 8 * p * p * len(problems) <= MOST_BYTES
@@ -42,6 +42,9 @@ def calibration_terms(
     """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be made."""
     if job.calibrate is None:
         return []
+    from streamsvm.calibration.scores import table_bytes
+    from streamsvm.solvers.leave_one_out import leave_one_out_bytes
+
     folds = folds_of(job, solver, problems)
     values = sum(len(problem.positives) for problem in problems)
     tables = table_bytes(values) + 8 * layout.largest_chunk * (values + 8)

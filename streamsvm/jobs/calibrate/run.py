@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.calibration.protocol import Calibrator
-from streamsvm.calibration.reliability import ProbabilityCounts, facts_of, uncalibrated
-from streamsvm.calibration.scores import ScoreTable
 from streamsvm.calibration.stored import Calibration, of_logistic_loss
 from streamsvm.engine.executors.executor import Executor
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.training import Training
-from streamsvm.jobs.calibrate.choice import folds_of
-from streamsvm.jobs.calibrate.folds import FoldFits, fold_scores
-from streamsvm.jobs.calibrate.leave_one_out import FinishedFit, leave_one_out_scores
-from streamsvm.jobs.calibrate.outcomes import outcomes_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.memory_plan import visiting
 from streamsvm.jobs.fit.planning.plan import Plan
@@ -27,6 +22,10 @@ from streamsvm.losses import Logistic
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.types import Layout, LinearSolution, Problem, State, Store
+
+if TYPE_CHECKING:
+    from streamsvm.calibration.scores import ScoreTable
+    from streamsvm.jobs.calibrate.folds import FoldFits
 
 LEAVE_ONE_OUT = "leave-one-out"
 """What a model says its scores were, where there were no folds."""
@@ -45,13 +44,17 @@ class Calibrated:
 def calibrated(
     job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
 ) -> dict[float, Calibrated]:
-    """Return by C how decision values become probabilities; empty where nothing was asked for.
+    """Return by C how decision values become probabilities, as the job asks for them.
 
     ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises DataError where a class has no rows, CalibrationTimeout where the time is over before all
     scores are there, and what reading and training raise.
     """
-    if job.calibrate is None:
-        return _by_the_loss(plan)
+    from streamsvm.jobs.calibrate.choice import folds_of
+    from streamsvm.jobs.calibrate.folds import fold_scores
+    from streamsvm.jobs.calibrate.leave_one_out import FinishedFit, leave_one_out_scores
+    from streamsvm.jobs.calibrate.outcomes import outcomes_of
+
+    assert job.calibrate is not None
     outcomes, folds = outcomes_of(plan.problems, plan.class_names), folds_of(job, fits.plan.solver, plan.problems)
     if folds is None:
         weights = np.array([_weights(plan, run.state) for run in training.runs])
@@ -86,11 +89,13 @@ def _weights(plan: Plan, state: State) -> Float64:
     return solution.w
 
 
-def _by_the_loss(plan: Plan) -> dict[float, Calibrated]:
-    """The probabilities that a loss means by itself; empty for those that mean none, and of pairs of classes, which vote."""
+def by_the_loss(plan: Plan) -> dict[float, Calibrated]:
+    """Return by C the probabilities that a loss means by itself; empty for those that mean none, and of pairs of classes, which vote."""
     loss, found = plan.problems[0].loss, dict[float, Calibrated]()
     if not isinstance(loss, Logistic) or plan.problems[0].negative is not None:
         return {}
+    from streamsvm.jobs.calibrate.outcomes import outcomes_of
+
     for mine in outcomes_of(plan.problems, plan.class_names):
         ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
         found[mine.C] = Calibrated(of_logistic_loss(loss.sharpness, ratios, plan.layout.rows), {})
@@ -110,6 +115,8 @@ def _ratio(problem: Problem, layout: Layout) -> float:
 
 def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
     """How reliable the scores of the sample are before and after, as plain JSON."""
+    from streamsvm.calibration.reliability import ProbabilityCounts, facts_of, uncalibrated
+
     f, truth, weights = table.vectors
     found: JsonObject = {}
     for name, p in (("before", uncalibrated(f)), ("after", calibrator.probabilities(f))):

@@ -13,10 +13,12 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.model_options import (
     COST,
     OVO,
+    SHARE,
     Dtype,
     LandmarkOptions,
     MaxPasses,
     ModelOptions,
+    OneClassOptions,
     SolverOptions,
     Tolerance,
 )
@@ -50,25 +52,16 @@ class CostOptions(Checked):
 
 
 @option_group
-class OneClassOptions(Checked):
-    """Whether the model is of one class."""
+class NuOptions(Checked):
+    """The other way to say how much the losses weigh."""
 
-    # None where it is not given: what a run of before was made with has no such setting
-    one_class: Annotated[
-        bool | None,
-        Option(
-            "Learn where rows are, whatever their labels: rows unlike them have decision values below 0. With --positive, where "
-            "the rows of that class are.",
-            "model",
-        ),
-    ] = None
     nu: Annotated[
         float | None,
         Option(
             "Of one class: the share of rows that are outside at most; with C instead, the loss and C say it. Of two: find the C of the hinge with "
             "which the share of rows beyond their margin is at most this (nu-SVM).",
             "model",
-            bounds=Bounds(above=0, most=1),
+            bounds=SHARE,
             default="0.5 of one class",
         ),
     ] = None
@@ -112,6 +105,7 @@ class FitJob(
     LandmarkOptions,
     ModelOptions,
     OneClassOptions,
+    NuOptions,
     CostOptions,
 ):
     """What ``streamsvm fit`` is asked for; the keys of a job file are these fields and those of the groups."""

@@ -21,8 +21,6 @@ from dataclasses import replace
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
-from streamsvm.features.nystrom import Embedded, Nystrom
-from streamsvm.jobs.embed.kernel_map import map_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_map
 from streamsvm.jobs.fit.planning.plan import ROOM, Plan, plan_with, starting_there
@@ -71,6 +69,9 @@ def enough_left(job: FitJob, training: Training, spent: float) -> bool:
 
 def going_on(found: Plan, plan: Plan, training: Training) -> Plan:
     """Return the plan ``found`` with the map there is, from the weights a training by ``plan`` has come to."""
+    from streamsvm.features.nystrom import Embedded, Nystrom
+    from streamsvm.jobs.embed.kernel_map import map_of
+
     features = plan.features
     assert isinstance(features, Nystrom | Embedded)  # ``finer_plan`` has seen to it
     assert found.request is not None

@@ -12,23 +12,19 @@ from threadpoolctl import threadpool_limits
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.command_line import command_of
-from streamsvm.display.page.page import in_a_frame, page_of
-from streamsvm.display.page.record import read_run
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory
 from streamsvm.engine.executors.executor import Executor, executor_for
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.calibrate.folds import FoldFits
-from streamsvm.jobs.calibrate.run import Calibrated, calibrated, events_of, with_calibration
+from streamsvm.jobs.calibrate.run import Calibrated, by_the_loss, calibrated, events_of, with_calibration
 from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, time_left, timeout_event
 from streamsvm.jobs.fit.distributed import with_task_memory
 from streamsvm.jobs.fit.identity import settled
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.plan import Plan, starting_there
-from streamsvm.jobs.fit.results.dual_file import save_dual
 from streamsvm.jobs.fit.results.earlier_run import finished, made_anew, outputs_of
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.outputs import summary, write_outputs
@@ -38,7 +34,6 @@ from streamsvm.jobs.fit.trained import STOP, DecidedFit, keep_trained, local_loo
 from streamsvm.jobs.fit.validation.evaluator import best_cost
 from streamsvm.jobs.fit.validation.held_out_chunks import opened
 from streamsvm.jobs.report.record import write_record
-from streamsvm.jobs.report.run import write_page
 from streamsvm.jobs.report.run_log import run_log
 from streamsvm.locks import locked
 from streamsvm.model import Model
@@ -65,6 +60,9 @@ class FitResult(JobResult):
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the page of the run; None where its record is gone."""
+        from streamsvm.display.page.page import in_a_frame, page_of
+        from streamsvm.display.page.record import read_run
+
         try:
             return in_a_frame(page_of([read_run(self.run)]))
         except (MissingError, DataError):
@@ -119,6 +117,8 @@ def _ended_before(this: DecidedFit, report: Report, training: Training, models: 
 def _draw_page(this: DecidedFit) -> None:
     """Draw the page of the run, where that was asked for."""
     if this.job.report is not None:
+        from streamsvm.jobs.report.run import write_page
+
         write_page([this.run], output_path(this.job.report))
 
 
@@ -147,15 +147,15 @@ def _fitted(this: DecidedFit, report: Report) -> FitResult:
         with limit:  # not of what is written
             found = _calibrated(this, seen, planned, plan, training, report=record)
         models = with_calibration(models_of(job, store, plan, training), found)
-        training.peak = max(training.peak, watch.most)
         if job.dual:
+            from streamsvm.jobs.fit.results.dual_file import save_dual
+
             save_dual(Path(job.dual), seen, plan, training)
         if not_calibrated(job, models):
             keep_trained(this, plan, training, closed, record)
-        write_outputs(job, plan, training, models, best_cost(plan.costs, training))
+        write_outputs(job, plan, training, models, lambda: watch.most)
         result = _result(this, plan, training, models)
         write_record(job, store, plan, result.model, training.passes, (result.warnings, result.notices))
-        training.peak = max(training.peak, watch.most)  # once more: what writes takes memory too
         record(_done(job, plan, training))
     _draw_page(this)
     return result
@@ -169,6 +169,10 @@ def _calibrated(
     Empty where its time was over before they were made. Raises CalibrationTimeout then where the run is to stop at its limit.
     """
     job, directory = this.job, this.checkpoints.directory
+    if job.calibrate is None:
+        return by_the_loss(ended)
+    from streamsvm.jobs.calibrate.folds import FoldFits
+
     trains = planned if job.validation is not None else ended
     fits = FoldFits(
         starting_there(trains, ended, training),

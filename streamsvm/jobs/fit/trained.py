@@ -17,7 +17,6 @@ from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Sav
 from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
 from streamsvm.engine.executors.executor import Executor
 from streamsvm.engine.executors.thread_executor import local_executor
-from streamsvm.engine.groups.distributed import DistributedTrainer
 from streamsvm.engine.job_store import StoreGuard
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import FitLoop, RunSettings
@@ -243,6 +242,8 @@ def _loop(this: DecidedFit, seen: Store, plan: Plan, report: Report) -> FitLoop:
         durable.make_directory(directory)
     if this.executor is None:
         return local_loop(this.job, seen, plan, directory, report)
+    from streamsvm.engine.groups.distributed import DistributedTrainer
+
     return DistributedTrainer(distributed_fit(this.job, plan, seen, directory), this.executor, report)
 
 

@@ -1,4 +1,4 @@
-"""A cell of a grid: one map or one exact kernel, and all values of C and all folds as problems on the stream of its features.
+"""A cell of a grid: one map or one exact kernel, and all values of C, or of nu, and all folds as problems on the stream of its features.
 
 Each pass makes the features once for all of them, and after the last pass one reading more counts the errors on the
 folds (``jobs.tune.folds``). When the memory does not hold the states of all problems, they are solved in as many groups as
@@ -17,7 +17,7 @@ from streamsvm.config.fields import field_values
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
-from streamsvm.errors import UsageError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
@@ -31,9 +31,9 @@ from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
 from streamsvm.rows import Int32
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.types import Report, Stop, Store, Term
+from streamsvm.types import Layout, Report, Stop, Store, Term
 
-SEARCH_FIELDS = {"out", "C", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
+SEARCH_FIELDS = {"out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
 """The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
@@ -43,11 +43,11 @@ class Cell(NamedTuple):
     """A point of the grid but for C, and how it is worked on."""
 
     job: FitJob
-    """The fit of the point, with the first C."""
+    """The fit of the point, with the C or nu that takes the most memory."""
     plan: Plan
     """The plan of that fit."""
     together: int
-    """Pairs of C and fold that one reading serves, as the memory allows."""
+    """Pairs of C, or nu, and fold that one reading serves, as the memory allows."""
     memory: MemoryPlan
     """The memory of training so many pairs at once."""
     point: tuple[int | None, float | str]
@@ -57,11 +57,14 @@ class Cell(NamedTuple):
 def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
     """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
     shared = field_values(job, FIT_FIELDS)
-    fit_job = FitJob(**shared, C=job.C[0], model=job.out, landmarks=landmarks, embedding=FLY, gamma=gamma)
+    widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
+    at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
+    fit_job = FitJob(**shared, **at_point, model=job.out, embedding=FLY)
     plan = make_plan(fit_job, store)
+    check_both_kinds(job, store.layout)
     memory = _memory(job, store, fit_job, plan, 1)
     memory.check(plan.remedy)
-    low, high = 1, job.folds * len(job.C)
+    low, high = 1, job.folds * len(job.loss_weights)
     while low < high:
         middle = (low + high + 1) // 2
         more = _memory(job, store, fit_job, plan, middle)
@@ -84,15 +87,15 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
 
 
 def _folds_of(job: TuneJob, together: int) -> list[int]:
-    """The folds of so many neighboring pairs of C and fold, where they begin with the last C of one: those of most folds."""
-    each = len(job.C)
+    """The folds of so many neighboring pairs of C, or nu, and fold, where they begin with the last C of one: those of most folds."""
+    each = len(job.loss_weights)
     return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
 
 
 def scored(
     job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report, fold: Int32 | None = None
 ) -> list[Score]:
-    """Train a cell and return its errors for every C. Raises what training raises.
+    """Train a cell and return its errors for every C or nu. Raises what training raises.
 
     ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
     """
@@ -100,18 +103,21 @@ def scored(
     _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
     if fold is None:
         fold = folding.round_robin(seen.layout, job.folds, job.seed)
-    trials = [folding.trial(plan.problems, C, seen.layout, fold, k) for k in range(job.folds) for C in job.C]
+    weights = job.loss_weights
+    trials = [folding.trial(plan.problems, one, seen.layout, fold, k) for k in range(job.folds) for one in weights]
     ends: list[_Ended] = []
     for start in range(0, len(trials), cell.together):
         ends += _solved(job, seen, plan, trials[start : start + cell.together], report)
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
     width = None if kernel is None else kernel.gamma
     scores = []
-    for k, C in enumerate(job.C):
-        mine = ends[k :: len(job.C)]
+    for k, weight in enumerate(weights):
+        mine = ends[k :: len(weights)]
         passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
         errors = tuple(end.error for end in mine)
-        scores.append(Score(cell.job.landmarks, width, C, errors, plan.problems[0].columns, passes, gap))
+        scores.append(
+            Score(cell.job.landmarks, width, weight.C, errors, plan.problems[0].columns, passes, gap, weight.nu)
+        )
     return scores
 
 
@@ -143,13 +149,27 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
 
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
     """Return landmarks, None for the exact kernel, and gamma of each map to try. Raises UsageError for a grid that means nothing."""
-    for name, values in field_values(job, ("C", "gamma", "landmarks")).items():
-        if len(set(values)) < len(values) or (not values and name != "landmarks"):
+    for name, values in field_values(job, ("C", "nu", "gamma", "landmarks")).items():
+        if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
             raise UsageError(f"{name} must be different values to try, not {values}")
-    for C in job.C:
+    for C in job.C or ():
         checked_cost(C)
     if job.sampling == "greedy":
         raise UsageError("sampling 'greedy' looks at labels, also of rows held out", hint="uniform, leverage, kmeans++")
     if job.kernel == "linear" and not job.landmarks:
         return [(None, "scale")]
     return [(m, gamma) for m in job.landmarks or (None,) for gamma in job.gamma]
+
+
+def check_both_kinds(job: TuneJob, layout: Layout) -> None:
+    """Raise DataError where one class is learned and no row could show whether it is told from others."""
+    if not job.one_class:
+        return
+    mine = sum(count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive)
+    if not 0 < mine < layout.rows:
+        found = f"a search of one class wants rows of '{job.positive}' and rows of other labels, and there are {mine} of {layout.rows}"
+        raise DataError(
+            found,
+            code="E-LABEL",
+            hint="ingest both: the class alone is learned, and both are judged on the rows held out",
+        )

@@ -17,11 +17,12 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.errors import UsageError
+from streamsvm.jobs.tune.options import LossWeight
 from streamsvm.rows import Int32
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Layout, Problem, Store, Term
+from streamsvm.types import EVERY_ROW, Layout, Problem, Store, Term
 
 CHUNKS_PER_FOLD = 8
 """The least number of chunks of a fold."""
@@ -101,19 +102,23 @@ class Trial(NamedTuple):
     def outcomes(self, codes: Array) -> Array:
         """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them.
 
-        Numbers are what they are.
+        Numbers are what they are. Of one class 1 stands for rows that it is learned from, 0 for all others.
         """
-        if self.problems[0].loss.numeric():
+        first = self.problems[0]
+        if first.loss.numeric():
             return codes
+        if first.positive == EVERY_ROW:
+            return (first.task.factors(codes) > 0.0).astype(np.int32)
         right = np.array([codes == code for problem in self.problems for code in problem.positives])
         if len(right) == 1:
             return right[0].astype(np.int32)
         return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
 
 
-def trial(problems: Sequence[Problem], C: float, layout: Layout, fold: Int32, number: int) -> Trial:
-    """Return ``problems`` of all rows, for this C and without a fold."""
+def trial(problems: Sequence[Problem], weight: LossWeight, layout: Layout, fold: Int32, number: int) -> Trial:
+    """Return ``problems`` of all rows, for this C or nu and without a fold."""
     chunks = tuple(np.flatnonzero(fold == number).tolist())
     rows = sum(layout.chunks[chunk] for chunk in chunks)
-    shown = (replace(problem, C=float(C), rows=layout.rows - rows, held_out=chunks) for problem in problems)
+    C = 1.0 if weight.C is None else float(weight.C)
+    shown = (replace(one, C=C, nu=weight.nu, rows=layout.rows - rows, held_out=chunks) for one in problems)
     return Trial(tuple(shown), chunks)

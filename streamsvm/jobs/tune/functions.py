@@ -13,14 +13,15 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.engine.training import Run
 from streamsvm.features.expansion import Expansion, working_bytes
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
+from streamsvm.jobs.apply.metrics.error_counts import BalancedCounts, ErrorCounts
 from streamsvm.jobs.fit.planning.kernel_machine import machine_of
+from streamsvm.jobs.fit.planning.one_class import margin_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.tune.folds import Trial
 from streamsvm.rows import Float64, Rows, row_count
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.types import FeatureMap, Kernel, Layout, LinearSolution, Problem, Store, SupportSolution
+from streamsvm.types import EVERY_ROW, FeatureMap, Kernel, Layout, LinearSolution, Problem, Store, SupportSolution
 
 
 class Functions(Protocol):
@@ -103,11 +104,12 @@ def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
 
 
 def errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: Any) -> list[float]:
-    """Return the share of wrong answers of each trial on the fold it did not see, in one reading of the store.
+    """Return the error (``measure_of``) of each trial on the fold it did not see, in one reading of the store.
 
     ``found``: what came of the trials, in their order. ``reading``: how to read, as for the stream.
     """
-    counts = ErrorCounts(len(trials))
+    first = trials[0].problems[0]
+    counts = BalancedCounts(len(trials)) if first.positive == EVERY_ROW else ErrorCounts(len(trials))
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
         for loaded in stream:
             mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
@@ -116,5 +118,5 @@ def errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: A
             ends = np.cumsum([trials[k].values for k in mine])[:-1]
             values = found.values(loaded.chunk.X, mine)
             for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
-                counts.add(k, f, trials[k].outcomes(loaded.chunk.codes))
+                counts.add(k, f - margin_of(first), trials[k].outcomes(loaded.chunk.codes))
     return counts.shares

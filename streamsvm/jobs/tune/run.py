@@ -29,7 +29,7 @@ from streamsvm.jobs.report.run import write_page
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
-from streamsvm.jobs.tune.results import Score, best_of, write_results
+from streamsvm.jobs.tune.results import BALANCED, RMSE, WRONG, Measure, Score, best_of, write_results
 from streamsvm.locks import locked
 from streamsvm.outputs import Output, claim, output_path, refuse_foreign
 from streamsvm.outputs.kinds import PAGE, SEARCH
@@ -54,7 +54,7 @@ MAY_DIFFER_ON_RESUME = (
     "report",
 )
 """The settings that do not change the results. Of the store, the digest is compared."""
-NEWER = ("standardize_all", "multi_class", "l1_ball", "l1")
+NEWER = ("standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu")
 """Settings that searches of before had not: they are no part of the key where they are not given."""
 
 
@@ -70,11 +70,19 @@ class TuneResult(JobResult):
     """The row with the smallest error."""
     seconds: float
     """How long it took."""
+    measure: Measure = WRONG
+    """What the error is."""
 
     def facts(self) -> JsonObject:
         """Return the rows of the table and the best of them."""
         scores = [score.facts() for score in self.scores]
-        return {"out": str(self.out), "best": self.best.facts(), "scores": scores, "seconds": self.seconds}
+        return {
+            "out": str(self.out),
+            "measure": self.measure.name,
+            "best": self.best.facts(),
+            "scores": scores,
+            "seconds": self.seconds,
+        }
 
 
 def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
@@ -116,12 +124,14 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
             fresh = scratch / out.name
             durable.make_directory(fresh)
-            notices = write_results(fresh, table, facts)
+            notices = write_results(fresh, table, facts, measure_of(job, store))
             refuse_foreign(out, SEARCH)
             durable.exchange(fresh, out)
         if job.report is not None:
             write_page([out], output_path(job.report))
-    return TuneResult(out, table, best_of(table), time.perf_counter() - began, notices=notices)
+    return TuneResult(
+        out, table, best_of(table), time.perf_counter() - began, notices=notices, measure=measure_of(job, store)
+    )
 
 
 def _note(out: Path, key: str, done: list[list[Score]]) -> None:
@@ -158,10 +168,19 @@ def score_cell(point: tuple[int | None, float | str], job: TuneJob, moment: floa
         return scored(mine, (store, seen), planned(mine, store, *point), silent)
 
 
+def measure_of(job: TuneJob, store: Store) -> Measure:
+    """Return what the error of a search is."""
+    if job.one_class:
+        return BALANCED
+    return RMSE if store.layout.numeric else WRONG
+
+
 def key_of(job: TuneJob, store: Any) -> str:
     """Return the sha256 of all that decides the table."""
     settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
     settings = {name: value for name, value in settings.items() if name not in NEWER or value is not None}
+    if job.C is None and job.nu is None and not job.one_class:
+        settings["C"] = [1.0]  # as it was written when it was the default
     return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
 
 

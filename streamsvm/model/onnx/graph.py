@@ -5,7 +5,8 @@
 
 Input ``X`` (n, columns) float64, NaN where a value is missing and the model knows what stands for it. Outputs ``label`` (n,), int64
 where all classes are whole numbers, else text, and ``decision`` (n, k) float64, as ``Model.decision_function`` has it, k = 1 for two
-classes; and ``probabilities`` (n, classes) float64 where the model has them. Operators are those of opset 17 (https://onnx.ai/onnx/operators),
+classes; and ``probabilities`` (n, classes) float64 where the model has them. A model of numbers has ``prediction`` (n,) float64 in the place of
+``label``. Operators are those of opset 17 (https://onnx.ai/onnx/operators),
 numbers float64 wherever rows are not rounded; no operator is of another domain.
 """
 
@@ -40,7 +41,8 @@ def write(model: Model) -> Iterator[bytes]:
     graph = GraphBuilder()
     rows, columns = _rows(model, graph)
     decision = _decision(model, graph, rows)
-    outputs = [_labels(model, graph, decision), value_info("decision", np.float64, len(model.weights))]
+    answer = _numbers(graph, decision) if model.numeric else _labels(model, graph, decision)
+    outputs = [answer, value_info("decision", np.float64, len(model.weights))]
     graph.add("Identity", decision, out="decision")
     if model.calibration is not None:
         found = probabilities(graph, model.calibration.calibrator, decision, len(model.weights))
@@ -132,6 +134,12 @@ def _points(expansion: Expansion) -> Float64:
         found: Array = scipy.sparse.csr_array((points.data, points.indices, points.indptr), shape).toarray()
         return found.astype(np.float64)
     return points.values.astype(np.float64)
+
+
+def _numbers(graph: GraphBuilder, decision: str) -> Any:
+    """Add the predicted numbers, and return what they are declared as."""
+    graph.add("Squeeze", decision, graph.constant(np.array([1])), out="prediction")
+    return value_info("prediction", np.float64)
 
 
 def _labels(model: Model, graph: GraphBuilder, decision: str) -> Any:

@@ -19,6 +19,8 @@ SOLVERS = {"hinge": "L2R_L1LOSS_SVC_DUAL", "squared_hinge": "L2R_L2LOSS_SVC", "l
 """By loss, what LIBLINEAR calls a fit of it; of logistic models it then also gives probabilities."""
 OTHER = "L2R_L1LOSS_SVC_DUAL"
 """What a model of another loss is called, whose decision values say no more than those of a hinge."""
+SQUARED_TUBE, TUBE = "L2R_L2LOSS_SVR", "L2R_L1LOSS_SVR_DUAL"
+"""What a model of numbers is called; what it predicts is the same whatever the loss."""
 TOGETHER = "MCSVM_CS"
 CLASSIFIERS = {
     *SOLVERS.values(),
@@ -33,23 +35,30 @@ CLASSIFIERS = {
 def write(model: Model) -> Iterator[bytes]:
     """Yield the text of a linear model, whose weights are those of the columns as the sources have them.
 
-    Raises UsageError for a kernel, for columns that are not numbers of the source, and for labels that are no whole numbers.
+    One of numbers has no labels, and LIBLINEAR wants it to have two classes. Raises UsageError for a kernel, for columns that are not
+    numbers of the source, and for labels that are no whole numbers.
     """
     if model.expansion is not None:
         raise UsageError("LIBLINEAR has no kernels", hint="export it with --format libsvm")
     check_columns(model)
     model.check_one_each()
-    labels, loss = labels_of(model), (model.provenance.get("settings") or {}).get("loss")
-    head = {
-        "solver_type": SOLVERS.get(str(loss), OTHER),
-        "nr_class": len(labels),
-        "label": " ".join(map(str, labels)),
-        "nr_feature": model.columns,
-        "bias": 1,
-    }
+    head = _kind_of(model) | {"nr_feature": model.columns, "bias": 1}
     yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"w\n"
     for weights in (*model.coef.T, model.intercept):
         yield f"{digits(weights)}\n".encode()
+
+
+def _kind_of(model: Model) -> dict[str, object]:
+    """The lines that say what kind of model it is, with its labels. Raises UsageError for labels that are no whole numbers."""
+    loss = str((model.provenance.get("settings") or {}).get("loss"))
+    if model.numeric:
+        return {"solver_type": SQUARED_TUBE if loss == "squared_epsilon_insensitive" else TUBE, "nr_class": 2}
+    labels = labels_of(model)
+    return {
+        "solver_type": SOLVERS.get(loss, OTHER),
+        "nr_class": len(labels),
+        "label": " ".join(map(str, labels)),
+    }
 
 
 def read(path: Path) -> Model:

@@ -3,7 +3,8 @@
 f_ab > 0 votes for a, and the class with most votes is said. A model of ours has one function a class and says the largest;
 written as the pairs f_ab = f_a - f_b, in which the largest wins all of its votes, it says the same. The vectors of class a are
 all points of f_a: their coefficient is c in its pairs (a, b), and -c in pairs (b, a). A linear function has one point,
-its weights. A model whose pairs vote is written as it is: the vectors of class a are all points of its pairs with later classes.
+its weights. A model whose pairs vote is written as it is: the vectors of class a are all points of its pairs with later classes. One of numbers has a
+function, no labels, and what LIBSVM calls two classes.
 """
 
 from __future__ import annotations
@@ -59,19 +60,20 @@ def write(model: Model) -> Iterator[bytes]:
     that are no whole numbers.
     """
     check_columns(model)
-    labels = labels_of(model)
+    labels = [] if model.numeric else labels_of(model)
     kernel, points, weights = _linear(model) if model.expansion is None else _of_points(model, model.expansion)
-    rho, of_classes = _of_pairs(model, weights, len(labels))
+    rho, of_classes = (-model.intercept, [weights]) if model.numeric else _of_pairs(model, weights, len(labels))
     chosen = [np.flatnonzero(np.abs(coefficients).max(axis=0)) for coefficients in of_classes]
     lengths = [len(mine) for mine in chosen]
     head: dict[str, object] = {
-        "svm_type": "c_svc",
+        "svm_type": "epsilon_svr" if model.numeric else "c_svc",
         **kernel,
-        "nr_class": len(labels),
+        "nr_class": len(labels) or 2,
         "total_sv": sum(lengths),
         "rho": digits(rho),
     }
-    head |= {"label": " ".join(map(str, labels)), "nr_sv": " ".join(map(str, lengths))}
+    if labels:
+        head |= {"label": " ".join(map(str, labels)), "nr_sv": " ".join(map(str, lengths))}
     yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"SV\n"
     for coefficients, mine in zip(of_classes, chosen, strict=True):
         for i in mine.tolist():

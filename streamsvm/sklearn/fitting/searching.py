@@ -91,7 +91,7 @@ class CostSearch:
         job = job_of("tune", self.asked, {"store": "", "out": ""} | grid)
         with reported(progress=self.asked.verbose, on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
-        return best_of(scores).C, np.array([score.errors for score in scores]).T
+        return best_of(scores).loss_weight, np.array([score.errors for score in scores]).T
 
 
 def folds_of(cv: Any, X: Any, y: Array) -> Int32:

@@ -1,4 +1,4 @@
-"""What a search found: the path of C, and how much the error depends on the settings."""
+"""What a search found: the path of C or nu, and how much the error depends on the settings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def search_opening(found: Search) -> Markup:
     best, kernel = found.best, _kernel(found.best)
     spread = [s for s in found.scores if s.error <= best.error + best.standard_error]
     said = [
-        element("strong", f"Best: C = {best.C:g}{kernel}. "),
-        f"Its cross-validated error is {percent(best.error, 4)} ± {percent(best.standard_error, 2)}; ",
+        element("strong", f"Best: {found.axis} = {best.loss_weight:g}{kernel}. "),
+        f"Its cross-validated {found.measure} is {found.text(best.error, 4)} ± {found.text(best.standard_error, 2)}; ",
         f"{len(spread)} of {len(found.scores)} points of the grid are within that.",
     ]
     worst = max(finite(s.gap for s in found.scores), default=0.0)
     figures = [
-        ("error", percent(best.error, 4), f"± {percent(best.standard_error, 2)}"),
+        (found.measure, found.text(best.error, 4), f"± {found.text(best.standard_error, 2)}"),
         ("points", str(len(found.scores)), f"{found.settings.get('folds', '?')} folds each"),
         ("widest gap", percent(worst), f"of {percent(float(found.settings.get('tolerance', 0)))} asked for"),
     ]
@@ -38,27 +38,33 @@ def _kernel(score: GridPoint) -> str:
 
 
 def path(found: Search) -> PagePart | None:
-    """Return the error over C, a line for each width and number of landmarks; None for a single C."""
-    costs = sorted({s.C for s in found.scores})
-    if len(costs) < 2 or not finite(s.error for s in found.scores):
+    """Return the error over C or nu, a line for each width and number of landmarks; None for a single one."""
+    weights = sorted({s.loss_weight for s in found.scores})
+    if len(weights) < 2 or not finite(s.error for s in found.scores):
         return None
     low = min(s.error - s.standard_error for s in found.scores)
     high = max(s.error + s.standard_error for s in found.scores)
     margin = 0.06 * (high - low) or 0.01
-    y = linear(max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{100 * v:.3g}")
-    x = logarithmic(costs[0] * 0.6, costs[-1] / 0.6, ACROSS, powers=False)
-    says = f"Cross-validated error over C: least {percent(found.best.error, 4)} at C = {found.best.C:g}."
-    chart = Chart("Error over C, with its standard error", says, x, y, ("C", "error, %"))
+    y = linear(
+        max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{(100 if found.in_percent else 1) * v:.3g}"
+    )
+    x = logarithmic(weights[0] * 0.6, weights[-1] / 0.6, ACROSS, powers=False)
+    axis, least = found.axis, found.text(found.best.error, 4)
+    says = f"Cross-validated {found.measure} over {axis}: least {least} at {axis} = {found.best.loss_weight:g}."
+    label = f"{found.measure}, %" if found.in_percent else found.measure
+    chart = Chart(f"Error over {axis}, with its standard error", says, x, y, (axis, label))
     kinds = list(dict.fromkeys((s.landmarks, s.gamma) for s in found.scores))
     kinds.sort(key=lambda kind: min(s.error for s in found.scores if (s.landmarks, s.gamma) == kind))
     for number, kind in enumerate(kinds[:SERIES]):
-        scores = sorted((s for s in found.scores if (s.landmarks, s.gamma) == kind), key=lambda s: s.C)
+        scores = sorted((s for s in found.scores if (s.landmarks, s.gamma) == kind), key=lambda s: s.loss_weight)
         for s in scores:
-            ends = [(s.C, s.error - s.standard_error), (s.C, s.error + s.standard_error)]
+            ends = [(s.loss_weight, s.error + sign * s.standard_error) for sign in (-1, 1)]
             chart.line(ends, number, kind="range")
-        chart.line([(s.C, s.error) for s in scores], number, _kernel(scores[0])[2:], dots=True)
+        chart.line([(s.loss_weight, s.error) for s in scores], number, _kernel(scores[0])[2:], dots=True)
     more = f" The best {SERIES} of {len(kinds)} are drawn." if len(kinds) > SERIES else ""
-    return PagePart("path", "Path of C", "Settings to be trusted lie where the line is level." + more, chart.drawn())
+    return PagePart(
+        "path", f"Path of {axis}", "Settings to be trusted lie where the line is level." + more, chart.drawn()
+    )
 
 
 def heat(found: Search) -> PagePart:
@@ -68,22 +74,35 @@ def heat(found: Search) -> PagePart:
     tables = []
     for gamma in dict.fromkeys(s.gamma for s in found.scores):
         mine = [s for s in found.scores if s.gamma == gamma]
-        costs = sorted({s.C for s in mine})
+        weights = sorted({s.loss_weight for s in mine})
         rows = []
         for count in dict.fromkeys(s.landmarks for s in mine):
-            cells = {s.C: s for s in mine if s.landmarks == count}
-            name = element("th", "linear" if count is None else str(count), scope="row")
-            rows.append([name, *(_cell(cells.get(C), found.best, low, high) for C in costs)])
-        caption = "Error in %" + ("" if gamma is None else f", gamma {gamma:.4g}")
-        tables.append(table(["landmarks / C", *(f"{C:g}" for C in costs)], rows, kind="heat", caption=caption))
-    lead = "Cross-validated error; the darker the better. The best is outlined, * are within its standard error."
+            cells = {s.loss_weight: s for s in mine if s.landmarks == count}
+            exact = "linear" if gamma is None else "exact"
+            name = element("th", exact if count is None else str(count), scope="row")
+            rows.append([name, *(_cell(cells.get(weight), found, low, high) for weight in weights)])
+        caption = (f"{found.measure.capitalize()} in %" if found.in_percent else found.measure) + (
+            "" if gamma is None else f", gamma {gamma:.4g}"
+        )
+        tables.append(
+            table(
+                [f"landmarks / {found.axis}", *(f"{weight:g}" for weight in weights)],
+                rows,
+                kind="heat",
+                caption=caption,
+            )
+        )
+    lead = f"Cross-validated {found.measure}; the darker the better. The best is outlined, * are within its standard error."
     return PagePart("grid", "Grid", lead, element("div", *tables))
 
 
-def _cell(score: GridPoint | None, best: GridPoint, low: float, high: float) -> Markup:
+def _cell(score: GridPoint | None, found: Search, low: float, high: float) -> Markup:
     if score is None or not math.isfinite(score.error):
         return element("td", "–")
     depth = int(9.99 * (1.0 - (score.error - low) / (high - low))) if high > low else 5
+    best = found.best
     mark = "" if score == best or score.error > best.error + best.standard_error else "*"
     kind = f"q{depth} best" if score == best else f"q{depth}"
-    return element("td", f"{100 * score.error:.2f}{mark}", class_=kind)
+    return element(
+        "td", f"{100 * score.error:.2f}{mark}" if found.in_percent else f"{score.error:.4g}{mark}", class_=kind
+    )

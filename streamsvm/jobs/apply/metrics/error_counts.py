@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.aliases import Array
+from streamsvm.errors import DataError
 from streamsvm.model import outcomes_of
 from streamsvm.rows import Float64
 
@@ -43,3 +44,30 @@ class ErrorCounts:
         rows = np.maximum(self.rows, 1)
         shares: list[float] = (self.wrong / rows + np.sqrt(self.squares / rows)).tolist()
         return shares
+
+
+class BalancedCounts:
+    """How often each of several models of one class is wrong, rows of the class and all others counting the same, whatever there are of each.
+
+    A model that takes all rows for those of the class, or none, has an error of 1/2.
+    """
+
+    def __init__(self, models: int) -> None:
+        self._sides = tuple(ErrorCounts(models) for _ in range(2))
+
+    def add(self, model: int, decision: Float64, truth: Array) -> None:
+        """Count rows with decision values (n, 1) by one model; ``truth`` (n,) is 1 for rows of the class, else 0."""
+        for outcome, counts in enumerate(self._sides):
+            mine = truth == outcome
+            counts.add(model, decision[mine], truth[mine])
+
+    @property
+    def shares(self) -> list[float]:
+        """The mean of both shares of wrong answers, for each model. Raises DataError where one of them is of no rows."""
+        if any(counts.rows.min(initial=1) == 0 for counts in self._sides):
+            raise DataError(
+                "rows that are held out together are all of the class, or none of them is: there is no error to take",
+                code="E-LABEL",
+                hint="fewer folds, or ingest the rows in random order: --shuffle",
+            )
+        return [0.5 * (one + other) for one, other in zip(*(counts.shares for counts in self._sides), strict=True)]

@@ -25,24 +25,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.engine.final_evaluation import (
-    weight_that_costs,
-)
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
-from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, largest_sizes
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.evaluations import sum_of_terms, unit_of, weights_of
-from streamsvm.jobs.fit.results.reevaluation import evaluate_features, evaluate_scaled
 from streamsvm.jobs.fit.results.row_weights import certificate_of, row_weights, weights_of_rows
-from streamsvm.solvers.dcd.dual_ascent import DualAscent
-from streamsvm.solvers.kernel.rounding import SHARE
 from streamsvm.solvers.linear_rounding import (
     COARSE,
+    SHARE,
     UNIT,
     VectorSum,
     reach_of_weights,
@@ -62,13 +57,16 @@ from streamsvm.types import (
 )
 from streamsvm.types.loss import has_box
 
+if TYPE_CHECKING:
+    from streamsvm.features.nystrom import Embedded, Nystrom
+
 SWEEPS = 3
 """Updates of a row in a pass at most, unless a solver is told otherwise."""
 
 
 def final_passes(plan: Plan) -> float:
     """Return how many passes of the training the evaluation after it takes, about: kernel values in float64 take two each."""
-    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and plan.sees_features_of_map:
+    if _map_of(plan) is not None:
         return 3.0
     return 1.0 if isinstance(plan.features, Standardized) else 0.0
 
@@ -79,13 +77,25 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     ``raw``: the rows, ``seen``: what the solver has read, the same or their features. Raises DefectError where a value
     is not finite: nothing is written then.
     """
-    if isinstance(plan.features, Nystrom | Embedded) and plan.request is not None and plan.sees_features_of_map:
-        evaluate_features(plan, training, raw, plan.features)
+    features = _map_of(plan)
+    if features is not None:
+        from streamsvm.jobs.fit.results.reevaluation import evaluate_features
+
+        evaluate_features(plan, training, raw, features)
     elif not isinstance(plan.solver, KernelSolver):
         _bound(plan, training, raw, seen)
     for run in training.runs:
         _check(run)
     training.status = status_of(training, plan)
+
+
+def _map_of(plan: Plan) -> Nystrom | Embedded | None:
+    """The map of a fit that was asked for landmarks and whose solver sees the features of the map; else None."""
+    if plan.request is None or not plan.sees_features_of_map:
+        return None
+    from streamsvm.features.nystrom import Embedded, Nystrom
+
+    return plan.features if isinstance(plan.features, Nystrom | Embedded) else None
 
 
 def status_of(training: Training, plan: Plan) -> Status:
@@ -149,6 +159,8 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         bounds.append((value, dual + change))
         coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
+        from streamsvm.jobs.fit.results.reevaluation import evaluate_scaled
+
         evaluate_scaled(plan, training, raw, plan.features, known)
         return
     few = _of_few_rows(plan, training, seen, [value for value, _ in bounds])
@@ -167,6 +179,8 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
     margins = has_box(problems[0].loss) and not problems[0].loss.numeric()
     if not (isinstance(features, Raw) and margins and any(large)):
         return values
+    from streamsvm.engine.final_evaluation import weight_that_costs
+
     weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
     costing = weight_that_costs(seen, features, problems, weights, off)
@@ -179,5 +193,7 @@ def _updates(plan: Plan, training: Training) -> int:
     """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
     if isinstance(plan.solver, DualWitness):
         return 3 * two_sum_terms(plan.layout.rows)
+    from streamsvm.solvers.dcd.dual_ascent import DualAscent
+
     sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 0
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamsvm.engine.final_evaluation import Evaluation, MarginChange, MultinomialEvaluation
 from streamsvm.engine.training import Run
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.row_weights import certificate_of, weights_of_rows
@@ -24,9 +23,19 @@ from streamsvm.solvers.linear_rounding import (
 )
 from streamsvm.types import DUAL, EVERY_ROW, Certificate, LinearSolution, Problem
 
+if TYPE_CHECKING:
+    from streamsvm.engine.final_evaluation import Evaluation, MarginChange, MultinomialEvaluation
+
 LIKELY, SIGMAS = 10.0, 4.0
 """Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have changed by that is
 not computed anew, at v = w; the more the further v can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P)."""
+
+
+def _unmoved() -> MarginChange:
+    """Return that margins are the same to the solver."""
+    from streamsvm.engine.final_evaluation import MarginChange
+
+    return MarginChange()
 
 
 class Inexact(NamedTuple):
@@ -40,7 +49,7 @@ class Inexact(NamedTuple):
     """What is known of the weights of rows."""
     size: float
     """F: how large decision values are, at most."""
-    moved: Callable[[], MarginChange] = MarginChange
+    moved: Callable[[], MarginChange] = _unmoved
     """Says by how much a margin is another one to the solver, to whom rows were float32; asked where that can matter."""
 
 

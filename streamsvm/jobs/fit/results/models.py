@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from streamsvm import __version__
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.training import Training
-from streamsvm.features.expansion import Expansion
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.identity import MANAGEMENT
 from streamsvm.jobs.fit.options import FitJob
@@ -27,6 +27,9 @@ from streamsvm.rows import Float64
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
 from streamsvm.types import LinearSolution, Problem, Store, SupportSolution
+
+if TYPE_CHECKING:
+    from streamsvm.features.expansion import Expansion
 
 PLACES = ("store", "model", "dual", "cluster", "memory")
 """Settings that name outputs, machines and what they offer, and the store, whose digest is known: not in a model."""

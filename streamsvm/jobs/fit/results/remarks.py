@@ -8,19 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.config.checks import build
+from streamsvm.config.fields import field_values
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.kernel_machine import options_of
 from streamsvm.jobs.fit.planning.nu_classes import by_nu
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64
+from streamsvm.solvers import SOLVERS
 from streamsvm.store.foreign import foreign_format
-from streamsvm.types import Certificate, KernelSolver, Status, Store
+from streamsvm.types import AnySolver, Certificate, IdleSettings, KernelSolver, Status, Store
 
 APART = 1e4
 """Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
@@ -90,6 +94,14 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
     if share_of(job) is not None and worst.final:
         why = "no hyperplane holds so many rows off the origin: they lie around it"
         return why, "a larger --nu, --kernel rbf, or columns that are measured from where nothing is"
+    return _short_of_the_end(job)
+
+
+def _short_of_the_end(job: FitJob) -> tuple[str, str]:
+    """The same, where neither a limit nor the problem itself is to blame."""
+    if job.validation is not None:
+        why = "the weights are those of the pass with the least error on the rows held out"
+        return why, "leave out --validation for those of the last pass"
     return "the solver stalled", "another --solver" + ("" if job.standardize else ", or --standardize")
 
 
@@ -125,7 +137,23 @@ def _scales(store: Store) -> Float64:
 
 def idle_settings(job: FitJob, plan: Plan) -> list[str]:
     """A line for each reason why settings of this fit changed nothing, and these settings."""
-    return without_effect(job, _idle(job, plan))
+    return [*without_effect(job, _idle(job, plan)), *_idle_of_solver(job, plan)]
+
+
+def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
+    """The same of the solver's settings."""
+    kind = SOLVERS[plan.solver_name]
+    solver: AnySolver = build(kind, options_of(job), f"solver '{plan.solver_name}'")
+    if not isinstance(solver, IdleSettings):
+        return []
+    values, usual = field_values(solver, job.options), field_values(kind(), job.options)
+    stated = [name for name in job.options if values[name] != usual[name]]
+    found = {why: [name for name in stated if name in names] for why, names in solver.idle(plan.problems[0]).items()}
+    return [
+        f"without effect: {', '.join(f'--set solver.{name}' for name in names)}, because {why}"
+        for why, names in found.items()
+        if names
+    ]
 
 
 def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:

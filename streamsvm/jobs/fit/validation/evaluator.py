@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +21,8 @@ from streamsvm.engine.partition import contiguous, pass_groups
 from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
-from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, fold_rows
-from streamsvm.jobs.fit.validation.counted_errors import count_errors, count_errors_on, rows_of_store, zero_model
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
@@ -37,6 +35,9 @@ from streamsvm.types import (
     Stop,
     Store,
 )
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
 
 
 @dataclass(slots=True)
@@ -91,6 +92,8 @@ class HeldOutValidation:
 
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
         """The share of held-out rows each group of weights is wrong about: one reading for all."""
+        from streamsvm.jobs.fit.validation.counted_errors import zero_model
+
         plan = self.plan
         rows = [fold_rows(plan, w) for weights in groups for w in weights]
         if not rows:
@@ -117,17 +120,26 @@ class HeldOutValidation:
         return replace(plan, solver=evaluation), evaluated
 
 
+def _unable(job: FitJob, plan: Plan) -> UsageError:
+    """Why rows held out choose no pass of this fit."""
+    if job.dual:
+        what = "--dual writes what belongs to the last pass, not to the one --validation chooses"
+        return UsageError(what, hint="leave out one of the two")
+    what = f"solver '{plan.solver_name}' has no weights that --validation could choose among after each pass"
+    return UsageError(what, hint="leave out --validation, or choose settings by streamsvm tune")
+
+
 def evaluator_for(
     job: FitJob, plan: Plan, held: Store | None, report: Report, executor: Executor | None
 ) -> HeldOutValidation | None:
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
+    from streamsvm.jobs.apply.row_batches import RowBatches
+    from streamsvm.jobs.fit.validation.counted_errors import count_errors, count_errors_on, rows_of_store, zero_model
+
     if not isinstance(plan.solver, CandidateWeights) or job.dual:
-        what = (
-            "--dual writes what belongs to the last pass" if job.dual else f"solver '{plan.solver_name}' has no weights"
-        )
-        raise UsageError(f"{what}, not to the one --validation chooses", hint="leave out one of the two")
+        raise _unable(job, plan)
     if held is None:
         rows = rows_of_store(job, plan)
     else:

@@ -53,8 +53,8 @@ def drawn(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
 
 
 def census_of(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
-    """Rows of each class in some chunks."""
-    table = np.zeros((len(chunks), len(store.layout.classes)), np.int64)
+    """Rows of each class in some chunks; of numbers all rows in them."""
+    table = np.zeros((len(chunks), len(store.layout.counts)), np.int64)
     for row, chunk in zip(table, chunks, strict=True):
         row[: len(store.census[chunk])] = store.census[chunk]
     return tuple(table.sum(axis=0).tolist())

@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, DataError
-from streamsvm.store.foreign import NO_CHECKSUMS, Foreign, Keys, foreign_format, open_foreign
-from streamsvm.store.foreign.row_arrays import Features
+from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
+from streamsvm.store.foreign.row_arrays import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.reading.input import digest_of
 from streamsvm.store.sources.source import SourceFile

@@ -1,0 +1,40 @@
+"""What a fit tells of the scales of columns."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.results import remarks
+from streamsvm.jobs.fit.results.remarks import APART, scale_notice
+
+
+@pytest.mark.parametrize(
+    ("scales", "told"),
+    [
+        ([1.0], ""),
+        ([1.0, APART], ""),
+        ([1.0, 2.0 * APART], "column 0 1, column 1 "),
+        ([2.0 * APART, 0.0, np.nan, 1.0], "column 3 1, column 0 "),
+        ([0.0, 1.0, np.inf], ""),
+    ],
+)
+def test_columns_whose_scales_are_far_apart_are_named(
+    scales: list[float], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are enough; constant columns and those without a scale do not count."""
+    monkeypatch.setattr(remarks, "_scales", lambda _: np.array(scales))
+    store: Any = SimpleNamespace(facts={})
+    found = scale_notice(FitJob("s", "m"), store)
+    assert len(found) == bool(told)
+    assert all(told in line for line in found)
+    assert scale_notice(FitJob("s", "m", standardize=True), store) == []
+    store.facts["names"] = ["first", "second", "third", "fourth"]
+    assert all(
+        "'" in line and "column" not in line.partition(": ")[2].partition(";")[0]
+        for line in scale_notice(FitJob("s", "m"), store)
+    )
