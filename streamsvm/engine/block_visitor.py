@@ -5,22 +5,26 @@ The one place where a solver meets rows while it trains, whether the chunk was r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from streamsvm.aliases import Array, RowRecord
 from streamsvm.engine.problem_rows import block_of, own_rows
+from streamsvm.rows import Rows
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
     AnySolver,
     Certificate,
     Deadline,
     FeatureMap,
+    FeaturePart,
     Problem,
     SharedGathering,
     SharedRows,
     State,
+    UnformedBlocks,
+    UnformedFeatures,
 )
 
 
@@ -60,7 +64,7 @@ class BlockVisitor:
         (problems, rows), by name.
         """
         shown = [problem for problem in active if chunk not in problem.problem.held_out]
-        for part in self.features.parts(loaded.chunk.X):
+        for part in self._parts(loaded.chunk.X, shown):
             whole = [one.state for one in shown if one.problem.negative is None]
             if isinstance(self.solver, SharedRows) and whole:
                 self.solver.prepare_shared(whole, part.X)
@@ -77,6 +81,14 @@ class BlockVisitor:
                 if block.places is not None:
                     for name, values in mine.items():
                         values[block.places] = block.rows[name]
+
+    def _parts(self, X: Rows, shown: Sequence[ActiveProblem]) -> Iterator[FeaturePart]:
+        """The features of rows, or rows without, where none of these problems needs any in this pass."""
+        solver, features = self.solver, self.features
+        if not isinstance(solver, UnformedBlocks) or not isinstance(features, UnformedFeatures):
+            return features.parts(X)
+        needed = any(solver.needs_features(one.state) for one in shown)
+        return features.parts(X) if needed else features.unformed_parts(X)
 
     def gathered(self, states: list[State]) -> None:
         """Say that a pass is over, before its problems are finished one after the other. Changes the states."""

@@ -8,13 +8,13 @@ prediction costs m, not m r.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, RowRecord
 from streamsvm.compute.blocks.operators import TILE, Factored
 from streamsvm.compute.blocks.unformed_rows import UnformedRows
 from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
@@ -203,17 +203,27 @@ class Nystrom:
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
         """The block as features; valid until the next is asked for. Standardizes the block in place."""
+        return self._cut(X, self._map)
+
+    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """The same without the features, of which nothing is made but of the rows that are kept; where such rows are not, as ``parts``."""
+        return self._cut(X, self._unformed if self.factored and self.remade else self._map)
+
+    def _cut(self, X: Rows, seen: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
         X = self.projection.inner.apply(X)
         self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
-            yield FeaturePart(start, stop, self._map(row_slice(X, start, stop)))
+            yield FeaturePart(start, stop, seen(row_slice(X, start, stop)))
+
+    def _unformed(self, X: Rows) -> UnformedRows:
+        p = self.projection
+        return UnformedRows(X, self._points, p.kernel, p.W, self.bias, self._by_differences)
 
     def _map(self, X: Rows) -> Dense | Factored:
         p = self.projection
         if self.factored:
-            origin = UnformedRows(X, self._points, p.kernel, p.W, self.bias, self._by_differences)
-            return Factored(self._fill(X), p.W, self.bias, origin if self.remade else None)
+            return Factored(self._fill(X), p.W, self.bias, self._unformed(X) if self.remade else None)
         features = self._features[: row_count(X)]
         self._fill(X, features)
         return Dense(features, self.bias)

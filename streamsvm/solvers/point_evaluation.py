@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.loss_sums import add_rows_precisely, dual_sum
+from streamsvm.compute.blocks.unformed_rows import UnformedRows
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded
@@ -90,6 +91,8 @@ class PointSums:
     """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first block."""
     rows: RowSums | None = None
     """Of one class with a free offset, sums over all rows; None before the first block, and of all other problems."""
+    unformed: bool = False
+    """Whether rows were counted of which no features were made, at w = 0: ``v`` is not known then, and D is that of no row at all."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
@@ -97,7 +100,7 @@ class PointSums:
     def clear(self) -> None:
         """Forget what was added: a pass begins."""
         self.v, self.low = np.zeros(self.components), None
-        self.sums, self.rows = NOTHING, None
+        self.sums, self.rows, self.unformed = NOTHING, None, False
 
     def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
         """Count a block at w, and return X w."""
@@ -106,6 +109,7 @@ class PointSums:
         if problem.nu is not None:
             self.rows = self.rows or RowSums(self.components)
             self.rows.add(problem, block)
+        self.unformed = self.unformed or isinstance(block.X, UnformedRows)
         f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
         self.sums = self.sums.plus(sums)
         return f
@@ -116,7 +120,7 @@ class PointSums:
         for low in (self.low, other.low):
             lost = lost if low is None else lost + low
         self.v, self.low = total, lost
-        self.sums = self.sums.plus(other.sums)
+        self.sums, self.unformed = self.sums.plus(other.sums), self.unformed or other.unformed
         if self.rows is not None and other.rows is not None:
             self.rows.merge(other.rows)
         self.rows = self.rows or other.rows
@@ -145,6 +149,8 @@ class PointSums:
         if problem.l1 is not None:
             half = elastic_net.value(w, problem.l1)
             scale, dual = elastic_net.best_multiple(problem, linear, quadratic, v)
+        if self.unformed:
+            scale = dual = 0.0
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
 
 
@@ -190,13 +196,17 @@ def _two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
 def evaluate_block(
     problem: Problem, smooth: Any, block: Block, w: Float64, v: tuple[Float64, Float64]
 ) -> tuple[Float64, tuple[float, ...]]:
-    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes through the operators."""
+    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes through the operators.
+
+    Of rows without features w is 0, and nothing is added to v.
+    """
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
-    if isinstance(X, operators.Factored):
-        f = operators.margins(X, w)
+    if isinstance(X, operators.Factored | UnformedRows):
+        f = np.zeros(len(block.y)) if isinstance(X, UnformedRows) else operators.margins(X, w)
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
-        v[0][:] += operators.adjoint(X, slopes, problem.columns)
+        if isinstance(X, operators.Factored):
+            v[0][:] += operators.adjoint(X, slopes, problem.columns)
         return f, sums
     f = np.empty(len(block.y))
     return f, look_pass(block.labeled, w, cost, f, *v)

@@ -27,6 +27,8 @@ from streamsvm.types.capabilities import (
     SimplexCriterion,
     SplitState,
     StepsBetweenPasses,
+    UnformedBlocks,
+    UnformedFeatures,
     WarmStart,
 )
 from streamsvm.types.data import (
@@ -109,6 +111,8 @@ __all__ = [
     "StoredFiles",
     "SupportSolution",
     "Term",
+    "UnformedBlocks",
+    "UnformedFeatures",
     "Visit",
     "WarmStart",
     "silent",

@@ -6,14 +6,14 @@ protocols it satisfies: having the members is what declares it, and ``tests/cont
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from streamsvm.aliases import RowRecord
-from streamsvm.rows import Float64
+from streamsvm.rows import Float64, Rows
 from streamsvm.types.problem import Block, Problem
-from streamsvm.types.solver import AnySolver
+from streamsvm.types.solver import AnySolver, FeaturePart
 
 S = TypeVar("S")
 """The state of a solver, as ``Solver`` has it."""
@@ -241,6 +241,24 @@ class FactoredBlocks(Protocol):
 
     def expected(self, problem: Problem) -> tuple[int, int]:
         """Return the passes a fit is expected to take, and the rows whose features it asks for in all of them."""
+        ...
+
+
+@runtime_checkable
+class UnformedBlocks(Protocol[S_contra]):
+    """A solver that does without features in some passes, as at w = 0, where all decision values are 0."""
+
+    def needs_features(self, state: S_contra) -> bool:
+        """Return whether it looks at features in this pass; else it takes rows whose features can still be made in their place."""
+        ...
+
+
+@runtime_checkable
+class UnformedFeatures(Protocol):
+    """A feature map that can leave features to those who need them."""
+
+    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Yield the parts of ``FeatureMap.parts`` as rows whose features can still be made, where these may be kept as such."""
         ...
 
 

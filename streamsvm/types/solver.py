@@ -93,7 +93,7 @@ class FeaturePart(NamedTuple):
     stop: int
     """One beyond the last row."""
     X: RowRecord
-    """The features: ``Dense``, ``CSR``, or a factored pair (``compute.blocks.operators.Factored``)."""
+    """The features: ``Dense``, ``CSR``, a factored pair (``compute.blocks.operators.Factored``), or rows without (``UnformedFeatures``)."""
 
 
 class FeatureMap(Protocol):

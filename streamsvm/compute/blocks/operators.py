@@ -84,9 +84,9 @@ def entry_type(X: Kept) -> np.dtype[Any]:
     return X.values.dtype if isinstance(X, Dense) else X.data.dtype
 
 
-def formed_anew(X: Operand) -> bool:
+def formed_anew(X: Kept) -> bool:
     """Return whether a row that is formed is not quite the one the pair stands for, by what rounding in float32 does."""
-    return isinstance(X, Factored) and entry_type(X) == np.float32
+    return isinstance(X, Factored | UnformedRows) and entry_type(X) == np.float32
 
 
 def margins(X: Operand, w: Float64) -> Float64:
@@ -180,8 +180,10 @@ def _tile(rows: int) -> int:
     return max(1, -(-rows // (count + count % 2 if count > 1 else 1)))
 
 
-def where(X: Operand, chosen: NDArray[np.bool_]) -> Operand:
+def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     """Return the rows where ``chosen`` (n,) is true, copied."""
+    if isinstance(X, UnformedRows):
+        return X.where(chosen)
     if isinstance(X, Factored):
         origin = None if X.origin is None else X.origin.where(chosen)
         return Factored(X.kernel_values[chosen], X.projection, X.bias, origin)
@@ -192,9 +194,7 @@ def kept(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     """Return what is enough to form the rows where ``chosen`` (n,) is true, copied: kernel values only where they are not made anew."""
     if isinstance(X, Factored) and X.origin is not None:
         X = X.origin
-    if isinstance(X, UnformedRows):
-        return X.where(chosen)
-    return copied(X) if chosen.all() else where(X, chosen)
+    return copied(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
 
 
 def copied(X: Operand) -> Operand:

@@ -78,9 +78,9 @@ class NextPoint(NamedTuple):
         """Improve the dual bound by the sample, and go where a model says whose Hessian is a matrix."""
         state.trust_region = _trust_region_at(state, found, sample)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
-        if self.polish and near and not sample.complete:
+        if self.polish and near and not (sample.complete or state.evaluation.unformed):
             polished = polished_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
-            state.dual = max(state.dual, polished)
+            state.proves(polished)
             if state.done:
                 return
         self._go(state, state.trust_region)
@@ -92,7 +92,7 @@ class NextPoint(NamedTuple):
         known = (state.squares, state.primal, state.dual, state.deadline)
         reading = Reading(found, sample, state.point, state.mu, *known)
         if (first or steps.accept(found, state.point, state.mu)) and self.polish:
-            state.dual = max(state.dual, steps.dual(reading))
+            state.proves(steps.dual(reading))
         if self.sample is not None:
             state.gaps.append((state.primal - max(state.dual, 0.0)) / abs(state.primal))
         if not state.done:
@@ -169,7 +169,7 @@ def _step_exactly(state: NewtonState, steps: ExactSteps, found: PointEvaluation,
     if sample is not None and state.hessian is not None:
         steps.renew(state.problem, sample, state.hessian, state.point)
     elif state.looking and polish:
-        state.dual = max(state.dual, steps.polished(state.problem, found, state.deadline))
+        state.proves(steps.polished(state.problem, found, state.deadline))
         if state.done:
             return
     whole, taken = steps.length == 1.0, steps.taken(found)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.unformed_rows import UnformedRows
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
@@ -146,6 +147,10 @@ class Newton(WarmStart):
         sampler = PrioritySampler(sample_rows(self.sample, problem), spare=spare)
         return NewtonState(problem, point, first_mu(problem), PointSums(p), sampler, np.zeros(p), point.copy())
 
+    def needs_features(self, state: NewtonState) -> bool:
+        """See ``types.UnformedBlocks``: not at w = 0, where the first model has no gradient to agree with,."""
+        return state.passes > 0 or state.problem.warm is not None
+
     def visit(self, state: NewtonState, block: Block) -> None:
         """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
@@ -172,7 +177,7 @@ class Newton(WarmStart):
         state.sampler.threshold = min(state.sampler.threshold, bound)
 
     def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
-        problem, factored = state.problem, isinstance(block.X, operators.Factored)
+        problem, factored = state.problem, isinstance(block.X, operators.Factored | UnformedRows)
         if state.passes == 0:
             if not factored:
                 state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)

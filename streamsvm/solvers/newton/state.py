@@ -75,6 +75,11 @@ class NewtonState:
     hessian: Float64 | None = None
     """X' diag(second_derivatives) X (columns + 1, columns + 1) over the blocks met so far; None: nothing yet."""
 
+    def proves(self, dual: float) -> None:
+        """Take a value of D that was found in memory, if it is larger; its dual variables are not known of every row."""
+        if dual > self.dual:
+            self.dual, self.dual_point = dual, None
+
     @property
     def done(self) -> bool:
         """Whether the gap is the one asked for."""
