@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice, pairwise
@@ -165,6 +165,12 @@ def in_turn(make: Callable[[int, int], T], take: Callable[[T], object], count: i
             raise
 
     in_strips(work, min(lanes, max(1, count)), 1, least=1)
+
+
+def submitted(work: Callable[[], T]) -> Future[T]:
+    """Have a thread call ``work`` beside those that are counted: what waits for a disk most of its time."""
+    with undisturbed():  # it may start a thread
+        return _pool().submit(work)
 
 
 @cache

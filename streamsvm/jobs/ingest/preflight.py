@@ -19,7 +19,8 @@ SOURCE_BYTES = 64 << 20
 """Bytes for parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with
 pyarrow)."""
 CHUNKS_PER_WRITER = 3
-"""Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk."""
+"""Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk.
+Where a thread writes a chunk while the next one fills, that one is joined when the other is written."""
 
 
 PARSER_BYTES = 16 << 20

@@ -91,13 +91,14 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
     A run that was stopped is not gone on with. Raises as ``ingest`` does.
     """
     job = replace(job, store=output_path(job.store))
-    memory = memory_for_source(job.memory, job.chunk_bytes, len(job.targets()), shuffle=job.shuffle)
+    stores, wanted = len(job.targets()), wanted_threads(job.threads)
+    memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted)
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         size, form, packed = chunk_bytes, job.store_format, job.compression
         return create(path, sparse=sparse, chunk_bytes=size, overwrite=True, store_format=form, compression=packed)
 
-    with all_locked(job.targets()):
+    with all_locked(job.targets()), threading.using(memory.threads):
         claim(store_outputs(job.targets(), continues=False), overwrite=job.overwrite)
         for target in job.targets():
             sweep_beside(target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class Chunker:
     """The largest number of rows in a chunk."""
     nonzeros: int | None = None
     """The largest number of stored entries in a chunk; None for dense rows."""
+    before_joining: Callable[[], None] | None = None
+    """Called before the pieces of a chunk are copied into one: the chunk before it may have to go first, for its memory."""
     _pending: list[Piece] = field(default_factory=list)
     _rows: int = 0
     _nonzeros: int = 0
@@ -76,6 +78,8 @@ class Chunker:
         self._rows = self._nonzeros = 0
         if len(pieces) == 1:
             return pieces[0]
+        if self.before_joining is not None:
+            self.before_joining()
         weights = [p.weight for p in pieces if p.weight is not None]
         codes = np.concatenate([p.codes for p in pieces])
         return Piece(row_stack([p.X for p in pieces]), codes, np.concatenate(weights) if weights else None)

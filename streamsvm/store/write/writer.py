@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from streamsvm.store.format.arrays import entry_of, specs_of, values_of
 from streamsvm.store.format.column_encoding import Encoding
 from streamsvm.store.format.manifest import ChunkEntry, Manifest
 from streamsvm.store.write.backend import Medium
+from streamsvm.store.write.background import Background
 from streamsvm.store.write.chunker import Chunker, Piece
 from streamsvm.store.write.journal import Journal
 
@@ -58,6 +60,10 @@ class StoreWriter:
     """The journal of a build that can be gone on with when it was stopped; None for any other."""
     repairs: Manifest | None = None
     """The manifest of a committed store whose units are written again where they are not what it says."""
+    background: Background | None = None
+    """What has a thread write a chunk while the next one is collected: arrays that were appended must stay as they are then. None
+    writes it at once.
+    """
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
@@ -77,14 +83,15 @@ class StoreWriter:
             self._begin(X, codes, weight is not None)
         assert self._chunker is not None
         for piece in self._chunker.push(Piece(X, codes, weight)):
-            self._write_chunk(piece)
+            self._hand_over(piece)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Finish the arrays, make everything durable, then write the manifest. Raises StorageError, DataError."""
         if self._chunker is None:
             raise DataError("there are no rows to store", code="E-EMPTY", hint="check the source and its format")
         for piece in self._chunker.rest():
-            self._write_chunk(piece)
+            self._hand_over(piece)
+        self._wait()
         self.medium.finish(columns)
         manifest = self._manifest(classes, columns, facts)
         if self.repairs is not None:
@@ -103,6 +110,7 @@ class StoreWriter:
 
         It covers what is durable: all so far, or up to the last file that is complete; None before the first.
         """
+        self._wait()
         if self.medium.sync():
             self._saved = self._snapshot()
         return self._saved
@@ -119,6 +127,8 @@ class StoreWriter:
 
     def abort(self) -> None:
         """Remove what was built; a store that is being replaced or repaired stays as it was."""
+        with suppress(Exception):  # what else went wrong is what is told
+            self._wait()
         self.medium.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -131,6 +141,7 @@ class StoreWriter:
             self.abort()
             return 0
         with suppress(StorageError):  # a disk that is full, perhaps: what was noted before stands
+            self._wait()
             self._note()
         self.medium.abort()
         return self._safe
@@ -174,15 +185,26 @@ class StoreWriter:
         if isinstance(X, Dense):
             columns = X.values.shape[1]
             rows = max(1, self.chunk_bytes // (4 * columns))
-            self._chunker = Chunker(rows)
+            self._chunker = Chunker(rows, before_joining=self._wait)
         else:
             rows, columns = self.chunk_bytes // 8, 0
-            self._chunker = Chunker(rows, nonzeros=rows)
+            self._chunker = Chunker(rows, nonzeros=rows, before_joining=self._wait)
         self.medium.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted, numeric=numeric))
 
     @property
     def _kind(self) -> str:
         return "csr" if self.sparse else "dense" if self.encoding is None else self.encoding.kind
+
+    def _hand_over(self, piece: Piece) -> None:
+        if self.background is None:
+            self._write_chunk(piece)
+        else:
+            self.background.call(partial(self._write_chunk, piece))
+
+    def _wait(self) -> None:
+        """Wait for the chunk that is being written. Raises what was raised there."""
+        if self.background is not None:
+            self.background.wait()
 
     def _write_chunk(self, piece: Piece) -> None:
         values = values_of(piece, self.encoding)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.compute import threading
 from streamsvm.errors import InterruptedRun, StorageError
 from streamsvm.jobs.ingest.stores.hold_out import HoldOut
 from streamsvm.jobs.ingest.stores.shuffle import Shuffling
@@ -16,6 +17,7 @@ from streamsvm.rows import Float32, Rows
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.format.row_layout import take
+from streamsvm.store.write.background import Background
 from streamsvm.store.write.building import Opener
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch
@@ -37,6 +39,9 @@ class Stores:
         self.sparse = sparse
         self._split = split
         opened = [opener(path, sparse, chunk_bytes) for path in paths]
+        if threading.threads() > 1:
+            for writer in opened:
+                writer.background = Background()
         # a store that is repaired has its ids already
         self._ids = [IdWriter(writer.directory) if writer.repairs is None else None for writer in opened]
         self.writers: list[StoreWriter | Shuffling] = list(opened)
