@@ -54,8 +54,22 @@ FOLDERS = (
     "jobs",
     "contract",
     "store",
+    "api",
+    "calibration",
+    "display",
+    "model",
+    "sklearn",
+    "test_audit.py",
+    "test_cli.py",
+    "test_config.py",
+    "test_hints.py",
+    "test_outputs.py",
+    "fault/test_determinism.py",
+    "fault/test_models.py",
+    "fault/test_odd_settings.py",
+    "fault/test_resume.py",
 )
-"""Folders of tests whose reach is looked up."""
+"""Folders and files of tests whose reach is looked up. Others test programs, which a change does not get into, or what is damaged."""
 
 
 def mapped(trials: Trials, kept: Path, until: float, first: set[str]) -> tuple[Reach, list[str]]:
@@ -101,9 +115,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--tests", default=",".join(f"tests/{name}" for name in FOLDERS), help="separated by commas")
     parser.add_argument("--most", type=int, default=40, help="mutants drawn of all files together")
     parser.add_argument("--first", type=int, default=0, help="leave out so many of them, which were tried before")
-    parser.add_argument(
-        "--only", default="", help="numbers of some of them, as they are printed: what survived other tests"
-    )
+    parser.add_argument("--only", default="", help="numbers of some of them, as they are printed: what survived before")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--map-minutes", type=float, default=30.0, help="how long to look which tests reach what")
@@ -114,29 +126,32 @@ def _asked() -> argparse.Namespace:
     return asked
 
 
-def _drawn(asked: argparse.Namespace) -> list[Mutant]:
+def _drawn(asked: argparse.Namespace) -> list[tuple[int, Mutant]]:
+    """The mutants that are tried, with the places they have in the draw: what becomes known as equivalent moves no other."""
     if asked.planted:
-        return list(planted())
-    files = sorted(path for pattern in asked.files.split(",") for path in REPOSITORY.glob(pattern))
+        return list(enumerate(planted(), 1))
+    files = sorted({path for pattern in asked.files.split(",") for path in REPOSITORY.glob(pattern)})
     wanted = re.compile(asked.functions)
     found = [one for path in files for one in mutants(path) if one.function and wanted.search(one.function)]
     random.Random(asked.seed).shuffle(found)
+    numbered = [(number, one) for number, one in enumerate(found, 1) if not one.equivalent]
     if asked.only:
-        return [found[int(number) - 1] for number in asked.only.split(",")]
-    return found[asked.first : asked.most]
+        only = set(map(int, asked.only.split(",")))
+        return [(number, one) for number, one in numbered if number in only]
+    return numbered[asked.first : asked.most]
 
 
 def _try(asked: argparse.Namespace, trials: Trials) -> None:
     """Look up what is reached, try the mutants and print what became of them."""
     until = time.monotonic() + 60.0 * asked.minutes
     drawn = [] if asked.map_only else _drawn(asked)
-    paths = {mutant.path for mutant in drawn}
+    paths = {mutant.path for _, mutant in drawn}
     looking = until if asked.map_only else time.monotonic() + 60.0 * asked.map_minutes
     reach, unknown = mapped(trials, asked.map, looking, paths)
     trials.load(paths)
     choice = _Choice(reach, asked.map.with_suffix(".kills"))
     ended: collections.Counter[str] = collections.Counter()
-    for mutant in drawn:
+    for number, mutant in drawn:
         if time.monotonic() > until:
             break
         costs = choice.tests(trials, mutant)
@@ -145,9 +160,7 @@ def _try(asked: argparse.Namespace, trials: Trials) -> None:
         word = "noticed" if killer else "UNDECIDED" if left else "SURVIVED"
         ended[word] += 1
         told = killer or f"{len(costs) - len(left)} of {len(costs)} tests"
-        print(
-            f"{word} {ended.total()}: {mutant.path}:{mutant.number}: {mutant.was} -> {mutant.now} ({told})", flush=True
-        )
+        print(f"{word} {number}: {mutant.path}:{mutant.number}: {mutant.was} -> {mutant.now} ({told})", flush=True)
     survived, decided = ended["SURVIVED"], max(ended["SURVIVED"] + ended["noticed"], 1)
     print(
         f"{ended.total()} mutants of seed {asked.seed} from {asked.first}: {survived} survived ({survived / decided:.0%} "

@@ -36,6 +36,11 @@ class Mutant(NamedTuple):
         return self.text.splitlines()[self.number - 1].strip()
 
     @property
+    def equivalent(self) -> bool:
+        """Whether it is known to make no other program."""
+        return (self.path, self.line) in EQUIVALENT
+
+    @property
     def outermost(self) -> str:
         """The qualified name of the function or method around it that is in no other."""
         return self.function.partition(".<locals>")[0]
@@ -63,8 +68,10 @@ PLANTED = (
 NO_ARITHMETIC = ("streamsvm/compute/prefetch.py",)
 """Files that change no number: memory is asked for early."""
 
-SAID = ("warn", "warning", "info", "debug", "say", "hint", "printable", "format", "monotonic", "perf_counter")
-"""Calls whose arguments are words for a reader, or a clock."""
+SAID = ("warn", "warning", "info", "debug", "say", "hint", "printable", "format")
+"""Calls whose arguments are words for a reader."""
+
+CLOCKS = ("monotonic", "perf_counter", "thread_time")
 
 OPERATORS: dict[type[ast.AST], Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
@@ -93,9 +100,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
     skipped = {id(part) for node in (tree, *nodes) for kept in _left_alone(node) for part in ast.walk(kept)}
     for node in nodes if name not in NO_ARITHMETIC else ():
         for changed in () if id(node) in skipped else _changes(node):
-            found = _applied(name, source, node, changed)
-            if (name, found.line) not in EQUIVALENT:
-                yield found._replace(function=function_at(tree, node.lineno))
+            yield _applied(name, source, node, changed)._replace(function=function_at(tree, node.lineno))
 
 
 def function_at(tree: ast.AST, number: int, inside: str = "") -> str:
@@ -140,7 +145,7 @@ def _for_readers(node: ast.AST) -> bool:
         case ast.If(body=body, orelse=[]) if all(map(_asks_early, body)):
             return True
         case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)):
-            return called in SAID or "Error" in called
+            return called in (*SAID, *CLOCKS) or "Error" in called
     return isinstance(node, ast.Compare | ast.BinOp) and _of_clock(node)
 
 
@@ -161,7 +166,7 @@ def _asks_early(node: ast.stmt) -> bool:
 
 def _of_clock(node: ast.AST) -> bool:
     """Whether the time of day is in an expression: when it is due, to the instant, is no promise."""
-    return any(isinstance(part, ast.Attribute | ast.Name) and _name(part) in SAID[-2:] for part in ast.walk(node))
+    return any(isinstance(part, ast.Attribute | ast.Name) and _name(part) in CLOCKS for part in ast.walk(node))
 
 
 def _name(node: ast.Attribute | ast.Name) -> str:
