@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, spread_rows, uniform_rows
+from streamsvm.features.scaling import Raw
+from streamsvm.jobs.embed import kernel_map
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, row_slice
+from streamsvm.store.views.memory import MemoryStore
 from tests.arrays import csr_of, sparse_values
 
 
@@ -108,3 +113,24 @@ def test_rows_far_from_each_other_are_as_many_as_asked_for(count):
     assert len(rows) == count
     assert np.all(np.diff(rows) > 0)
     assert np.array_equal(rows, spread_rows(X, RBF(1.0), count, 0))
+
+
+@pytest.mark.parametrize(("landmarks", "first"), [(20, 20), (60, 40)])
+def test_leverages_are_estimated_from_a_bounded_sample(landmarks, first, monkeypatch):
+    """Whose kernel values a plan counts: as many rows as landmarks are wanted, and no more than FIRST_SAMPLE."""
+    store = MemoryStore()
+    X = sparse_values(np.random.default_rng(1), 200, 4)
+    store.append(Dense(X), (np.arange(200) % 2).astype(np.int32))
+    store.commit(("a", "b"), 4)
+    monkeypatch.setattr(kernel_map, "FIRST_SAMPLE", 40)
+    given = []
+
+    def sampler(points, kernel, wanted, seed):
+        given.append(points)
+        return leverage_sampler(points, kernel, wanted, seed)
+
+    monkeypatch.setattr(kernel_map, "leverage_sampler", sampler)
+    request: Any = SimpleNamespace(landmarks=landmarks, seed=3, inner=Raw(0.0), record=RBF(0.3))
+    rows = kernel_map._by_leverage(request, store, 0)
+    assert len(rows) == landmarks
+    np.testing.assert_array_equal(given[0].columns.T, X[uniform_rows(200, first, 3)])

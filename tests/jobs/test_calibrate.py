@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,50 @@ def test_what_cannot_be_is_refused_before_anything_is_read(place: Path) -> None:
     with pytest.raises(UsageError, match="folds, which are not fitted on a cluster"):
         sv.fit(place / "train.zarr", place / "x", calibrate="sigmoid", calibration_folds=3, cluster="here:", **FAST)
     assert sv.fit(place / "train.zarr", place / "x", calibrate="none", **FAST).model.calibration is None
+
+
+@pytest.mark.parametrize(
+    ("components", "read", "share", "factor"),
+    [
+        (51, 32, 0.159375, 1 / 0.051),  # 5.1 % of the rows: four times the chunks that would do are fewer than 32
+        (151, 61, 15.1 / 61, 1 / 0.151),
+        (400, 100, 0.4, 2.5),
+        (1000, 100, 1.0, 1.0),
+        (5000, 100, 1.0, 1.0),
+    ],
+)
+def test_a_hundred_rows_are_drawn_for_each_component(components: int, read: int, share: float, factor: float) -> None:
+    """Of chunks that are drawn themselves, no fewer than 32; all rows together stand for those of the store."""
+    layout = Layout(components, (1000,) * 100, None, ("a", "b"), (50_000, 50_000))
+    drawn = leave_one_out._drawn(layout, components, 7)
+    assert len(set(drawn.chunks)) == read
+    assert list(drawn.chunks) == sorted(drawn.chunks)
+    assert (drawn.share, drawn.factor) == pytest.approx((share, factor))
+    few = leave_one_out._drawn(replace(layout, chunks=(50, 50)), components, 7)
+    assert few == leave_one_out._Drawn((0, 1), 1.0, 1.0)
+    there, elsewhere = drawn.chunks[0], next(iter({*range(101)} - {*drawn.chunks}))
+    factors = drawn.factors(there, 10_000, 7)
+    assert set(factors.tolist()) <= {0.0, drawn.factor}
+    assert (factors > 0.0).mean() == pytest.approx(drawn.share, abs=0.02)
+    assert not drawn.factors(elsewhere, 10, 7).any()
+
+
+def test_a_component_is_a_column_or_the_constant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    drawn = leave_one_out._drawn
+
+    def asking(layout: Layout, components: int, seed: int) -> Any:
+        asked.append(components)
+        return drawn(layout, components, seed)
+
+    monkeypatch.setattr(leave_one_out, "_drawn", asking)
+    sv.fit(place / "train.zarr", place / "asking", calibrate="sigmoid", **FAST)
+    assert asked == [6]
+
+
+@pytest.mark.parametrize(("chunks", "groups"), [(1, 1), (64, 64), (65, 64), (1000, 64)])
+def test_groups_are_all_chunks_in_their_order(chunks: int, groups: int) -> None:
+    found = leave_one_out.groups_of(chunks)
+    assert [chunk for group in found for chunk in group] == list(range(chunks))
+    assert len(found) == groups
+    assert max(map(len, found)) - min(map(len, found)) <= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results import certified, dual_file, reevaluation
 from streamsvm.jobs.fit.results.certified import certify, final_passes, status_of
 from streamsvm.jobs.fit.results.dual_file import save_dual
-from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation
+from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation
 from streamsvm.jobs.fit.results.row_weights import row_weights
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
@@ -43,7 +44,7 @@ from streamsvm.solvers.linear_rounding import (
 )
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import DUAL, Block, Certificate, Layout, LinearSolution, Problem, Status
+from streamsvm.types import DUAL, EVERY_ROW, Block, Certificate, Layout, LinearSolution, Problem, Status
 
 X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)
 """Root mean squares 3 and sqrt(8), largest 3 and 4."""
@@ -487,3 +488,17 @@ def test_dual_variables_of_one_problem_are_one_row(
 
 def test_layouts_count_classes() -> None:
     assert stored().layout == Layout(2, (4,), None, ("a", "b"), (1, 3))
+
+
+@pytest.mark.parametrize("positive", [EVERY_ROW, 1])
+def test_with_nu_P_is_a_sum_of_which_one_term_is_negative(positive: int) -> None:
+    """P = |w|^2 / 2 + losses - nu W rho; rho is the offset of one class, and a fact of two."""
+    square, losses, taken = 5.0, 2.0, 0.125 * 16.0 * 2.0
+    weights, w = RowWeights(16.0, 20.0, 2.0), np.array([1.0, -3.0, -2.0 if positive == EVERY_ROW else 0.25])
+    one = replace(problem(Hinge(), nu=0.125), positive=positive)
+    run = Run(one, None, Certificate(square + losses - taken, 0.0, facts={"rho": 2.0}))
+    assert sum_of_terms(run, w, weights) == square + losses + taken
+    assert sum_of_terms(run, w, None) == square + losses - taken
+    below = Run(one, None, Certificate(-1.0, -2.0, facts={"rho": -2.0}))
+    assert sum_of_terms(below, w, weights) == (1.0 + 2.0 * taken if positive == EVERY_ROW else 1.0)
+    assert sum_of_terms(Run(problem(), None, Certificate(-3.0, -4.0)), w, weights) == 3.0

@@ -18,11 +18,14 @@ import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.calibration.sigmoid import PlattSigmoid
 from streamsvm.calibration.stored import Calibration
+from streamsvm.engine.partition import contiguous
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
+from streamsvm.jobs.apply import on_threads
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.metrics.class_metrics import ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.options import IngestJob
@@ -362,3 +365,42 @@ def test_probabilities_are_written_and_evaluated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no probabilities"):
         sv.predict(tmp_path / "plain", str(tmp_path / "s.zarr"), tmp_path / "q.csv", output="probability")
     assert not (tmp_path / "q.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("ask", "per_row"),
+    [
+        (lambda model, data, out: evaluate(EvaluateJob(model, (data,))), 100 + 8 * 3),
+        (lambda model, data, out: predict(PredictJob(model, (data,), out, output="label")), 200),
+        (lambda model, data, out: predict(PredictJob(model, (data,), out, output="decision")), 3 * 200),
+    ],
+)
+def test_what_is_asked_for_a_row_grows_with_its_numbers(
+    place: Path, tmp_path: Path, ask: Any, per_row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three classes: decision values beside codes and keys, or as text."""
+    asked = []
+    fitted = RowBatches.fitted
+
+    def asking(rows: RowBatches, memory: int | None, each: int, threads: int = 1) -> Any:
+        asked.append(each)
+        return fitted(rows, memory, each, threads)
+
+    monkeypatch.setattr(RowBatches, "fitted", asking)
+    ask(str(place / "three.ssvm"), str(place / "three.zarr"), str(tmp_path / "out.csv"))
+    assert set(asked) == {per_row}
+
+
+@pytest.mark.parametrize("data", ["two.zarr", "two.csv"])
+def test_an_evaluation_says_how_many_rows_are_counted(place: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_threads.Stopwatch, "due", lambda _: True)
+    monkeypatch.setattr("streamsvm.engine.partition.GROUP_BYTES", 4096)
+    events: list[Any] = []
+    evaluate(EvaluateJob(str(place / "two.ssvm"), (str(place / data),), threads=2), events.append)
+    counted = [event["rows"] for event in events if not event.get("done")]
+    assert counted == sorted(counted)
+    if data == "two.zarr":
+        ends = np.cumsum([group.rows for group in contiguous(open_store(place / data).layout)]).tolist()
+        assert len(ends) > 2
+        assert set(counted) <= set(ends)
+    assert counted[-1] == ROWS

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -285,3 +287,36 @@ def test_a_cell_leaves_nothing_that_a_collector_must_find(more, store, tmp_path,
         gc.enable()
     assert len(alive) > 1
     assert set(alive) == {alive[0]}  # compiling for the first one may leave one that is in a traceback
+
+
+@pytest.mark.parametrize(("costs", "folds"), [(1, 3), (3, 4), (2, 2)])
+def test_what_is_trained_at_once_is_planned_for_the_most_folds_it_can_be_of(costs: int, folds: int) -> None:
+    """Each fold has rows of its own in memory: however a stretch of trials lies, it is of no more folds than that."""
+    job = TuneJob("s", "t", C=tuple(range(1, costs + 1)), folds=folds)
+    trials = [fold for fold in range(folds) for _ in range(costs)]
+    for together in range(1, len(trials) + 1):
+        found = cells._folds_of(job, together)
+        stretches = [trials[start : start + together] for start in range(len(trials) - together + 1)]
+        assert len(found) == together
+        assert set(found) <= set(range(folds))
+        assert len(set(found)) == max(len(set(stretch)) for stretch in stretches)
+
+
+def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:
+    """Where and how fast it is worked on is no part of it, nor are newer settings that are not given; C of 1 is the default."""
+    plain = TuneJob(store, "t")
+    key = module.key_of(plain, open_store(store))
+    for same in (
+        {"C": (1.0,)},
+        {"out": "u"},
+        {"memory": 1 << 30},
+        {"threads": 2},
+        {"prefetch": 3},
+        {"time_limit": 5.0},
+    ):
+        assert module.key_of(replace(plain, **same), open_store(store)) == key
+    others = ({"C": (2.0,)}, {"C": (0.5,)}, {"folds": 7}, {"seed": 1}, {"nu": (0.5,)}, {"l1": 1.0})
+    keys = [module.key_of(replace(plain, **other), open_store(store)) for other in others]
+    assert len({key, *keys}) == len(others) + 1
+    settings = {name for name, value in msgspec.to_builtins(plain).items() if value is not None}
+    assert not settings & set(module.NEWER)

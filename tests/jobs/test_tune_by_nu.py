@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune import folds as folding
+from streamsvm.jobs.tune.cell import check_both_kinds
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
+from streamsvm.types import Layout
 
 ROWS, FOLDS = 400, 3
 
@@ -147,3 +150,12 @@ def test_a_fold_of_one_kind_of_rows_has_no_error(tmp_path: Path) -> None:
     store = write(tmp_path / "s.zarr", X, (np.arange(ROWS) == 7).astype(np.int32))
     with pytest.raises(DataError, match="no error to take"):
         tune(TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good", nu=(0.1,), folds=2))
+
+
+@pytest.mark.parametrize(("good", "refused"), [(0, True), (1, False), (9, False), (10, True)])
+def test_one_row_of_a_kind_is_enough_to_tell(good: int, refused: bool) -> None:
+    job = TuneJob("s", "t", one_class=True, positive="good")
+    layout = Layout(3, (10,), None, ("bad", "good"), (10 - good, good))
+    with pytest.raises(DataError, match=f"{good} of 10") if refused else nullcontext():
+        check_both_kinds(job, layout)
+    check_both_kinds(TuneJob("s", "t", positive="good"), layout)  # two classes: that is looked at elsewhere
