@@ -69,7 +69,12 @@ class ReadingOptions(MemoryOptions):
 
     seed: Seed = 0
     prefetch: Annotated[
-        int, Option("Chunks read ahead of the one that is worked on.", "memory", bounds=Bounds(least=0))
+        int,
+        Option(
+            "Chunks read ahead of the one that is worked on, and at once where reading is what takes the time.",
+            "memory",
+            bounds=Bounds(least=0),
+        ),
     ] = 2
 
 

@@ -1,9 +1,10 @@
-"""A reader thread, a second one while the consumer starves, a ring of preallocated blocks, no wait for one that hangs.
+"""A reader thread, others while the consumer starves, a ring of preallocated blocks, no wait for one that hangs.
 
 A reader takes a free slot and the next visit, fetches the chunk, verifies it and hands the slot over; the consumer
 gives it back by asking for the next. Slots are handed over in the order of the visits, whoever filled them. A consumer
-that computes for longer than a block takes to read never wakes the second reader; for one that only waits it is worth
-a factor of two, because reading a cached block and its checksum take about as long.
+that computes for longer than a block takes to read never wakes the other readers; for one that only waits the second is worth
+a factor of two, because reading a cached block and its checksum take about as long, and as many more as there are blocks to
+be read ahead are worth it where a block is long on its way, as from a disk on a network.
 Whatever goes wrong on a reader's side is raised on the consumer's, in its place in the order. What is read, and in
 which order, is decided by the visits alone: the depth of the ring changes when, never what.
 """
@@ -27,6 +28,7 @@ from streamsvm.schedule.thread_activity import ThreadActivity
 from streamsvm.types import Buffers, Chunk, Store, Visit
 
 POLL_SECONDS = 0.5
+MOST_READERS = 8
 CACHED_BYTES_PER_SECOND = 1.5e9
 """What is read faster than this came from memory. There a hint about the next chunk only costs: 0.1 ms for 4 MiB."""
 _Arrival = TypeVar("_Arrival")
@@ -88,8 +90,8 @@ class Stream:
             self._free.put(_Slot(self._store.buffers(), np.empty(self._store.layout.largest_chunk, np.int32)))
         if self._depth:
             self._upcoming = next(self._visits, None)
-        calls: tuple[Callable[[], object], ...] = (_always, self._starving.wait)
-        for wanted in calls[: self._depth]:  # with a single slot ahead a second reader has no use
+        for number in range(min(self._depth, MOST_READERS)):  # each has a slot to fill
+            wanted = self._starving.wait if number else _always
             reader = threading.Thread(target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True)
             self._threads.append(reader)
         start_all(self._threads, self._end)
@@ -135,7 +137,7 @@ class Stream:
         return self._wait(self._taken)
 
     def _wait(self, arrivals: queue.SimpleQueue[_Arrival]) -> _Arrival:
-        """The next of what arrives; while there is nothing, the second reader works too."""
+        """The next of what arrives; while there is nothing, the other readers work too."""
         try:
             return arrivals.get_nowait()
         except queue.Empty:

@@ -232,16 +232,24 @@ def test_a_chunk_is_from_a_disk_where_it_takes_longer_than_one_of_its_size_from_
     assert len(store.all_asked("expect")) == announced
 
 
-def test_a_consumer_that_only_waits_is_served_by_two_readers() -> None:
-    """Two reads at once while nothing is computed; the order of what is delivered is that of the visits."""
-    both = threading.Barrier(2)
+def test_readers_are_no_more_than_a_disk_rewards() -> None:
+    with open_stream(Ring(), depth=20, epochs=2) as stream:
+        assert len(stream._threads) == streams.MOST_READERS
+        assert len(list(stream)) == 2 * len(ROWS)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_a_consumer_that_only_waits_is_served_by_as_many_readers_as_there_are_blocks_ahead(depth: int) -> None:
+    """So many reads at once while nothing is computed; the order of what is delivered is that of the visits."""
+    all_of_them, met = threading.Barrier(depth), threading.Semaphore(depth)
 
     def meet(kind: str, chunk: int) -> None:
-        if kind == "fetch":
-            both.wait(20.0)
+        if kind == "fetch" and met.acquire(blocking=False):
+            all_of_them.wait(20.0)
 
-    with open_stream(Ring(meet), depth=2, epochs=2) as stream:
+    with open_stream(Ring(meet), depth=depth, epochs=2) as stream:
         found = [loaded.visit for loaded in stream]
+        assert len(stream._threads) == depth
     assert found == list(islice(visits(Ring().layout, 7, True), 2 * len(ROWS)))
 
 
