@@ -16,7 +16,7 @@ from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.container import opened, pieces
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import expansion_of
-from streamsvm.features.nystrom import Projection
+from streamsvm.features.projection import Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import read_whole

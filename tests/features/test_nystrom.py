@@ -8,7 +8,9 @@ import pytest
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.errors import DataError
-from streamsvm.features.nystrom import Nystrom, part_rows, projection_of
+from streamsvm.features.nystrom import Nystrom
+from streamsvm.features.part_sizes import part_rows
+from streamsvm.features.projection import projection_of
 from streamsvm.features.scaling import Raw, standardized
 from streamsvm.kernels import RBF, Laplacian, Polynomial, Sigmoid
 from streamsvm.model import Model

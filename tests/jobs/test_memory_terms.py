@@ -14,7 +14,7 @@ from streamsvm.compute import threading
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-from streamsvm.features.nystrom import part_rows, working_bytes
+from streamsvm.features.part_sizes import part_rows, working_bytes
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.apply.row_batches import BATCH_BYTES, RowBatches, model_terms
 from streamsvm.jobs.calibrate.choice import calibration_passes, calibration_terms, folds_of

@@ -26,6 +26,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.features import nystrom
+from streamsvm.features.part_sizes import part_rows
 from streamsvm.jobs.embed import builder as embedder
 from streamsvm.jobs.embed.feature_writer import Sink
 from streamsvm.jobs.embed.options import EmbedJob
@@ -89,10 +90,10 @@ def builder(options: Any, directory: Path) -> list[Row]:
             Watch(embedder.Builder, "_map") as whole,
             Watch(Sink, "_write") as written,
         ):
-            before = sgemm_rate(nystrom.part_rows(options.landmarks), options.landmarks, options.landmarks)
+            before = sgemm_rate(part_rows(options.landmarks), options.landmarks, options.landmarks)
             built = embed(job)
         rank = built.projection.rank
-        alone = max(before, sgemm_rate(nystrom.part_rows(options.landmarks), options.landmarks, rank))
+        alone = max(before, sgemm_rate(part_rows(options.landmarks), options.landmarks, rank))
         here = 2.0 * options.rows * options.landmarks * rank / (made.cpu - values.cpu)
         row = {"dtype": dtype, "rank": rank, "sgemm GF/s": alone / 1e9, "W product GF/s": here / 1e9}
         row |= {"ratio": here / alone, "compute s": made.wall, "write s": written.wall, "pass s": whole.wall}
@@ -201,7 +202,7 @@ def sklearn_transform(options: Any) -> Row:
 
 def passes(options: Any, _: Path) -> list[Row]:
     """Nanoseconds a row and landmark of each step, d = 18."""
-    m, rows = options.landmarks, nystrom.part_rows(options.landmarks)
+    m, rows = options.landmarks, part_rows(options.landmarks)
     random = np.random.default_rng(0)
     X, Z = Dense(random.normal(size=(rows, 18)).astype(np.float32)), points_of(random.normal(size=(m, 18)))
     K, W = np.empty((rows, m), np.float32), random.normal(size=(m, m)).astype(np.float32)

@@ -14,7 +14,8 @@ from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.job_store import StoreReference
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.features.mapfile import read_map
-from streamsvm.features.nystrom import Nystrom, Projection
+from streamsvm.features.nystrom import Nystrom
+from streamsvm.features.projection import Projection
 from streamsvm.rows import Dense, row_count, row_slice
 from streamsvm.schedule.plan import visit_seed
 from streamsvm.schedule.stream import Stream

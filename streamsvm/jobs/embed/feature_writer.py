@@ -14,7 +14,9 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.features.landmarks import uniform_rows
-from streamsvm.features.nystrom import Nystrom, Projection, part_rows
+from streamsvm.features.nystrom import Nystrom
+from streamsvm.features.part_sizes import part_rows
+from streamsvm.features.projection import Projection
 from streamsvm.jobs.embed.kernel_map import chosen
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.rows import Dense, Float32, row_count

@@ -16,7 +16,8 @@ from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError
 from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
 from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows
-from streamsvm.features.nystrom import Nystrom, Projection
+from streamsvm.features.nystrom import Nystrom
+from streamsvm.features.projection import Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int32, Int64

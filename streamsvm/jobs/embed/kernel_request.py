@@ -21,7 +21,7 @@ from streamsvm.types import Kernel, Layout, Store, Term
 
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.gram import Points
-    from streamsvm.features.nystrom import Projection
+    from streamsvm.features.projection import Projection
 
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
@@ -123,7 +123,7 @@ class NystromRequest:
 
     def projection(self, points: Points) -> Projection:
         """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``projection_of`` raises."""
-        from streamsvm.features.nystrom import projection_of
+        from streamsvm.features.projection import projection_of
 
         return projection_of(points, self.record, self.inner, self.cutoff)
 
@@ -201,7 +201,7 @@ def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False, kept_byt
 
     ``exact``: the features are float64, half as many rows at a time. ``kept_bytes``: see ``NystromRequest``.
     """
-    from streamsvm.features.nystrom import part_rows
+    from streamsvm.features.part_sizes import part_rows
 
     part = part_rows(landmarks) // (2 if exact else 1)
     chunks = tuple(min(part, rows - start) for rows in layout.chunks for start in range(0, rows, part))
@@ -215,7 +215,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
     """
     from streamsvm.features.greedy import greedy_bytes
     from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-    from streamsvm.features.nystrom import part_rows, working_bytes
+    from streamsvm.features.part_sizes import part_rows, working_bytes
 
     m = request.landmarks
     points, precision = 4 * m * (layout.columns + 1), "float32 and float64" if request.exact else "float32"

@@ -17,7 +17,7 @@ from streamsvm.config.units import mib
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
 from streamsvm.errors import UsageError
-from streamsvm.features.nystrom import part_rows
+from streamsvm.features.part_sizes import part_rows
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.builder import Builder, EmbedResult
 from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, pieces_term, request_of
