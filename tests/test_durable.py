@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 import streamsvm
 from streamsvm import durable
+from streamsvm.durable import whole_files
 from streamsvm.errors import ExistsError, StorageError
 from streamsvm.scratch import restore, scratch_beside, sweep, sweep_beside
 
@@ -120,6 +122,21 @@ def test_writes_that_take_only_a_part_are_finished(target: Path, monkeypatch: py
     durable.write_part(target.with_name("part"), NEW)
     assert target.read_bytes() == NEW + np.arange(5).tobytes()
     assert target.with_name("part").read_bytes() == NEW
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_disk_begins_with_a_part_at_once(known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has a way to: ``sync`` then has less to wait for."""
+    begun: list[tuple[Path, Any]] = []
+
+    def begin(descriptor: int, start: Any, length: Any, how: int) -> None:
+        begun.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")), (start.value, length.value, how)))
+
+    libc = SimpleNamespace(sync_file_range=begin) if known else SimpleNamespace()
+    monkeypatch.setattr(whole_files, "_libc", lambda: libc)
+    durable.write_part(tmp_path / "part", NEW)
+    assert begun == ([(tmp_path / "part", (0, 0, 2))] if known else [])
+    assert (tmp_path / "part").read_bytes() == NEW
 
 
 def test_pieces_of_any_kind_are_joined(tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ def compiled(*, fastmath: bool | set[str] = False) -> Callable[[Callable[..., An
     return njit(cache=True, nogil=True, fastmath=fastmath, **NOT_FROM_C)
 
 
+def inlined() -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator of a few lines that are written out where they are called: the arrays of a call can cost more than they do."""
+    return njit(cache=True, nogil=True, inline="always")
+
+
 class _Undisturbed(event.Listener):
     """Hears of the main thread entering and leaving the compiler."""
 

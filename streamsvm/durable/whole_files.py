@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from streamsvm.aliases import BytesLike
@@ -14,6 +16,10 @@ from streamsvm.errors import StorageError
 
 PARTIAL = ".partial"
 """The ending of what is not complete yet."""
+
+
+SYNC_FILE_RANGE_WRITE = 2
+"""Of ``sync_file_range`` (Linux): begin to write what is not on the disk yet, and wait for nothing."""
 
 
 def _write_all(descriptor: int, pieces: Iterable[BytesLike], path: Path) -> None:
@@ -88,8 +94,21 @@ def write_part(path: Path, *pieces: BytesLike) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
             _write_all(descriptor, pieces, path)
+            _begin_to_sync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _begin_to_sync(descriptor: int) -> None:
+    """Have the disk begin with a whole file, so that ``sync`` has less to wait for; where the system has no way to, it does not."""
+    begin = getattr(_libc(), "sync_file_range", None)
+    if begin is not None:
+        begin(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), SYNC_FILE_RANGE_WRITE)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def append_line(path: Path, line: str) -> None:

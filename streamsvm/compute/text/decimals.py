@@ -7,9 +7,8 @@ few others are left to Python's ``float``.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from streamsvm.compute.compiled import compiled
+from streamsvm.compute.compiled import compiled, inlined
 
 PLUS, MINUS, DOT = 43, 45, 46
 EXPONENT = 0x65
@@ -26,7 +25,7 @@ SLACK = 2.0**-50
 OK, UNFINISHED, BAD = 0, 1, 2
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined()
 def digit_at(text, i):
     """Return byte ``i`` less the byte of "0": from 0 to 9 for a digit, anything else where there is none."""
     return np.int64(text[i]) - 48
@@ -55,8 +54,28 @@ def _value32(mantissa, exponent, dropped):
     return 0.0, UNFINISHED
 
 
-@compiled()
+@inlined()
 def _mantissa(text, i):
+    """As ``_long_mantissa``, without counting digit by digit as long as none of them can be lost."""
+    start, mantissa = i, np.int64(0)
+    while 0 <= digit_at(text, i) <= 9:
+        mantissa = mantissa * 10 + digit_at(text, i)
+        i += 1
+    seen, fraction = i - start, 0
+    if text[i] == DOT:
+        i += 1
+        after = i
+        while 0 <= digit_at(text, i) <= 9:
+            mantissa = mantissa * 10 + digit_at(text, i)
+            i += 1
+        fraction = i - after
+    if seen + fraction > DIGITS:
+        return _long_mantissa(text, start)
+    return mantissa, -np.int64(fraction), False, seen + fraction, i
+
+
+@compiled()
+def _long_mantissa(text, i):
     """Digits with at most one point from ``i`` on: (mantissa, exponent, dropped, digits seen, next byte)."""
     mantissa, exponent, significant, seen = np.int64(0), np.int64(0), 0, 0
     dropped = False
@@ -93,7 +112,7 @@ def _exponent(text, i):
     return -value if negative else value, i - first, i
 
 
-@compiled()
+@inlined()
 def number(text, i, single):
     """Read a decimal number at ``i`` and return (value, status, next byte)."""
     negative = text[i] == MINUS

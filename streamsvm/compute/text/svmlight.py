@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.compiled import compiled
+from streamsvm.compute.compiled import compiled, inlined
 from streamsvm.compute.text.decimals import BAD, OK, UNFINISHED, digit_at, number
 from streamsvm.rows import Float64, Int32, Int64
 
@@ -69,7 +69,7 @@ def scratch(rows: int, entries: int, *, exact: bool = False) -> Scratch:
     )
 
 
-@compiled()
+@inlined()
 def _index(text, i, top):
     """Digits without a leading zero, then a colon: (index, next byte); -1 when it is not that or beyond ``top``."""
     index = digit_at(text, i)
