@@ -253,7 +253,11 @@ def numbers(path: Path) -> str:
 def test_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
     store = numbers(tmp_path / "s")
     settings: dict[str, Any] = {"loss": "squared", "kernel": "rbf", "gamma": (0.3,), "folds": 3}
-    found = tune(TuneJob(store, str(tmp_path / "t"), landmarks=(20,), C=(1e-6, 1.0), **settings))
+    page = tmp_path / "page.html"
+    found = tune(TuneJob(store, str(tmp_path / "t"), landmarks=(20,), C=(1e-6, 1.0), report=str(page), **settings))
+    table = json.loads((tmp_path / "t" / "table.json").read_text())
+    assert (table["measure"], table["in_percent"]) == ("RMSE", False)
+    assert f"{found.best.error:.4g}" in page.read_text(encoding="utf-8")
     assert found.best.C == 1.0
     assert found.best.error < 1.2  # of the radius, whose standard deviation is 2
     assert {score.C: score.error > 1.5 for score in found.scores} == {1e-6: True, 1.0: False}

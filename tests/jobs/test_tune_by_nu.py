@@ -91,7 +91,7 @@ def test_tables_and_maps_say_nu_and_what_the_error_is(store: str, tmp_path: Path
     job = TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good", nu=(0.01, 0.2), folds=2, report=page)
     found = tune(job)
     table = json.loads((tmp_path / "t" / "table.json").read_text())
-    assert table["measure"] == "balanced error"
+    assert (table["measure"], table["in_percent"]) == ("balanced error", True)
     assert table["best"] == found.best.facts()
     assert table["best"]["nu"] == found.best.nu
     with (tmp_path / "t" / "table.csv").open() as file:

@@ -219,16 +219,13 @@ class Search(msgspec.Struct):
     """All points."""
     measure: str = "error"
     """What the error is."""
+    in_percent: bool = True
+    """Whether it is a share, which is shown in percent."""
 
     @property
     def axis(self) -> str:
         """What was searched beside the kernel."""
         return "C" if self.best.nu is None else "nu"
-
-    @property
-    def in_percent(self) -> bool:
-        """Whether errors are shares, which are shown in percent."""
-        return self.measure != "RMSE"
 
     def text(self, error: float, digits: int) -> str:
         """Return an error as people read it."""

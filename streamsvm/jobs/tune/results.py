@@ -108,7 +108,13 @@ def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure
     picture = picture_of(scores, measure)
     if picture is not None:
         durable.write_file(out / PICTURE, picture)
-    table = {**facts, "measure": measure.name, "best": best_of(scores).facts(), "scores": rows}
+    table = {
+        **facts,
+        "measure": measure.name,
+        "in_percent": measure.percent,
+        "best": best_of(scores).facts(),
+        "scores": rows,
+    }
     durable.write_file(out / TABLE, json.dumps(table, indent=1).encode())
     return () if picture is not None else (f"{MAP} is text: a picture needs pip install 'streamsvm[plot]'",)
 
