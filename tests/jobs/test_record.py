@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.report import record
+from streamsvm.jobs.apply.metrics.ranking import Ranking, sort_keys
+from streamsvm.jobs.apply.metrics.thresholds import lower_edges
+from streamsvm.jobs.report import evaluation, record
 from streamsvm.losses import Hinge
 from streamsvm.model import Model
 from streamsvm.rows import Dense
@@ -174,3 +176,38 @@ def test_the_classes_with_most_rows_are_named() -> None:
     assert record._classes(store) == [(str(count), count) for count in range(69, 9, -1)]
     layout.numeric = True
     assert record._classes(store) == []
+
+
+def test_curves_go_through_every_threshold_there_is() -> None:
+    """Of nine values; a threshold without a positive of its own is no point of precision over recall."""
+    values, truth = np.round(RNG.standard_normal(300) * 2).clip(-4.0, 4.0), RNG.integers(0, 2, 300)
+    truth[values == 2.0] = 0
+    ranking = Ranking()
+    ranking.add(values, truth == 1)
+    found = evaluation.curves(ranking.counts, ("a", "b"))
+    thresholds = sorted(set(values.tolist()), reverse=True)
+    above = [(values >= t, t) for t in thresholds]
+    roc = [
+        ((said & (truth == 0)).sum() / (truth == 0).sum(), (said & (truth == 1)).sum() / truth.sum())
+        for said, _ in above
+    ]
+    assert found["roc"] == [(0.0, 0.0), *(pytest.approx(point) for point in roc)]
+    recall = [
+        ((said & (truth == 1)).sum() / truth.sum(), truth[said].mean()) for said, t in above if truth[values == t].any()
+    ]
+    assert found["precision_recall"] == [pytest.approx(point) for point in recall]
+    edges = lower_edges(sort_keys(values), len(ranking.counts[0]))
+    margins = np.where(truth == 1, edges, -edges)
+    assert found["margins"] == record.histogram(margins, truth.astype(np.int32), ("a", "b"))
+    one_kind = ranking.counts.copy()
+    one_kind[0] = 0
+    assert evaluation.curves(one_kind, ("a", "b")) == {}
+
+
+def test_a_curve_has_no_more_points_than_are_drawn() -> None:
+    rising = np.arange(1, 10_001) / 10_000.0
+    found = evaluation._evenly(rising)
+    assert len(found) == evaluation.POINTS
+    assert found[0] == 0
+    assert found[-1] == 9_999
+    assert set(np.diff(rising[found]).round(3)) == {0.005}
