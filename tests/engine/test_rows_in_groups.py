@@ -104,3 +104,19 @@ def test_large_sums_are_taken_in_one_group(store: Store) -> None:
     rows = RowsInGroups(store, Raw(1.0), problems(store))
     assert len(rows.groups(1 << 20)) > 1
     assert [group.rows for group in rows.groups(16 << 20)] == [ROWS]
+
+
+def test_as_many_threads_add_up_as_have_room_for_their_blocks_and_sums(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each: the blocks read ahead, one at hand and a copy; the sum it makes and one that waits; what else it holds."""
+    asked: list[int] = []
+
+    def lanes(each: int) -> int:
+        asked.append(each)
+        return 1
+
+    monkeypatch.setattr(cores, "lanes", lanes)
+    rows = RowsInGroups(store, Raw(1.0), problems(store), working=50_000)
+    summed(rows, Summation(list, lambda *_: None, lambda one, other: one + other, nbytes=700))
+    assert asked == [3 * store.layout.block_bytes + 2 * 700 + 50_000]
