@@ -80,16 +80,17 @@ def mapped(trials: Trials, kept: Path, until: float, first: set[str]) -> tuple[R
     found = known(kept)
     reach: Reach = {}
     tests_of = trials.by_file()
+    hashes = {name: hash_of(name) for name in tests_of}  # as collected: a file may change while others are looked at
     order = sorted(tests_of, key=lambda name: not first & imported_files(name))
     for name in order:
         tests = tests_of[name]
-        if found.get(name, {}).get("hash") != hash_of(name) and time.monotonic() < until:
-            found[name] = {"hash": hash_of(name), **_looked_at(trials, tests, kept.with_suffix(".seen"))}
+        if found.get(name, {}).get("hash") != hashes[name] and time.monotonic() < until:
+            found[name] = {"hash": hashes[name], **_looked_at(trials, tests, kept.with_suffix(".seen"))}
             keep(kept, found)
             print(f"{name}: {len(found[name]['tests'])} of {len(tests)} tests", flush=True)
         if name in found:
             reach |= unpacked(found[name])
-    return reach, [name for name in order if found.get(name, {}).get("hash") != hash_of(name)]
+    return reach, [name for name in order if found.get(name, {}).get("hash") != hashes[name]]
 
 
 def _looked_at(trials: Trials, tests: list[str], seen: Path) -> Kept:
