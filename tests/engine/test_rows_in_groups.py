@@ -120,3 +120,26 @@ def test_as_many_threads_add_up_as_have_room_for_their_blocks_and_sums(
     rows = RowsInGroups(store, Raw(1.0), problems(store), working=50_000)
     summed(rows, Summation(list, lambda *_: None, lambda one, other: one + other, nbytes=700))
     assert asked == [3 * store.layout.block_bytes + 2 * 700 + 50_000]
+
+
+def test_rows_that_cost_something_are_those_short_of_their_margin(store: Store) -> None:
+    """Of two classes y f; of a problem of all classes how far the row's own is ahead. By as much more as margins are off."""
+    columns, rng = store.layout.columns, np.random.default_rng(3)
+    given = [
+        Problem(Hinge(), 0.5, ROWS, columns, 1),
+        Problem(Hinge(), 2.0, ROWS, columns, 1, classes=2),
+        Problem(Hinge(), 2.0, ROWS, columns, 1, classes=2),
+    ]
+    weights = [rng.normal(size=columns + 1), rng.normal(size=(2, columns + 1)), rng.normal(size=(2, columns + 1))]
+    X, codes = np.zeros((ROWS, columns + 1)), np.zeros(ROWS, int)
+    for one in RowsInGroups(store, Raw(1.0), given[:1]).blocks():
+        rows = slice(one.block.start, one.block.start + len(one.block.y))
+        X[rows, :-1], X[rows, -1], codes[rows] = one.block.X.values, 1.0, one.block.y > 0.0
+    margins = [np.where(codes == 1, 1.0, -1.0) * (X @ weights[0])]
+    for w in weights[1:]:
+        f = X @ w.T
+        margins.append(f[np.arange(ROWS), codes] - f[np.arange(ROWS), 1 - codes])
+    off = [0.1, 0.0, 1.5]
+    expected = [one.C * int((m < 1.0 + o).sum()) for one, m, o in zip(given, margins, off, strict=True)]
+    assert expected[1] != expected[2]
+    assert weight_that_costs(store, Raw(1.0), given, weights, off) == expected

@@ -1,0 +1,111 @@
+"""Who listens for signals ends the process when it is time: after a moment, at a second signal, and not while a checkpoint is written."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from streamsvm.engine.checkpoint import interruption
+from streamsvm.engine.checkpoint.interruption import EXPIRED, TIME_LIMIT, Interruption, watch
+
+SOON, LATER, WAIT = 0.05, 0.3, 5.0
+
+
+class Listening:
+    """A thread that listens; what it would have ended the process with, and after how many seconds, is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **state: Any) -> None:
+        self.ended: list[int] = []
+        self.state = Interruption()
+        for name, value in state.items():
+            setattr(self.state, name, value)
+        self._heard, self.socket = socket.socketpair()
+        monkeypatch.setattr(interruption, "current", self.state)
+        monkeypatch.setattr(interruption, "_leave", self.ended.append)
+        monkeypatch.setattr(interruption, "POLL", 0.01)
+        self._thread = threading.Thread(target=watch, args=(self._heard,), daemon=True)
+        self._thread.start()
+        self._began = time.monotonic()
+
+    def hear(self, number: int) -> None:
+        self.socket.send(bytes([number]))
+
+    def seconds(self) -> float:
+        """From the beginning to the end of the thread."""
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+        self.socket.close()
+        return time.monotonic() - self._began
+
+
+def test_a_job_that_does_not_end_is_ended_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "PATIENCE", LATER)
+    there = Listening(monkeypatch, expiry_patience=WAIT)
+    there.hear(signal.SIGTERM)
+    assert LATER <= there.seconds() < WAIT
+    assert (there.ended, there.state.name) == ([0], "SIGTERM")
+
+
+def test_the_end_of_its_time_has_a_patience_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "PATIENCE", WAIT)
+    there = Listening(monkeypatch, expiry_patience=LATER)
+    there.hear(EXPIRED)
+    assert LATER <= there.seconds() < WAIT
+    assert (there.ended, there.state.name) == ([0], TIME_LIMIT)
+
+
+@pytest.mark.parametrize("saving", [False, True])
+def test_a_second_signal_ends_it_at_once(saving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "PATIENCE", 0.0 if saving else WAIT)
+    there = Listening(monkeypatch, saving=saving)
+    there.hear(signal.SIGTERM)
+    time.sleep(SOON)
+    there.hear(signal.SIGINT)
+    assert there.seconds() < WAIT
+    assert (there.ended, there.state.name) == ([signal.SIGINT], "SIGTERM")
+
+
+def test_a_checkpoint_that_is_being_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "PATIENCE", SOON)
+    there = Listening(monkeypatch, saving=True)
+    there.hear(signal.SIGTERM)
+    time.sleep(LATER)
+    assert there.ended == []
+    there.state.saving = False
+    assert there.seconds() < WAIT
+    assert there.ended == [0]
+
+
+def test_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "PATIENCE", SOON)
+    monkeypatch.setattr(interruption, "SAVING", LATER)
+    there = Listening(monkeypatch, saving=True)
+    there.hear(signal.SIGTERM)
+    assert LATER <= there.seconds() < WAIT
+    assert there.ended == [0]
+
+
+@pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
+def test_a_job_that_ends_is_left_alone(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Listening(monkeypatch)
+    for number in signals:
+        there.hear(number)
+    time.sleep(SOON)
+    there.socket.close()
+    assert there.seconds() < WAIT
+    assert there.ended == []
+
+
+def test_other_signals_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Listening(monkeypatch)
+    there.hear(signal.SIGCHLD)
+    time.sleep(SOON)
+    assert there.state.name == ""
+    there.socket.close()
+    assert there.seconds() < WAIT
+    assert there.ended == []
