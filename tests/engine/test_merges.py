@@ -83,7 +83,10 @@ def numbers(state: Any, path: str = "") -> dict[str, Any]:
     ids=str,
 )
 def test_what_is_summed_is_summed_by_copies_together(solver: Any, loss: Any) -> None:
-    """Every number that a state has, after each of two passes, before it is closed, and what is certified then."""
+    """Every number that a state has, after each of two passes, before it is closed, and what is certified then.
+
+    Some copies were given no rows.
+    """
     problem, rows = problem_of(loss), {state.name: np.zeros(ROWS) for state in solver.row_state}
     if isinstance(solver, WeightEvaluation):
         problem = replace(problem, warm=np.linspace(-1.0, 1.0, COLUMNS + 1))
@@ -92,10 +95,12 @@ def test_what_is_summed_is_summed_by_copies_together(solver: Any, loss: Any) -> 
         blocks = epoch_blocks(epoch)
         for block in blocks:
             block.rows = {name: array[block.start : block.start + 100] for name, array in rows.items()}
-        copies = [solver.part(shared) if isinstance(solver, LeanParts) else clone(shared) for _ in blocks]
+        idle, *copies, late = (
+            solver.part(shared) if isinstance(solver, LeanParts) else clone(shared) for _ in range(5)
+        )
         for block, copy in zip(blocks, copies, strict=True):
             solver.visit(copy, block)
-        merged = solver.merge([solver.merge(copies[:2]), copies[2]])
+        merged = solver.merge([solver.merge([idle, *copies[:2]]), copies[2], late])
         for name in solver.driver_fields if isinstance(solver, SplitState) else ():
             setattr(merged, name, getattr(shared, name))
         seen(solver, alone, blocks)

@@ -22,7 +22,7 @@ from streamsvm.solvers.active_set.linear_problem import exact
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.active_set.spaces import GramSpace
 from streamsvm.solvers.newton.explicit import factorized, factorized_after_rounding
-from streamsvm.types import DUAL, Block, Problem
+from streamsvm.types import DUAL, Block, Certificate, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, solve
 
@@ -191,6 +191,25 @@ def test_a_machine_without_support_says_why(late: bool, error: type[Exception], 
         solver.finish(state)
     with pytest.raises(error, match=cause):
         solver.solution(state)
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_a_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bool) -> None:
+    """In the last pass it does not: rows have been told the dual variables of its certificate."""
+    X, y, s, C = fuzzed(7)
+    problem, solver = replace(linear_problem(X, Hinge(), C), kernel=RBF(0.5), tolerance=1e-9), KernelActiveSet()
+    state = solver.start(problem)
+    found: list[Certificate] = []
+    order, rows = np.arange(len(X), dtype=np.int32), {DUAL: np.zeros(len(X))}
+    for deadline in (-np.inf, np.inf, np.inf):
+        solver.set_deadline(state, deadline)
+        if ending and len(found) == 1:
+            solver.certify(state)
+        solver.visit(state, Block(Dense(X), y, s, 0, 0, order, 0, rows=rows))
+        found.append(solver.finish(state))
+    assert [one.exact for one in found] == [False, True, True]
+    assert found[1].gap > 0.1
+    assert (found[2].gap < 1e-9) == state.solved == (not ending)
 
 
 def test_the_factor_follows_its_rows() -> None:

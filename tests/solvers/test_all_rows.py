@@ -28,7 +28,7 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton import row_sample
-from streamsvm.solvers.newton.in_memory import memory_rows
+from streamsvm.solvers.newton.in_memory import interior_point, memory_rows
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.linear_systems import block_matrix
@@ -372,6 +372,25 @@ def test_numbers_that_float64_cannot_hold_together_do_not_keep_it_from_the_end()
     with pytest.warns(sv.StreamSVMWarning, match="not certified"):
         found = sv.fit(X, rng.integers(0, 2, 40), loss="hinge", max_passes=2)
     assert found.training.passes == 2
+
+
+@pytest.mark.parametrize(("steps", "read", "centered"), [(30, False, True), (1, False, True), (30, True, False)])
+def test_a_point_is_gone_on_from_unless_it_was_time_for_a_reading(
+    steps: int, read: bool, centered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not on the path after so many steps is as good as will be found."""
+    monkeypatch.setattr(interior_point, "CENTERING_STEPS", steps)
+    values, y, s = table(200, 12, 3, 8.0)
+    problem, X = Problem(Hinge(), 1.0, 200, 12, 1), csr_of(values)
+    rows, arrow = MemoryRows(rows_in_memory(X, y, s), problem), ArrowPreconditioner(X, 12, np.ones(13))
+    if read:
+        rows.visited(2 * memory_rows.WORK)
+    w, at, found = interior_point.Centering(rows, arrow).run(np.zeros(13))
+    assert found == centered
+    assert (not w.any()) == read
+    gradient = w - rows.weighted_sum(at.a * rows.terms.y)
+    energy = float(gradient @ arrow(gradient))
+    assert (energy <= interior_point.FIRST_TARGET) == (steps == 30 and not read)
 
 
 @pytest.mark.parametrize(("bound", "curvature"), [(2.0, 0.0), (np.inf, 0.3), (2.0, 0.3)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -18,7 +19,8 @@ from streamsvm.kernels import Linear, Sigmoid
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.decomposition import multilevel, pool_work
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.decomposition.solver import GRACE, Decomposition
+from streamsvm.solvers.kernel.decomposition.state import FLOAT64_COST
 from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
@@ -264,3 +266,45 @@ def test_a_kernel_without_an_optimum_is_told_at_once() -> None:
     for bounded in (replace(problem, C=1e-3), replace(problem, loss=Hinge())):
         _, _, found = solve(Decomposition(), bounded, X, y, passes=20)
         assert abs(found[-1].gap) < 1e-3
+
+
+def visited_once(solver: Decomposition, X: Any, y: Any) -> Any:
+    """A state that has met all rows, and is not the last one."""
+    state = solver.start(problem_of(X, Hinge(), C, GAMMA))
+    order, rows = np.arange(len(y), dtype=np.int32), {name: np.zeros(len(y)) for name in ("alpha", "f")}
+    solver.visit(state, Block(Dense(X), y, np.ones(len(y), np.float32), 0, 0, order, 0, rows=rows))
+    return state
+
+
+@pytest.mark.parametrize(("left", "kept"), [(-1.0, True), (-1.0, False), (3600.0, False)])
+def test_f_is_computed_anew_at_the_end_where_that_is_soon_done(left: float, kept: bool) -> None:
+    """A kernel value took so long that f of all rows from the support takes a tenth less than the grace, or a tenth more."""
+    X, y = noisy_rows()
+    solver = Decomposition()
+    state = visited_once(solver, X, y)
+    closed(solver, state)
+    assert state.pool is not None
+    values = FLOAT64_COST * len(y) * np.count_nonzero(state.pool.x)
+    state.pace = (0.9 if kept else 1.1) * GRACE / values
+    state.deadline = time.perf_counter() + left
+    solver.certify(state)
+    assert (state.anew is not None) == (kept or left > 0.0)
+    assert state.collecting == (state.anew is None)
+
+
+def test_time_is_owed_for_the_rows_of_each_level_and_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each times the rows that were chosen there last."""
+    monkeypatch.setattr(multilevel, "LEVEL_RATIO", 2)
+    X, y = noisy_rows()
+    solver = Decomposition(pool=100, working=20)
+    state = visited_once(solver, X, y)
+    solver.finish(state)
+    while state.work is not None and len(state.work.levels) < 2:
+        solver.proceed(state)
+    assert state.work is not None
+    first, _ = state.work.levels
+    state.pace = 1e-3
+    assert state.owed() == 0.0  # there is no deadline
+    state.deadline = time.perf_counter() + 3600.0
+    chosen = len(first.known.recent)
+    assert state.owed() == pytest.approx(1e-3 * (first.pool.size * chosen + len(y) * chosen))

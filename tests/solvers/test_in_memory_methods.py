@@ -24,6 +24,7 @@ from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
 from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import Solved
 from streamsvm.solvers.newton.in_memory.newton_steps import NewtonSteps
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalPoint, ProximalState
+from streamsvm.solvers.newton.in_memory.proximal_metric import full_columns, lengths_differ
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.types import Problem
@@ -224,6 +225,35 @@ def test_proximal_descent_solves_tables_and_both_its_bounds_hold(loss: Any) -> N
     v = full.T @ (a * y)
     assert found.dual == pytest.approx(sum(b - loss.conjugate(b, 1.0) for b in a) - 0.5 * v @ v, rel=1e-9)
     assert found.dual <= found.primal
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts", "full"),
+    [
+        (40, [3, 4, 40, 40, 40, 4], [1, 2, 3, 4, 6]),
+        (41, [3, 4, 40, 40, 40, 4], [2, 3, 4, 6]),
+        (41, [5, 4, 40, 40, 40, 5], [0, 2, 3, 4, 6]),
+        (40, [1, 8, 30, 9], [2, 3, 4]),
+    ],
+)
+def test_full_are_the_densest_columns_that_a_tenth_of_the_rows_have(
+    rows: int, counts: list[int], full: list[int]
+) -> None:
+    """No more than rows have entries, and one more; the first of equals. The constant is the last of them."""
+    values = np.zeros((rows, len(counts)), np.float32)
+    for column, count in enumerate(counts):
+        values[rows - count :, column] = 1.0
+    assert full_columns(csr_of(values), len(counts)).tolist() == full
+
+
+@pytest.mark.parametrize(("longest", "differ"), [(99.0, False), (101.0, True)])
+def test_rows_differ_where_the_longest_has_a_hundred_times_the_square_of_the_shortest(
+    longest: float, differ: bool
+) -> None:
+    """The constant counts: a row without entries has the square of the bias, which is 4."""
+    values = np.zeros((3, 2), np.float32)
+    values[:2, 0] = np.sqrt(4.0 * longest - 4.0), 5.0
+    assert lengths_differ(csr_of(values, 2.0), 2) == differ
 
 
 def descent_of(rows: Any, arrow: Any = None) -> ProximalDescent:

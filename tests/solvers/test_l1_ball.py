@@ -148,3 +148,14 @@ def test_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
     assert found[-1].final
     assert found[-1].facts["simplex_gap"] <= 0.5
     assert found[-1].primal - optimum(X, t, s, radius) <= 0.5
+
+
+def test_a_pool_with_nothing_left_to_give_takes_other_columns_in() -> None:
+    """Eight columns that say nearly the same come first, of which one would do; two others are needed."""
+    rng = np.random.default_rng(7)
+    parts = rng.normal(size=(120, 3))
+    X = np.column_stack([3 * parts[:, :1] + 0.1 * rng.normal(size=(120, 8)), parts[:, 1:]]).astype(np.float32)
+    t, s = parts.sum(1) + 0.3 * rng.normal(size=120), np.ones(120, np.float32)
+    state, _, found = solve(Swap(pool=4).in_l1_ball(), problem_of(X, 2.0, 1e-2), X, t, s, passes=12)
+    assert found[-1].gap <= 1e-2
+    assert {8, 9} < set(state.pool)

@@ -12,6 +12,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.newton.in_memory import memory_rows
 from streamsvm.solvers.one_class import CORNER, DEGENERATE, OFFSET, OffsetObjective, RowSums
+from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.types import EVERY_ROW, Block, Problem
 from tests.solvers.kernel_problems import solve
 
@@ -101,6 +102,25 @@ def test_sums_over_rows_are_joined_from_those_of_workers() -> None:
     assert sums.energy == 25.0 + 2 * 5.0 + 3 * 25.0
     assert sums.usual == sums.energy / 6.0
     assert RowSums(3).usual == RowSums(1).usual == float(np.finfo(np.float32).tiny)
+
+
+@pytest.mark.parametrize("cut", [0.0, 0.4, 1.0])
+def test_a_point_is_evaluated_by_workers_together_though_one_may_meet_no_rows(cut: float) -> None:
+    X, s, nu = fuzzed(3)
+    problem, w, n = problem_of(X, nu, 0.0), np.linspace(-1.0, 1.0, X.shape[1] + 1), len(X)
+    whole, first, other = (PointSums(len(w)) for _ in range(3))
+    at = int(cut * n)
+    for sums, part in ((whole, slice(0, n)), (first, slice(0, at)), (other, slice(at, n))):
+        order = np.arange(part.stop - part.start, dtype=np.int32)
+        if len(order):
+            ones = np.ones(len(order), np.float32)
+            sums.add(problem, problem.loss, Block(Dense(X[part], OFFSET), ones, s[part], 0, part.start, order, 0), w)
+    first.merge(other)
+    found, expected = first.close(problem, w), whole.close(problem, w)
+    assert found.primal == pytest.approx(expected.primal, rel=1e-12)
+    assert found.dual == pytest.approx(expected.dual, rel=1e-12)
+    assert first.rows is not None
+    assert first.rows.total == pytest.approx(float(s.sum()))
 
 
 @pytest.mark.parametrize(

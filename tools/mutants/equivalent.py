@@ -124,6 +124,10 @@ EQUIVALENT = {
         "if (size < working):",
     ): "of equal sizes the logarithm is 0, and there is no level between",
     (
+        "streamsvm/solvers/interior_point/solver.py",
+        "if (found.dual >= state.dual):",
+    ): "but for two passes that prove the same to the last bit",
+    (
         "streamsvm/solvers/kernel/simplex/iterations.py",
         "if (toward.fall > swap.fall):",
     ): "but for two falls that are equal to the last bit: with all weight on one row both steps are one",

@@ -107,8 +107,8 @@ class MultinomialDCD(DualAscent):
             np.arange(len(block.y)),
             block.y.astype(int),
         )
-        seen, C = block.s > 0.0, np.where(block.s > 0.0, problem.C * block.s.astype(np.float64), 1.0)
-        b, way = before[rows, own], np.where(seen, alpha[rows, own] - before[rows, own], 0.0)
+        C = np.where(block.s > 0.0, problem.C * block.s.astype(np.float64), 1.0)  # rows of weight 0 stay at 0
+        b, way = before[rows, own], alpha[rows, own] - before[rows, own]
         loss: Any = problem.loss  # its functions of numbers are ones of arrays too
         joint.dual += float(np.sum(b - loss.conjugate(b, C)))
         joint.linear[0] += way @ (1.0 - loss.conjugate_slope(b, C) * np.ones(len(C)))
