@@ -133,8 +133,8 @@ def ordered(tests: Reach, places: set[str], files: tuple[set[str], ...], kills: 
     """All tests that reach one of some functions with the CPU seconds of each: what noticed other mutants and what is cheap first.
 
     A case of a test function counts for as much as all cheaper cases of it together: a table of quick ones comes early, of
-    slow ones only the first. Where nobody was seen to call the functions those
-    count that call anything of the first of some sets of files that anybody calls.
+    slow ones only the first. Where nobody was seen to call the functions those count that call anything of the first of some
+    sets of files that anybody calls.
     """
     reaching = _reaching(tests, places, files)
     spent: dict[str, float] = collections.defaultdict(float)
