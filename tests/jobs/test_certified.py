@@ -228,6 +228,8 @@ def test_of_several_problems_the_heaviest_rows_are_taken() -> None:
     weighted = stored(np.array([1.0, 2.0, 0.0, 4.0], np.float32))
     scaled = plan_of(store=weighted, features=SCALED, problems=problems)  # what scaling does goes with the largest
     assert row_weights(scaled, weighted) == RowWeights(21.0, 189.0, 12.0)
+    light = stored(np.array([0.25, 0.0, 0.5, 0.25], np.float32))
+    assert row_weights(scaled, light) == RowWeights(3.0, 3.375, 1.5)
 
 
 @pytest.mark.parametrize(("tolerance", "counted"), [(1e-14, True), (1e-12, False), (0.1, False)])

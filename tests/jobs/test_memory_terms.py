@@ -28,6 +28,7 @@ from streamsvm.jobs.embed.kernel_request import (
 )
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed_plan
+from streamsvm.jobs.fit import distributed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import memory_plan
 from streamsvm.jobs.fit.planning.memory_plan import fitted, most_landmarks, plan_memory, shared_bytes
@@ -438,3 +439,28 @@ def test_an_ingest_asks_for_parsers_and_chunks_and_gives_a_table_the_rest(fixed_
         assert (enough.threads, enough.notices) == (3, ())
         with pytest.raises(budget.BudgetError):
             memory_for_source(least + more - 1, **asked)
+
+
+@pytest.mark.parametrize(
+    ("changed", "whole"),
+    [
+        ({}, True),
+        ({"groups": 3}, False),  # 40 rows of 28 bytes, twice, are 746 bytes a group: more than is left
+        ({"groups": 3, "cached": True}, True),
+        ({"groups": 3, "left": 746}, True),
+        ({"most": 560}, True),
+        ({"most": 559}, False),
+        ({"shuffled": False}, False),
+        ({"features": None}, False),
+    ],
+)
+def test_a_group_is_one_block_where_it_fits(
+    changed: dict[str, Any], whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, as it is put together; only rows as they are stored, and of solvers that want them in random order."""
+    given: dict[str, Any] = {"groups": 4, "left": 560, "most": 1 << 20, "cached": False} | changed
+    monkeypatch.setattr(distributed, "WHOLE_GROUP_BYTES", given["most"])
+    memory = SimpleNamespace(cached=given["cached"], limit=1000 + given["left"], total=1000)
+    solver, features = Asking(given.get("shuffled", True)), given.get("features", Raw(1.0))
+    plan: Any = SimpleNamespace(solver=solver, features=features, memory=memory)
+    assert distributed.in_whole_groups(plan, LAYOUT, given["groups"]) == whole

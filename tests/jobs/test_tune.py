@@ -324,3 +324,14 @@ def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     assert len({key, *keys}) == len(others) + 1
     settings = {name for name, value in msgspec.to_builtins(plain).items() if value is not None}
     assert not settings & set(module.NEWER)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("folds", [2, 5])
+def test_a_store_is_cut_into_chunks_enough_and_few_more(tmp_path, sparse, folds):
+    """Of rows of equal length: no fewer than each fold is to have, and half as many again at most."""
+    X = np.random.default_rng(0).random((961, COLUMNS)).astype(np.float32) + 1.0
+    path = write(tmp_path / "s.zarr", X, np.arange(961, dtype=np.int32) % 2, sparse=sparse)
+    layout = folding.cut_finer(open_store(path), folds, 1).layout
+    assert layout.rows == 961
+    assert folding.CHUNKS_PER_FOLD * folds <= len(layout.chunks) <= 1.5 * folding.CHUNKS_PER_FOLD * folds

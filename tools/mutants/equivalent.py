@@ -135,5 +135,14 @@ EQUIVALENT = {
         "streamsvm/compute/passes/in_memory/central_path.py",
         "if (z < 0.0):  # the root where there is no curvature",
     ): "at z = 0 that root is half of the bound, where one begins in any case",
+    ("streamsvm/jobs/inspect/doctor.py", "np.ones((2, 2)) @ np.ones((2, 3))"): "of any product the library is loaded",
+    (
+        "streamsvm/jobs/embed/feature_writer.py",
+        "self._free.put(_ChunkBuffer(0, 0, numeric=True))",
+    ): "a buffer of no rows, which says that there is none",
+    (
+        "streamsvm/jobs/apply/row_batches.py",
+        "retain = layout.bytes_per_pass <= budget.page_cache_bytes(1)",
+    ): "but for a byte of what the machine happens to have",
 }
 """File and line as it is then: why the program is the same."""
