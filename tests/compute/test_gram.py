@@ -105,3 +105,24 @@ def test_coincident_points_have_similarity_one():
     gram.kernel_block(Dense(X), gram.points_of(X), RBF(1e-6), out)
     assert out.max() <= 1.0
     np.testing.assert_allclose(np.diag(out), 1.0, atol=1e-5)
+
+
+def test_rows_of_another_type_are_converted_a_few_at_a_time(monkeypatch):
+    """So that no second copy of all of them is ever there; those of the same type are multiplied at once."""
+    rng, heights = np.random.default_rng(0), []
+    X, Z = rng.random((1000, 5)).astype(np.float32), rng.random((7, 5))
+    matmul = np.matmul
+
+    def noted(rows, points, out):
+        heights.append(len(rows))
+        return matmul(rows, points, out=out)
+
+    monkeypatch.setattr(gram.np, "matmul", noted)
+    monkeypatch.setattr(gram, "CONVERTED_ROWS", 300)
+    for dtype, expected in [(np.float64, [300, 300, 300, 100]), (np.float32, [1000])]:
+        heights.clear()
+        out = np.empty((1000, 7), dtype)
+        gram.dot_products(Dense(X), gram.points_of(Z.astype(dtype), dtype), out)
+        assert heights == expected
+        np.testing.assert_allclose(out, X @ Z.T.astype(dtype), rtol=1e-5)
+    gram.dot_products(Dense(X[:0]), gram.points_of(Z.astype(np.float32)), np.empty((0, 7), np.float32))

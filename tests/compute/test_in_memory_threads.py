@@ -142,3 +142,34 @@ def test_lanes_are_bounded_by_threads_and_by_memory() -> None:
         assert threading.lanes(1) == 7
         assert threading.lanes(threading.SIDE_BYTES // 2) == 3
         assert threading.lanes(threading.SIDE_BYTES + 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "most", "nbytes", "rows"),
+    [
+        ("dense", 9_000, 1000, 1 << 30, 1000),  # pieces of so many entries
+        ("sparse", 9_000, 1000, 1 << 30, 1000),
+        ("dense", 9, 4, 1 << 30, -(-ROWS // 4)),  # so many pieces at most
+        ("dense", 9, 1000, 16 * 2 * 10 * 3, -(-ROWS // 3)),  # whose sums may take so much: two of ten numbers, twice
+        ("dense", 9, 1000, 1, ROWS),
+        ("dense", ROWS * 9, 1000, 1 << 30, ROWS),
+    ],
+)
+def test_a_sum_is_made_in_pieces_of_a_bounded_number(
+    name: str, entries: int, most: int, nbytes: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nine entries a row, of which no sparse row has a zero."""
+    for bound, value in [("PIECE_ENTRIES", entries), ("MOST_PIECES", most), ("SUMS_BYTES", nbytes)]:
+        monkeypatch.setattr(operators, bound, value)
+    sizes: list[int] = []
+    plain = operators.sum_rows
+
+    def noted(part: Any, factors: Any, out: Any, low: Any) -> None:
+        sizes.append(factors.shape[1])
+        plain(part, factors, out, low)
+
+    monkeypatch.setattr(operators, "sum_rows", noted)
+    a = X[:, :2].astype(np.float64)
+    found = operators.adjoint(BLOCKS[name], a, 9)
+    assert sizes == [rows] * (ROWS // rows) + [ROWS % rows] * (ROWS % rows > 0)
+    np.testing.assert_allclose(found[:9], X.astype(np.float64).T @ a, rtol=1e-12, atol=1e-10)

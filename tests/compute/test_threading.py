@@ -132,3 +132,38 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
         ).returncode
         == 0
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "least", "asked"),
+    [(64, 8, 4, [1]), (65, 8, 4, [1]), (72, 8, 3, [2]), (80, 8, 1, [9]), (31, 8, 4, [0]), (1, 8, 1, [0])],
+)
+def test_as_many_threads_are_borrowed_as_have_a_strip_that_is_worth_one(
+    rows: int, tile: int, least: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first strip: a thread that is alone does so many tiles, and asks again for the rest."""
+    found: list[int] = []
+
+    def borrow(wanted: int) -> int:
+        found.append(wanted)
+        return 0
+
+    with threading.using(1):
+        monkeypatch.setattr(threading.CORES, "borrow", borrow)
+        threading.in_strips(lambda *_: None, rows, tile, least)
+    assert found == asked
+
+
+def test_a_thread_that_is_alone_asks_again_after_some_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 tiles: those left at every turn, four strips of five tiles further."""
+    spans, asked = list[tuple[int, int]](), list[int]()
+
+    def borrow(wanted: int) -> int:
+        asked.append(wanted)
+        return 0
+
+    with threading.using(2):
+        monkeypatch.setattr(threading.CORES, "borrow", borrow)
+        threading.in_strips(lambda *span: spans.append(span), 1595, 8, 5)
+    assert spans == [(start, min(start + 160, 1595)) for start in range(0, 1595, 160)]
+    assert asked == [-(-(1595 - start) // 8) // 5 - 1 for start, _ in spans]
