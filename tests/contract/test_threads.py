@@ -5,12 +5,15 @@ predictions, figures, features and stores.
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.engine import partition
@@ -216,6 +219,59 @@ def test_a_store_of_tables_is_that_of_one_thread(kind: str, tmp_path: Path, monk
     assert found[0][1] == 120_000 - 3 * (kind == "bad lines")
     assert found == [found[0]] * 3
     assert "streamsvm-parse" in by
+
+
+def rows_at(place: Path, kind: str) -> dict[str, Any]:
+    """Rows in two files of a form that no threads cut, or in lines of JSON: what an ingest is to be told of them."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(40_000, 5)).astype(np.float32), rng.integers(0, 2, 40_000)
+    parts = [slice(0, 25_000), slice(25_000, None)]
+    paths = [place / f"{number}.{kind.partition(',')[0]}" for number in range(len(parts))]
+    for path, part in zip(paths, parts, strict=True):
+        if kind == "parquet":
+            columns = {f"x{j}": X[part, j] for j in range(5)} | {"label": y[part]}
+            pq.write_table(pa.table(columns), path, row_group_size=7_000)
+        elif kind == "npy":
+            np.save(path, np.column_stack([X[part], y[part]]))
+        else:
+            rows = [
+                {"x": x, "z": z, "label": k} for (x, z), k in zip(X[part, :2].tolist(), y[part].tolist(), strict=True)
+            ]
+            lines = [json.dumps(row) for row in rows]
+            if kind == "jsonl, bad lines":
+                lines[3] = lines[20_000 % len(lines)] = lines[-1] = '{"x": "a"}'
+            path.write_text("\n".join(lines) + "\n")
+            assert path.stat().st_size > BLOCK // 2
+    return {
+        "sources": tuple(paths),
+        "label": "last" if kind == "npy" else "label",
+        "on_bad_line": "skip" if kind == "jsonl, bad lines" else "error",
+    }
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy", "jsonl", "jsonl, bad lines"])
+def test_a_store_of_other_files_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
+    """Chunks are written, and files hashed, beside reading; lines of JSON are parsed side by side."""
+    asked, found = rows_at(tmp_path, kind), []
+    for threads in (1, 2, 5):
+        store = tmp_path / "s.zarr"
+        result = ingest(IngestJob(store=store, overwrite=True, chunk_bytes=1 << 16, threads=threads, **asked))
+        left_out = store.with_name("s.zarr.rejects")
+        listed = left_out.read_bytes() if kind == "jsonl, bad lines" else b""
+        found.append((written(store), result.rows, result.counts, result.notices, listed))
+    assert found[0][1] == 40_000 - 6 * (kind == "jsonl, bad lines")
+    assert found == [found[0]] * 3
+
+
+def test_the_first_object_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
+    lines = [json.dumps({"x": k / 7, "label": k % 2}) for k in range(200_000)]
+    lines[150_000] = lines[180_000] = '{"x": "a", "label": 1}'
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    for threads in (1, 4):
+        with pytest.raises(DataError, match="line 150001"):
+            ingest(
+                IngestJob(sources=(tmp_path / "a.jsonl",), store=tmp_path / "s.zarr", label="label", threads=threads)
+            )
 
 
 def test_the_first_line_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.threading import CORES, using
-from streamsvm.errors import StorageError
+from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense, Rows
 from streamsvm.store import create, open_store
+from streamsvm.store.sources import SourceOptions, open_source
+from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.reading.in_order import in_order
+from streamsvm.store.sources.reading.input import digest_of
 from streamsvm.store.write import chunker
 from streamsvm.store.write.background import Background
 from streamsvm.store.write.writer import StoreWriter
@@ -141,3 +145,42 @@ def test_what_goes_wrong_in_the_background_is_raised_by_the_next_call(
     append(writer, 1)
     writer.abort()
     assert not writer.root.exists()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_digest_is_made_beside_where_there_is_a_second_thread(count: int, tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"x" * 1_000_000)
+    by = list[threading.Thread]()
+
+    def make(path: Path, unwanted: threading.Event) -> str:
+        by.append(threading.current_thread())
+        return digest_of(path, unwanted)
+
+    with using(count), DigestBeside(tmp_path / "rows", make) as digest:
+        assert digest.result() == hashlib.sha256(b"x" * 1_000_000).hexdigest()
+    assert (by == [threading.main_thread()]) == (count == 1)
+
+
+def test_nobody_goes_on_with_a_digest_that_is_not_wanted(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def make(_: Path, unwanted: threading.Event) -> str:
+        assert unwanted.wait(5)
+        ended.set()
+        return ""
+
+    with using(2), pytest.raises(StorageError), DigestBeside(tmp_path, make):
+        raise StorageError("reading ends early")
+    assert ended.wait(5)
+    (tmp_path / "rows").write_bytes(b"x" * 1_000_000)
+    assert digest_of(tmp_path / "rows", ended) == hashlib.sha256().hexdigest()  # not one piece was read
+
+
+def test_who_holds_an_error_holds_no_thread(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1, "y": 0}\n{"a": null, "y": 1}\n')
+    with using(2):
+        with pytest.raises(DataError) as caught:
+            list(open_source((tmp_path / "a.jsonl",), SourceOptions(label="y")).batches())
+        assert caught.value.code == "E-MISSING"
+        assert CORES.borrow(1) == 1
+        CORES.give_back(1)

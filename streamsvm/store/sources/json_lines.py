@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.faults import LINE_HINT
 from streamsvm.store.sources.options import bad_share
+from streamsvm.store.sources.reading.in_order import in_order
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks, note_form
 from streamsvm.store.sources.source import SourceFile
@@ -31,6 +34,8 @@ HEAD = 1 << 20
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
+NARROW = 512
+"""Columns up to which several threads parse blocks, as of CSV."""
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
 OF_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
@@ -39,6 +44,7 @@ class JSONLinesSource(TableSource):
     """JSON lines; see ``Source``. The columns are the keys of the first rows; a key that is not there is missing."""
 
     form = "jsonl"
+    hashes_as_it_reads = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._known: dict[Path, dict[str, pa.DataType]] = {}
@@ -64,7 +70,7 @@ class JSONLinesSource(TableSource):
                 found.setdefault(key, Counter())[Unsigned if _is_unsigned(value) else type(value)] += 1
         return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
 
-    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         types = self._types(self._paths[0])
         schema = pa.schema([(name, self._read_as(name, types[name])) for name in columns])
         rejects, share, number = self._options.rejects, bad_share(self._options.max_bad), 0
@@ -72,8 +78,8 @@ class JSONLinesSource(TableSource):
         with Input(path) as stream:
             file.compression = stream.compression
             lines = line_blocks(stream, BLOCK, allow_no_final_newline=self._options.allow_no_final_newline)
-            for block in lines:
-                table = self._parsed(block, schema, str(path), number)
+            for block, parsed in self._side_by_side(lines, schema):
+                table = self._looked_at(block, schema, str(path), number) if parsed is None else parsed
                 number += block.count(b"\n")
                 rejects.read = number
                 rejects.check(share)
@@ -87,13 +93,14 @@ class JSONLinesSource(TableSource):
         """Whole numbers may turn out to have fractions later, but for labels and ids, which are exact."""
         return pa.float64() if pa.types.is_integer(kind) and name not in self._exact else kind
 
-    def _parsed(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
-        parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-        reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        try:
-            return pajson.read_json(pa.BufferReader(block), reading, parsing).select(schema.names)
-        except (pa.ArrowInvalid, KeyError):
-            pass
+    def _side_by_side(self, lines: Generator[bytes], schema: pa.Schema) -> Iterator[tuple[bytes, pa.Table | None]]:
+        """The blocks with what is in them, parsed by whoever is free where a table is not wide; None for one that is not in order."""
+        parse = partial(_parsed, schema=schema)
+        with closing(lines):
+            yield from in_order(parse, lines) if len(schema) <= NARROW else ((block, parse(block)) for block in lines)
+
+    def _looked_at(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
+        """The lines of a block, each looked at by itself."""
         good: list[JsonMapping] = []
         for number, row in _objects(block, where, before, skip=False, rejects=self._rejected):
             try:
@@ -108,6 +115,16 @@ class JSONLinesSource(TableSource):
         if self._options.on_bad_line != "skip":
             raise error
         self._options.rejects.add(where, number, error)
+
+
+def _parsed(block: bytes, schema: pa.Schema) -> pa.Table | None:
+    """The rows of a block; None where it is not in order."""
+    parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    try:
+        return pajson.read_json(pa.BufferReader(block), reading, parsing).select(schema.names)
+    except (pa.ArrowInvalid, KeyError):
+        return None
 
 
 def _objects(

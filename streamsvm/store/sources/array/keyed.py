@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from streamsvm.errors import BudgetError, DataError
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
+from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.reading.input import digest_of
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
@@ -52,7 +54,7 @@ class KeyedSource:
         for path in self._paths:
             file = SourceFile(str(path), size_of(path))
             self.sources.append(file)
-            with closing(self._open(path)) as foreign:
+            with closing(self._open(path)) as foreign, DigestBeside(path, digest_of_tree) as digest:
                 features, total = foreign.features, foreign.features.rows
                 for start in range(0, total, features.step):
                     stop = min(start + features.step, total)
@@ -61,7 +63,7 @@ class KeyedSource:
                     )
                     file.rows = stop
                     file.read = file.size * stop // total
-            file.sha256 = digest_of_tree(path)
+                file.sha256 = digest.result()
         self.notices[NO_CHECKSUMS] = len(self._paths)
 
     def encoding(self) -> JsonObject:
@@ -117,11 +119,11 @@ def files_below(directory: Path | str) -> Iterator[str]:
             yield path
 
 
-def digest_of_tree(path: Path) -> str:
-    """Return the sha256 of a file, or of the names and contents of all files in a directory."""
+def digest_of_tree(path: Path, unwanted: Event | None = None) -> str:
+    """Return the sha256 of a file, or of the names and contents of all files in a directory; see ``digest_of``."""
     if path.is_file():
-        return digest_of(path)
+        return digest_of(path, unwanted)
     found = hashlib.sha256()
     for file in files_below(path):
-        found.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file))}\n".encode())
+        found.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file), unwanted)}\n".encode())
     return found.hexdigest()

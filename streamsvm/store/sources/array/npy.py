@@ -16,7 +16,8 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_numbers, open_array
-from streamsvm.store.sources.reading.input import Input, digest_of
+from streamsvm.store.sources.reading.digest_beside import DigestBeside
+from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
@@ -58,7 +59,7 @@ class NpySource:
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
-            with self._arrays(path) as (X, y):
+            with self._arrays(path) as (X, y), DigestBeside(path) as digest:
                 rows = max(1, SLICE_BYTES // (4 * X.shape[1]))
                 labels = None if y is None else y.slices(rows)
                 for values in X.slices(rows):
@@ -67,7 +68,7 @@ class NpySource:
                     file.read = file.size * file.rows // X.rows
                 if labels:
                     next(labels, None)  # lets it find bytes after the last label
-            file.sha256 = digest_of(path)
+                file.sha256 = digest.result()
 
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""

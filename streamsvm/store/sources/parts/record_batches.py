@@ -6,7 +6,7 @@ which is a few MiB of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class RecordBatchSource(TableSource):
         with _opened(path) as reader:
             return {field.name: stored_type(field.type) for field in reader.schema}
 
-    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         with _opened(path, columns) as reader:
             for batch in reader:
                 for start in range(0, batch.num_rows, rows):

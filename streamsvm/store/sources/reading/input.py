@@ -6,6 +6,7 @@ import hashlib
 import lzma
 import zlib
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import Any, Self
 
@@ -165,10 +166,15 @@ def _open(path: Path) -> Any:
         raise StorageError(f"opening {path} failed: {error.strerror}", hint="check the path and its rights") from error
 
 
-def digest_of(path: Path) -> str:
-    """Return the sha256 of a file that is not read forward. Raises MissingError, StorageError."""
+def digest_of(path: Path, unwanted: Event | None = None) -> str:
+    """Return the sha256 of a file that is not read forward; what comes of it once it is ``unwanted`` is of no use.
+    Raises MissingError, StorageError.
+    """
+    found, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
     with _open(path) as raw:
         try:
-            return hashlib.file_digest(raw, "sha256").hexdigest()
+            while (unwanted is None or not unwanted.is_set()) and (got := raw.readinto(piece)):
+                found.update(piece[:got])
+            return found.hexdigest()
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}", hint="check the disk") from error

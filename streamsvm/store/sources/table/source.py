@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.reading.input import digest_of
+from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.census import census_of
@@ -41,6 +42,8 @@ class TableSource(ABC):
 
     form: ClassVar[str]
     """The name of the format."""
+    hashes_as_it_reads: ClassVar[bool] = False
+    """Whether reading a file notes its sha256."""
     exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
@@ -70,11 +73,12 @@ class TableSource(ABC):
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
-            tables = self._read(path, batch_rows(self.schema), self.schema.needed, file)
-            for made, rows in map(partial(self._encoded, encoder, file), tables):  # which keeps no table meanwhile
-                if file.take(made, rows, self.notices):
-                    yield made
-            file.sha256 = file.sha256 or digest_of(path)
+            read = self._read(path, batch_rows(self.schema), self.schema.needed, file)
+            with nullcontext() if self.hashes_as_it_reads else DigestBeside(path) as digest, closing(read) as tables:
+                for made, rows in map(partial(self._encoded, encoder, file), tables):  # which keeps no table meanwhile
+                    if file.take(made, rows, self.notices):
+                        yield made
+                file.sha256 = file.sha256 if digest is None else digest.result()
             if file.rows == 0:
                 raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
@@ -99,8 +103,8 @@ class TableSource(ABC):
         planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
         census = census_of(planned, options.memory_limit)
         for path in self._paths if census.names else ():
-            read = self._read(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))
-            census.take(map(partial(with_crosses, crosses=planned.crosses), read), str(path))
+            with closing(self._read(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))) as read:
+                census.take(map(partial(with_crosses, crosses=planned.crosses), read), str(path))
         census.close()
         schema = planned.completed(census, options)
         if not schema.width:
@@ -138,7 +142,7 @@ class TableSource(ABC):
         """The columns of a file with their types, in its order. Raises DataError."""
 
     @abstractmethod
-    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Iterator[pa.RecordBatch]:
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         """Yield some columns of a file, about so many rows at a time, and note in ``file`` how far it was read;
         ``file.position`` counts the rows that were taken. Raises DataError, StorageError.
         """
