@@ -64,6 +64,16 @@ def test_month_old_caches_are_swept(home: Path) -> None:
     assert recent.exists()
 
 
+def test_a_directory_for_one_process_goes_with_it_or_has_gone_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(compute.atexit, "register", lambda act, *given, **more: at_exit.append((act, given, more)))
+    directory = compute._temporary()
+    assert directory.is_dir()
+    for act, given, more in 2 * at_exit:
+        act(*given, **more)
+        assert not directory.exists()
+
+
 @pytest.mark.parametrize("named", [False, True], ids=["ours", "named by the user"])
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
 def test_directory_others_can_write_to_is_refused(

@@ -135,6 +135,10 @@ EQUIVALENT = {
         "streamsvm/compute/passes/in_memory/central_path.py",
         "if (z < 0.0):  # the root where there is no curvature",
     ): "at z = 0 that root is half of the bound, where one begins in any case",
+    (
+        "streamsvm/compute/passes/mpu.py",
+        "new = min(max(a - k * length if (G >= 0.0) else a + k * length, 0.0), top)",
+    ): "at G = 0 there are no steps",
     ("streamsvm/jobs/inspect/doctor.py", "np.ones((2, 2)) @ np.ones((2, 3))"): "of any product the library is loaded",
     (
         "streamsvm/jobs/embed/feature_writer.py",

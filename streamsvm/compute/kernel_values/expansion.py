@@ -44,6 +44,7 @@ def expand(
     def strip(start: int, stop: int) -> None:
         for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             weigh(tile, coefficients[points], out[start:stop][rows])
+            del tile
 
     in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
 
@@ -57,6 +58,7 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
             for k, part in enumerate(coefficients[:, points]):
                 there = np.flatnonzero(part)
                 weigh_some(tile, there, part[there], out[k, start:stop][rows])
+            del tile
 
     in_strips(strip, row_count(X), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
     return out
@@ -71,7 +73,7 @@ def tiles(
     X: Rows, Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE
 ) -> Iterator[tuple[slice, slice, Array]]:
     """Yield k(x_i, z_j) for X (n), Z (m) rows tile by tile: which rows, which points, the values; a new array each
-    time.
+    time. Who deletes it before the next one is made never holds two (``scratch_bytes`` counts one).
     """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
     width = _points(TILE_POINTS, columns, dtype)
@@ -84,6 +86,7 @@ def tiles(
             tile = np.empty((stop - start, last - first), dtype)
             kernel_block(row_slice(X, start, stop), points, kernel, tile, by_differences=arithmetic == DIFFERENCES)
             yield slice(start, stop), slice(first, last), tile
+            del tile
 
 
 def _points(most: int, columns: int, dtype: Any) -> int:
@@ -110,6 +113,7 @@ def _fill_block(Z: Rows, block: slice, kernel: Any, columns: int, arithmetic: in
     for rows, _, tile in tiles(below, row_slice(Z, block.start, block.stop), kernel, columns, arithmetic):
         out[block.start :, block][rows] = tile
         out[block, block.start :][:, rows] = tile.T
+        del tile
     square = out[block, block]  # mirrored in itself
     square[:] = np.tril(square) + np.tril(square, -1).T
 

@@ -1,0 +1,89 @@
+"""Rows of several blocks put together as one matrix of features, against stacking them and taking them in order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute import freed_memory
+from streamsvm.compute.blocks import formed_rows
+from streamsvm.compute.blocks.formed_rows import formed
+from streamsvm.compute.blocks.operators import Factored, shape
+from streamsvm.compute.blocks.row_selection import matrix_of
+from streamsvm.compute.blocks.unformed_rows import UnformedRows
+from streamsvm.compute.kernel_values.gram import points_of
+from streamsvm.kernels import RBF
+from streamsvm.rows import Dense
+from tests.arrays import csr_of, sparse_values
+
+SIZES = [3, 1, 8, 2, 2, 5, 9, 1]
+"""Rows of the parts; a tile is made of 8 and more."""
+ROWS, D, M = sum(SIZES), 5, 6
+RNG = np.random.default_rng(0)
+VALUES, LANDMARKS = sparse_values(RNG, ROWS, D), sparse_values(RNG, M, D)
+PROJECTION = RNG.normal(size=(M, 4))
+ORDERS = {
+    "as they are": np.arange(ROWS),
+    "backwards": np.arange(ROWS)[::-1].copy(),
+    "two neighbors exchanged": np.array([0, 2, 1, *range(3, ROWS)]),
+    "every other one first": np.argsort(np.arange(ROWS) % 2, kind="stable"),
+    "parts behind one another": np.roll(np.arange(ROWS), 12),
+    "shuffled": RNG.permutation(ROWS),
+}
+"""Which row comes at each place."""
+
+
+def parts_of(kind: str, dtype: Any) -> tuple[list[Any], Any]:
+    """The rows in parts of one kind, and the features (n, r) they stand for."""
+    edges = np.cumsum([0, *SIZES])
+    pieces = [VALUES[a:b] for a, b in pairwise(edges)]
+    if kind in ("dense", "sparse"):
+        return [(Dense if kind == "dense" else csr_of)(piece.copy(), 0.5) for piece in pieces], VALUES
+    points, W = points_of(LANDMARKS, dtype), PROJECTION.astype(dtype)
+    unformed = [UnformedRows(Dense(piece.copy()), points, RBF(0.4), W, 0.5, by_differences=False) for piece in pieces]
+    distances = np.square(VALUES[:, None].astype(np.float64) - LANDMARKS[None]).sum(2)
+    features = np.exp(-0.4 * distances) @ PROJECTION
+    return unformed if kind == "unformed" else [Factored(part.kernel_values(), W, 0.5) for part in unformed], features
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("kind", "dtype"), [
+    ("dense", np.float32), ("sparse", np.float32), ("factored", np.float32), ("factored", np.float64),
+    ("unformed", np.float32), ("unformed", np.float64),
+])  # fmt: skip
+def test_they_are_the_rows_of_all_parts_in_this_order(
+    kind: str, dtype: Any, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formed_rows, "TILE", 8)
+    parts, features = parts_of(kind, dtype)
+    found = formed(parts, ORDERS[order])
+    assert found.bias == 0.5
+    assert parts == [], "they are used up"
+    assert found[0].dtype == dtype
+    expected = features[ORDERS[order]]
+    np.testing.assert_allclose(
+        matrix_of(found, expected.shape[1]), expected, atol=1e-6 if dtype == np.float32 else 1e-14
+    )
+
+
+def test_a_tile_has_rows_enough_and_memory_is_given_back_as_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, _ = parts_of("dense", np.float32)
+    given: list[int] = []
+    monkeypatch.setattr(formed_rows, "TILE", 8)
+    monkeypatch.setattr(freed_memory, "STEP", 90)
+    monkeypatch.setattr(freed_memory, "give_back", lambda: given.append(len(parts)))
+    place = RNG.permutation(ROWS)
+    seen: list[Any] = []
+    for tile, places in formed_rows._tiles(parts, place, 10):
+        assert sum(SIZES[: len(SIZES) - len(parts)]) == sum(len(one) for one in seen) + len(places)
+        assert [shape(part, 0)[0] for part in tile][-1] > len(places) - 8, "no more parts than it needs"
+        assert len(places) >= 8 or not parts
+        seen.append(places)
+    np.testing.assert_array_equal(np.concatenate(seen), place)
+    assert [len(places) for places in seen] == [12, 9, 9, 1]
+    assert given == [5, 1], (
+        "as soon as more than 90 bytes are free, 10 of each row: of the first tile, of the second and the third"
+    )
