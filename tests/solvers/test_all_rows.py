@@ -345,6 +345,30 @@ def test_an_iterate_is_evaluated_with_what_the_corner_is_rounded_by() -> None:
     assert here.smoothing == pytest.approx(losses - a @ z, rel=1e-6)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_a_step_lacks_is_taken_away_where_the_block_is_of_all_columns(
+    whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No product of conjugate gradients is asked for. The block is of second derivatives that are up to a fifth off."""
+    for name in ("LEAST_BLOCK", "LARGEST_BLOCK"):
+        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.linear_systems.preconditioner.{name}", 5)
+    if not whole:
+        monkeypatch.setattr(
+            "streamsvm.solvers.newton.in_memory.linear_systems.preconditioner.most_explicit", lambda *, dense: 0
+        )
+    rng = np.random.default_rng(6)
+    values, y = rng.normal(size=(60, 8)).astype(np.float32), np.where(rng.random(60) < 0.5, 1.0, -1.0)
+    known, h = solver_of(rows_in_memory(Dense(values, 1.0), y), 8, SquaredHinge()), 1.0 + rng.random(60)
+    rows, gradient = MemoryRows(known.sample, known.problem), rng.normal(size=9)
+    arrow = ArrowPreconditioner(rows.X, 8, rows.outer.diagonal)
+    arrow.update(h * (1.0 + 0.2 * rng.random(60)))
+    steps = NewtonSteps(known, rows, arrow)
+    steps._h[:] = h
+    step = steps._step(Here(1.0, 0.0, gradient), 1e9)
+    lacking = float(np.linalg.norm(gradient + rows.hessian_product(h, step)) / np.linalg.norm(gradient))
+    assert (lacking < 0.2) if whole else (lacking == 1.0)
+
+
 @pytest.mark.parametrize(
     ("mu", "energy", "smoothing", "after"),
     [
