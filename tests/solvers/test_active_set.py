@@ -253,3 +253,24 @@ def test_newton_steps_survive_what_rounding_leaves_of_a_matrix() -> None:
     d = factorized_after_rounding(matrix - 1e-13 * np.diag(v * v))(-gradient)
     assert np.isfinite(d).all()
     assert float(gradient @ d) < 0.0
+
+
+@pytest.mark.parametrize(("lacks", "share"), [(-0.5, 0.0), (1e-13, 1e-12), (1e-11, 1e-10), (0.5, 1.0)])
+def test_a_diagonal_grows_by_no_more_than_a_hundred_times_what_it_takes(lacks: float, share: float) -> None:
+    """The smaller eigenvalue is what the diagonal has beyond 1 + ``lacks``."""
+    matrix = np.array([[1.0, 1.0 + lacks], [1.0 + lacks, 1.0]])
+    factorized_after_rounding(matrix)
+    np.testing.assert_allclose(np.diagonal(matrix) - 1.0, share, rtol=1e-2)
+
+
+def test_a_matrix_that_is_no_sum_of_squares_is_not_solved() -> None:
+    with pytest.raises(np.linalg.LinAlgError):
+        factorized_after_rounding(np.array([[1.0, 2.5], [2.5, 1.0]]))
+
+
+@pytest.mark.parametrize(("last", "row"), [(1.0, None), (0.0, 2)])
+def test_a_row_between_its_bounds_never_violates(last: float, row: int | None) -> None:
+    """It has not come into the block where nothing bends the objective along it, and would be asked for again for ever."""
+    terms = terms_of(Hinge(), np.ones(3, np.float32), np.ones(3))
+    method = ActiveSetMethod(terms, GramSpace(np.eye(3)), np.array([0.5, 0.5, last]), free_bias=False)
+    assert method._most_violating() == row

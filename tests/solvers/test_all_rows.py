@@ -28,11 +28,11 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton import row_sample
-from streamsvm.solvers.newton.in_memory import interior_point, memory_rows
+from streamsvm.solvers.newton.in_memory import interior_point, memory_rows, newton_steps
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.linear_systems import block_matrix
-from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
+from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import Solved, solve
 from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import Here, NewtonSteps
@@ -159,6 +159,13 @@ def test_a_line_search_finds_a_bend_of_any_scale_and_is_never_beyond_the_minimum
 
     end = where * (1.0 + 1.0 / bend)
     assert 0.9 * where <= step_length(slopes) <= 1.05 * end + 1e-9 * where
+
+
+@pytest.mark.parametrize(("first", "beyond", "length"), [(-2.5, 0.1, 1.0), (-2.5, 0.11, 0.89), (-1.9, 0.1, 0.9)])
+def test_a_line_search_may_end_a_tenth_beyond_the_minimum(first: float, beyond: float, length: float) -> None:
+    """With a slope that is a twentieth of the first one at most; else it goes on to the minimum."""
+    found = step_length(lambda t: (first, 1.0) if t == 0.0 else (beyond + (t - 1.0), 1.0))
+    assert found == pytest.approx(length, rel=1e-12)
 
 
 def test_a_line_search_does_not_take_a_small_slope_far_beyond_the_minimum_for_its_end() -> None:
@@ -343,6 +350,35 @@ def test_an_iterate_is_evaluated_with_what_the_corner_is_rounded_by() -> None:
     np.testing.assert_allclose(here.gradient, known.w - v, rtol=1e-9, atol=1e-12)
     losses = 0.7 * np.maximum(z, 0.0).sum()
     assert here.smoothing == pytest.approx(losses - a @ z, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("energy", "size", "target", "least"),
+    [
+        (0.05, 1.0, 0.0, 0.05 * 0.05**2),
+        (0.05, 2.0, 0.0, 0.05 * 0.025**2),
+        (3.0, 2.0, 0.0, 3.0 * 0.1**2),  # a tenth at most
+        (1e-6, 1.0, 0.0, 1e-6 * 1e-4**2),  # a ten thousandth at least
+        (0.05, 1.0, 0.25, 0.25 * 8e-3),  # of what is allowed
+    ],
+)
+def test_a_step_is_as_exact_as_the_energy_is_small(
+    energy: float, size: float, target: float, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = SimpleNamespace(size=size, target=target, allowed=8e-3, outer=OuterTerms(np.ones(1), np.zeros(1)))
+    ended: list[bool] = []
+    rows = SimpleNamespace(count=1, late=False)
+
+    def solved(product: Any, preconditioner: Any, right: Any, enough: Any) -> Any:
+        ended.extend(enough(share * least, right) for share in (1.001, 0.999))
+        rows.late = True
+        ended.append(enough(1e9, right))
+        return Solved(-right, right)
+
+    monkeypatch.setattr(newton_steps, "solve", solved)
+    steps = NewtonSteps(known, rows, SimpleNamespace(whole=False))  # type: ignore[arg-type]
+    assert steps._step(Here(1.0, 0.0, np.array([3.0])), energy).tolist() == [3.0]
+    assert ended == [False, True, True]
 
 
 @pytest.mark.parametrize("whole", [True, False])

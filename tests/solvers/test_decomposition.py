@@ -19,6 +19,7 @@ from streamsvm.kernels import Linear, Sigmoid
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.decomposition import multilevel, pool_work
+from streamsvm.solvers.kernel.decomposition.candidates import trimmed
 from streamsvm.solvers.kernel.decomposition.solver import GRACE, Decomposition
 from streamsvm.solvers.kernel.decomposition.state import FLOAT64_COST
 from streamsvm.types import Block
@@ -308,3 +309,39 @@ def test_time_is_owed_for_the_rows_of_each_level_and_for_all_rows(monkeypatch: p
     state.deadline = time.perf_counter() + 3600.0
     chosen = len(first.known.recent)
     assert state.owed() == pytest.approx(1e-3 * (first.pool.size * chosen + len(y) * chosen))
+
+
+@pytest.mark.parametrize(("pool", "working", "levels"), [(400, 20, True), (100, 20, False), (400, 400, False)])
+def test_a_pool_of_all_rows_has_rounds_without_end_where_it_is_solved_on_levels(
+    pool: int, working: int, levels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multilevel, "LEVEL_RATIO", 2)
+    monkeypatch.setattr(pool_work, "ROUNDS", -1)
+    X, y = noisy_rows(400)
+    solver = Decomposition(pool=pool, working=working)
+    state = visited_once(solver, X, y)
+    solver.finish(state)
+    assert state.work is not None
+    assert (state.work.pool.size == len(y)) == (pool == len(y))
+    assert (state.work.levels[0].known.rounds == -1) == levels
+
+
+def test_a_pass_of_which_rounding_leaves_nothing_certain_proves_nothing_before_f_is_computed_anew() -> None:
+    """Its rounding is not said either: it is that of an f that will be left."""
+    X, y = noisy_rows()
+    solver = Decomposition()
+    state = visited_once(solver, X, y)
+    state.drift = state.weight = 1e6
+    found = solver.finish(state)
+    assert not found.exact
+    assert found.rounding == 0.0
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_no_row_is_left_out_where_there_is_room_for_all(rate: float) -> None:
+    X, y = noisy_rows()
+    state = visited_once(Decomposition(), X, y)
+    (rows,) = state.candidates
+    state.rate = rate
+    assert trimmed(state, rows, rows.size) is rows
+    assert trimmed(state, rows, rows.size - 1).size < rows.size

@@ -301,6 +301,36 @@ def test_a_direction_ends_at_a_share_of_the_energy_or_after_so_many_products(
     assert (found.tolist(), arrow.at) == (x, ([0.25], estimated))
 
 
+@pytest.mark.parametrize(
+    ("lacks", "late", "solved", "evaluated"),
+    [
+        ([8.0, 3.9, 1.9, 1.0, 0.1], 6, 6, 4),  # the fourth leaves more than half of what the third did
+        ([8.0, 4.0, 0.1], 6, 6, 2),
+        ([8.0, 3.9, 1.9, 0.1], 2, 6, 2),
+        ([8.0, 3.9, 1.9, 0.1], 6, 3, 3),
+    ],
+)
+def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_than_half(
+    lacks: list[float], late: int, solved: int, evaluated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``lacks``: 1/2 (w - v)^2 as one evaluation after the other finds it; time is over, or it is solved, at one of them."""
+    rows = SimpleNamespace(terms=SimpleNamespace(y=np.ones(3)), late=False, margins=lambda step: np.full(3, step[0]))
+    known, points = SimpleNamespace(solved=False), []
+
+    def evaluate(w: Any, a: Any) -> Any:
+        points.append(a.tolist())
+        rows.late, known.solved = len(points) == late, len(points) == solved
+        return SimpleNamespace(w=w, v=w - np.sqrt(2.0 * lacks[len(points) - 1]))
+
+    descent = descent_of(rows, Doubling())
+    descent._known = known  # type: ignore[assignment]
+    monkeypatch.setattr(descent, "_evaluated", evaluate)
+    monkeypatch.setattr(descent, "_direction", lambda right, theta, *, estimated: np.array([1.0]))
+    descent._close(SimpleNamespace(a=np.array([0.0, 0.2, 1.5])), SimpleNamespace(w=np.zeros(1), v=np.zeros(1)))  # type: ignore[arg-type]
+    assert len(points) == evaluated
+    assert points[0] == [0.0, 0.4, 2.0]  # theta is what is left to the nearer bound: 0, 0.2 and 0.5
+
+
 def point_at(w: Any, primal: float = 4.0) -> ProximalPoint:
     return ProximalPoint(np.asarray(w), np.array([0.9, 0.0, -3.0]), np.array([5.0]), primal, 1.0)
 

@@ -73,3 +73,16 @@ def test_the_grid_follows_the_gap() -> None:
     assert 0.0 <= certificate.gap < 3e-4
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[-1] < 1e-2 * lengths[0]
+
+
+def test_what_the_grids_of_copies_hide_is_added_up() -> None:
+    solver = MPU(parts=2)
+    copies = [solver.start(problem_of(Hinge())) for _ in range(2)]
+    for copy, n in zip(copies, (1.0, 3.0), strict=True):
+        assert isinstance(copy, MPUState)
+        copy.hidden, copy.length, copy.certifying = n, 0.5, True
+    whole, alone = solver.merge(copies), solver.merge(copies[:1])
+    assert isinstance(whole, MPUState)
+    assert isinstance(alone, MPUState)
+    assert (whole.hidden, whole.length) == (4.0, 0.5)
+    assert (alone.hidden, alone.length) == (1.0, 0.5)

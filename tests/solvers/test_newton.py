@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.newton import trust_region
 from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients
 from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
 from streamsvm.solvers.newton.row_sample import PrioritySampler, sample_rows
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.surrogate import model_at
+from streamsvm.solvers.newton.surrogate import Surrogate, model_at
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
@@ -307,6 +309,42 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     assert not solved
     np.testing.assert_array_equal(stayed, w)
     assert model.thinned(2).deadline == 0.0
+
+
+def model_of(problem: Problem, scores: Any, weight: float = 1.0) -> Surrogate:
+    """A model around w = 0 of a sample of 200 rows, which all weigh so many times as much."""
+    w = np.zeros(COLUMNS + 1)
+    sample = sketched(200, scores, [0, 1, 2], w=w).sample()
+    assert sample is not None
+    model = model_at(problem, sample, weight * sample.s / sample.probability, w)
+    model.damping = np.zeros_like(w)
+    return model
+
+
+@pytest.mark.parametrize(("least", "each", "step"), [(40, 15, 1), (40, 10, 2), (20, 8, 3), (50, 1, 4), (101, 1, 1)])
+def test_the_first_model_is_solved_on_every_kth_row_before(
+    least: int, each: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many rows at least, and so many for each of seven components, are left of 200."""
+    taken, thinned = [1], Surrogate.thinned
+
+    def noted(self: Surrogate, k: int) -> Surrogate:
+        taken.append(k)
+        return thinned(self, k)
+
+    monkeypatch.setattr(trust_region, "THIN", least)
+    monkeypatch.setattr(trust_region, "THIN_PER_COMPONENT", each)
+    monkeypatch.setattr(Surrogate, "thinned", noted)
+    model = model_of(problem_of(SquaredHinge()), np.ones(ROWS))
+    trust_region.TrustRegion(model, 0.0, 1.0, 0.0).begin(1.0)
+    assert taken[-1] == step
+
+
+def test_who_stands_at_the_minimum_has_arrived_though_nothing_is_allowed() -> None:
+    model = model_of(replace(problem_of(SquaredHinge()), tolerance=0.0), np.ones(ROWS), 0.0)
+    w, arrived = Descent(model).minimize(SquaredHinge(), np.zeros(COLUMNS + 1))
+    assert arrived
+    assert not w.any()
 
 
 @pytest.mark.parametrize("sample", [60, ROWS])

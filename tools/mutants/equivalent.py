@@ -128,6 +128,10 @@ EQUIVALENT = {
         "if (found.dual >= state.dual):",
     ): "but for two passes that prove the same to the last bit",
     (
+        "streamsvm/solvers/l1_ball/solver.py",
+        "if (norm >= _radius(problem)):",
+    ): "weights of just that norm are multiplied by 1",
+    (
         "streamsvm/solvers/kernel/simplex/iterations.py",
         "if (toward.fall > swap.fall):",
     ): "but for two falls that are equal to the last bit: with all weight on one row both steps are one",

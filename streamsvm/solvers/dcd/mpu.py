@@ -88,7 +88,7 @@ class MPU(DualAscent):
         whole = DualAscent.merge(self, states)
         assert isinstance(whole, MPUState)
         hidden = sum(state.hidden for state in states if isinstance(state, MPUState))
-        return whole if len(states) == 1 else replace(whole, hidden=hidden)
+        return replace(whole, hidden=hidden)
 
 
 def _step_of_one(state: MPUState, block: Block, rows: Int32) -> float:
