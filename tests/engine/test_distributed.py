@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from streamsvm.engine import progress, trainer
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
-from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versions
+from streamsvm.engine.state.state_files import DriverState, GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, InterruptedRun, UsageError
 from streamsvm.jobs.fit import identity
@@ -318,6 +318,15 @@ def test_no_more_than_the_model_goes_back_and_forth(store: Path, tmp_path: Path)
     assert traffic[1] == pytest.approx(traffic[0], abs=200)
 
 
+@dataclass
+class Stayed:
+    """A state of which the first two fields stay on disk."""
+
+    w: Any
+    curve: Any
+    sums: int
+
+
 def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
     layout = layout_of([10, 20])
     car = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1)
@@ -329,6 +338,24 @@ def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
         rows.versions.advance()
     assert rows.load(1)[0, 0] == 6.0
     assert len(list(tmp_path.iterdir())) <= 2
+
+
+def test_what_only_the_end_of_a_pass_looks_at_stays_on_disk(tmp_path: Path) -> None:
+    """Versions that are gone, or were never there, can be removed once more: a round may be closed twice."""
+    files = DriverState(tmp_path, ("w", "curve"))
+    states = {2: Stayed([1.0], 0.5, 7), 5: Stayed([2.0], None, 8)}
+    for version in (1, 2, 3):
+        for _ in range(2):
+            files.save(
+                version, {k: replace(state, curve=version) for k, state in states.items()}, range(1, version - 1)
+            )
+        assert len(list(tmp_path.iterdir())) == min(version, 2)
+    sent = {k: files.without(state) for k, state in states.items()}
+    assert sent == {2: Stayed(None, None, 7), 5: Stayed(None, None, 8)}
+    files.load(0, sent)
+    assert sent[2].w is None, "at the beginning there is nothing"
+    files.load(3, sent)
+    assert sent == {2: Stayed([1.0], 3, 7), 5: Stayed([2.0], 3, 8)}
 
 
 def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
