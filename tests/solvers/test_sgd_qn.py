@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.stochastic.sgd_qn import STEEPEST, Counted, Moving, sgd_qn_pass
+from streamsvm.compute.passes.stochastic.sgd_qn import STEEPEST, Counted, Moving, measure, sgd_qn_pass
 from streamsvm.compute.passes.stochastic.steps import Objective
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Labeled
@@ -19,9 +19,10 @@ SKIP, T0 = 4, 6.0
 
 
 def literally(loss: Any, order: Any, lam: float) -> Any:
-    """w, H and the b_i of one pass from 0, as the module of the pass has them; (7,), (7,), (rows,)."""
+    """w, H and the b_i of one pass from 0, as the module of the pass has them; (7,), (7,), (rows,). Losses; w each time it shrank."""
     Z, (_, _, s) = signed_rows(), rows_of()
     w, H, past, b, due = np.zeros(7), np.full(7, lam * T0), np.zeros(7), np.zeros(ROWS), False
+    losses, shrunk = 0.0, []
     for count, i in enumerate(order, 1):
         z, weight = Z[i], float(s[i])
         if due:
@@ -30,11 +31,13 @@ def literally(loss: Any, order: Any, lam: float) -> Any:
             ratio = np.divide(gradients[0] - gradients[1], moved, out=np.full(7, lam), where=moved != 0.0)
             H, due = H + SKIP * np.clip(ratio, lam, STEEPEST * lam), False
         b[i] = -weight * loss.slope(float(z @ w))
+        losses += weight * loss.value(float(z @ w))
         if count % SKIP == 0:
             past, due = w.copy(), True
             w = w - SKIP * lam * w / H
+            shrunk.append(w)
         w = w + b[i] * z / H
-    return w, H, b
+    return w, H, b, losses, shrunk
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
@@ -43,17 +46,43 @@ def test_a_pass_is_the_formula_and_its_slopes_a_dual_point(loss: Any) -> None:
     lam, order = 1.0 / (C * ROWS), np.random.default_rng(3).permutation(ROWS).astype(np.int32)
     at = Moving(np.zeros(7), np.full(7, lam * T0), *np.zeros((4, 7)))
     clock = Counted(0, False)
-    sums = np.zeros(2)
+    sums = np.zeros(4)
     for part in (order[:130], order[130:]):  # the clock goes on from block to block
         summed, clock = sgd_qn_pass(Labeled(Dense(X, 1.0), y, s), part, Objective(lam, loss), SKIP, clock, at)
-        sums += summed.linear, summed.quadratic
-    w, H, b = literally(loss, order, lam)
+        sums += summed
+    w, H, b, losses, shrunk = literally(loss, order, lam)
     np.testing.assert_allclose(at.w, w, rtol=1e-9)
     np.testing.assert_allclose(at.H, H, rtol=1e-9)
     assert H.max() > lam * (T0 + ROWS)  # the loss bends somewhere
+    np.testing.assert_allclose(at.total, np.sum(shrunk, axis=0), rtol=1e-9)
+    assert sums[2:] == pytest.approx([losses, len(shrunk)])
     np.testing.assert_allclose(at.v, b @ signed_rows(), rtol=1e-9)
     v = C * at.v
     assert C * (sums[0] - sums[1]) - 0.5 * v @ v == pytest.approx(explicit_dual(C * b, loss, C), rel=1e-9)
+
+
+def test_a_column_that_has_not_moved_says_nothing_and_none_more_than_the_steepest() -> None:
+    """Five columns: one that has not moved, one that moved a little, as far as it bends, much, and the other way."""
+    lam, x = 0.5, np.array([[2.0, 1.0, 1.0, 1.0, -1.0]], np.float32)
+    before, moved = np.zeros(6), np.array([0.0, 1e-6, 0.01, 1e3, 0.02, 0.0])
+    at = Moving(before + moved, np.ones(6), before, *np.zeros((3, 6)))
+    for run in (measure, measure.py_func):
+        at.H[:] = 1.0
+        run(
+            Labeled(Dense(x), np.ones(1, np.float32), np.full(1, 0.25, np.float32)),
+            0,
+            Objective(lam, SquaredHinge()),
+            3,
+            at,
+        )
+        change = 0.25 * (SquaredHinge().slope(float(moved[:5] @ x[0])) - SquaredHinge().slope(0.0)) * x[0]
+        expected = [
+            lam,
+            *(min(max(lam + c / m, lam), STEEPEST * lam) for c, m in zip(change[1:], moved[1:5], strict=True)),
+            lam,
+        ]
+        np.testing.assert_allclose(at.H, 1.0 + 3.0 * np.array(expected), rtol=1e-12)
+        assert (at.H[[0, 5]] == 1.0 + 3.0 * lam).all()
 
 
 def test_copies_add_what_they_did_to_the_matrix_and_to_its_product_with_the_weights() -> None:

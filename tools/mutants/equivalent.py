@@ -143,6 +143,15 @@ EQUIVALENT = {
         "streamsvm/compute/passes/mpu.py",
         "new = min(max(a - k * length if (G >= 0.0) else a + k * length, 0.0), top)",
     ): "at G = 0 there are no steps",
+    ("streamsvm/compute/passes/coordinates.py", "if (y[i] >= 0.0):"): "y is 1 or -1",
+    (
+        "streamsvm/compute/passes/coordinates.py",
+        "jump = loss.conjugate_slope(0.0, 0.5) - left_slope(loss, 0.0, 1.0)",
+    ): "at 0 the slopes of a conjugate are the same for every C",
+    (
+        "streamsvm/compute/passes/coordinates.py",
+        "jump = loss.conjugate_slope(0.0, 1.0) - left_slope(loss, 0.0, 0.5)",
+    ): "as above",
     ("streamsvm/jobs/inspect/doctor.py", "np.ones((2, 2)) @ np.ones((2, 3))"): "of any product the library is loaded",
     (
         "streamsvm/jobs/embed/feature_writer.py",
