@@ -230,15 +230,24 @@ def test_newton_knows_that_some_copy_was_given_factors(which: int) -> None:
 KERNEL_PROBLEM = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, 1, kernel=RBF(0.5))
 
 
+def summed_in_a_pass(state: Any) -> set[str]:
+    """The numbers of a state that every pass begins anew."""
+    values = {one.name: getattr(state, one.name) for one in fields(state)}
+    names = [name for name, value in values.items() if type(value) in (int, float, np.ndarray)]
+    given(state, 7.0, " ".join(names)).clear_sums()
+    return {name for k, name in enumerate(names, 1) if np.any(getattr(state, name) != 7.0 * k)}
+
+
 def test_copies_of_decomposition_add_up_their_sums_and_take_the_farthest_bounds() -> None:
-    sums = "support_met dual square reduced_square losses violators weight absolute upper_losses"
+    sums = "support_met dual square reduced_square losses violators weight absolute upper_losses total"
+    assert summed_in_a_pass(Decomposition().start(KERNEL_PROBLEM)) == {*sums.split(), "top", "bottom"}
     one, other = (given(Decomposition().start(KERNEL_PROBLEM), n, sums) for n in (1, 3))
     one.top, one.bottom, other.top, other.bottom = 1.0, -2.0, 3.0, -4.0
     other.largest = Reach(3, 4.0)
     kept: Any = object(), object()
     one.candidates, other.candidates, one.collected_parts, other.collected_parts = [], [kept[0]], [kept[1]], []
     one.join(other)
-    assert had(one, sums) == pytest.approx([4.0] * 9)
+    assert had(one, sums) == pytest.approx([4.0] * 10)
     assert (one.top, one.bottom, one.largest) == (3.0, -4.0, Reach(3, 4.0))
     assert (one.candidates, one.collected_parts) == ([kept[0]], [kept[1]])
     other.top, other.bottom = -1.0, 9.0
@@ -248,6 +257,7 @@ def test_copies_of_decomposition_add_up_their_sums_and_take_the_farthest_bounds(
 
 def test_copies_on_the_simplex_add_up_their_sums_and_take_the_farthest_bounds() -> None:
     sums = "square ridge reduced_square losses absolute upper_losses"
+    assert summed_in_a_pass(Blended().start(KERNEL_PROBLEM)) == {*sums.split(), "lowest", "error"}
     one, other = (given(Blended().start(KERNEL_PROBLEM), n, sums) for n in (1.0, 3.0))
     one.lowest, one.error, other.lowest, other.error = -1.0, 5.0, -2.0, 1.0
     other.reach = Reach(3, 4.0)

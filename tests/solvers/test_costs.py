@@ -23,15 +23,18 @@ from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.cutting_plane.solver import CuttingPlane
 from streamsvm.solvers.dcd.mpu import MPU
+from streamsvm.solvers.dcd.multinomial import MultinomialDCD
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.solvers.elastic_net import solver as net
 from streamsvm.solvers.elastic_net.solver import ElasticNet
+from streamsvm.solvers.interior_point.nu_classes import NuClasses
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.kernel.box_problem import system_bytes
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.solvers.kernel.reduced_set import bytes_for
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe
+from streamsvm.solvers.l1_ball import solver as ball
 from streamsvm.solvers.newton.explicit import matrix_bytes
 from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
 from streamsvm.solvers.newton.row_sample import row_bytes, sampled_bytes
@@ -227,3 +230,38 @@ def test_the_elastic_net_holds_a_block_of_the_columns_of_its_pool(layout: Layout
     assert asked.per_block_row == row
     assert asked.per_part == 8 * (4 * 7 + 7 * 7)
     assert asked.fixed == 8 * (net.VECTORS * 7 + net.MATRICES * 49) + gram_bytes(7)
+
+
+@pytest.mark.parametrize(("pool", "m"), [(4096, 7), (3, 4)])
+@pytest.mark.parametrize(("layout", "entry"), [(DENSE, 4), (SPARSE, 8)])
+def test_a_ball_holds_matrices_of_the_columns_of_its_pool(layout: Layout, entry: int, pool: int, m: int) -> None:
+    """With the constant one; a part has four vectors, and what it sums up."""
+    asked = FrankWolfe(pool=pool).in_l1_ball().cost(replace(problem(SquaredHinge(), layout), l1_ball=2.0), layout)
+    assert asked.fixed == 8 * (ball.VECTORS * 7 + ball.MATRICES * m * m + ball.VERTEX_VECTORS * 2 * m)
+    assert (asked.per_block_row, asked.per_part) == (48 + entry * m, 8 * (4 * 7 + m * m))
+    assert asked == Cost(asked.fixed, per_block_row=asked.per_block_row, per_part=asked.per_part)
+
+
+@pytest.mark.parametrize(
+    ("layout", "row"), [(DENSE, 4 * 7), (SPARSE, 24 * (3 + 1)), (replace(SPARSE, nonzeros=(30, 50)), 24 * (2 + 1))]
+)
+def test_two_classes_with_nu_hold_a_copy_of_the_rows_of_a_block(layout: Layout, row: int) -> None:
+    """Beside what one class of rows with signs asks for, to which the constant is a column, and an entry of each row."""
+    asked = replace(problem(layout=layout), nu=0.3)
+    nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros) + 40
+    inner = InteriorPoint(10).cost(replace(asked, columns=7, nonzeros=nonzeros), layout)
+    found = NuClasses(InteriorPoint(10)).cost(asked, layout)
+    assert found == replace(inner, per_block_row=inner.per_block_row + row)
+    without = NuClasses(InteriorPoint(10)).cost(replace(asked, bias=0.0), layout)
+    inner = InteriorPoint(10).cost(asked, layout)
+    assert without == replace(inner, per_block_row=inner.per_block_row + row)
+
+
+@pytest.mark.parametrize(("parts", "vectors", "row"), [(1, 4, 8), (2, 8, 16)])
+def test_all_classes_together_hold_weights_and_a_dual_variable_of_each(parts: int, vectors: int, row: int) -> None:
+    """What those were before the pass, too, where there are parts; a row of a block has three numbers a class."""
+    asked = replace(problem(), classes=3)
+    assert asked.components == 3 * 7
+    cost = MultinomialDCD(parts=parts, classes=3).cost(asked, DENSE)
+    assert cost == Cost(fixed=vectors * 3 * 56, per_row=3 * row, per_block_row=3 * 8 * 3)
+    assert WeightEvaluation().cost(asked, DENSE) == Cost(fixed=2 * 3 * 56, per_block_row=3 * 8)

@@ -22,6 +22,7 @@ from streamsvm.solvers.kernel.decomposition import multilevel, pool_work
 from streamsvm.solvers.kernel.decomposition.candidates import trimmed
 from streamsvm.solvers.kernel.decomposition.solver import GRACE, Decomposition
 from streamsvm.solvers.kernel.decomposition.state import FLOAT64_COST
+from streamsvm.solvers.kernel.pool import worst
 from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
@@ -345,3 +346,16 @@ def test_no_row_is_left_out_where_there_is_room_for_all(rate: float) -> None:
     state.rate = rate
     assert trimmed(state, rows, rows.size) is rows
     assert trimmed(state, rows, rows.size - 1).size < rows.size
+
+
+@pytest.mark.parametrize(("rate", "drawn"), [(0.75, True), (1.0, False)])
+def test_of_violators_that_were_drawn_a_draw_is_left_and_a_few_of_the_worst(rate: float, drawn: bool) -> None:
+    """Where all were offered the worst are."""
+    X, y = noisy_rows()
+    state = visited_once(Decomposition(), X, y)
+    (rows,) = state.candidates
+    state.rate, rows.v = rate, np.random.default_rng(0).normal(size=rows.size)
+    left, order = trimmed(state, rows, 200), worst(rows, 200)
+    assert set(rows.index[worst(rows, multilevel.WORST_ROWS)]) <= set(left.index)
+    assert left.size <= 200
+    assert (set(left.index) != set(rows.index[order])) == drawn

@@ -13,6 +13,7 @@ from sklearn.linear_model import lars_path_gram
 from streamsvm.losses import Squared
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
+from streamsvm.solvers.l1_ball.regularizer import best_multiple, dual_at_slopes
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 
@@ -159,3 +160,17 @@ def test_a_pool_with_nothing_left_to_give_takes_other_columns_in() -> None:
     state, _, found = solve(Swap(pool=4).in_l1_ball(), problem_of(X, 2.0, 1e-2), X, t, s, passes=12)
     assert found[-1].gap <= 1e-2
     assert {8, 9} < set(state.pool)
+
+
+@pytest.mark.parametrize(("linear", "quadratic"), [(9.0, 2.0), (6.0, 2.0), (5.0, 2.0), (-1.0, 0.5), (9.0, 0.0)])
+def test_the_multiple_of_slopes_is_the_best_of_all_and_of_slopes_that_prove_nothing_it_is_0(
+    linear: float, quadratic: float
+) -> None:
+    """Of the radius 2 and a largest |v_j| of 3 it takes slopes that gain more than 6."""
+    v = np.array([1.0, -3.0, 2.0])
+    u, dual = best_multiple(2.0, linear, quadratic, v)
+    assert dual == dual_at_slopes(2.0, u * linear, u * u * quadratic, u * v)
+    if quadratic > 0.0:
+        tried = [dual_at_slopes(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
+        assert dual == pytest.approx(max(tried), abs=1e-12)
+    assert (u > 0.0) == (dual > 0.0) == (linear > 6.0 and quadratic > 0.0)
