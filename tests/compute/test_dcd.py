@@ -17,7 +17,16 @@ from numba import njit
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes import dcd
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
-from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
+from streamsvm.losses import (
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Pinball,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
 
@@ -204,6 +213,27 @@ def test_the_root_of_a_coordinate_is_that_of_bisection_in_seven_steps() -> None:
         steps.append(loss.asked)
         assert found == pytest.approx(bisected(margin, share * C, C, Logistic(sharpness), square), abs=1e-12 * C)
     assert np.mean(steps) <= 7.0
+
+
+@pytest.mark.parametrize(
+    "loss", [EpsilonInsensitive(0.3), SquaredEpsilonInsensitive(0.3), Squared(), Pinball(0.8)], ids=str
+)
+@pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
+def test_the_optimum_of_a_number_is_that_of_its_dual_along_a_line(loss: Any, python: bool) -> None:
+    """By ternary search, as if there were no box: on either side of 0, and at the corner there."""
+    find = dcd.soft_threshold.py_func if python else dcd.soft_threshold
+    found = []
+    for margin, a, square in itertools.product((-3.0, -0.6, 0.0, 0.2, 2.0), (-1.5, 0.0, 0.7), (0.5, 2.0)):
+        low, high = -50.0, 50.0
+        for _ in range(200):
+            one, other = low + (high - low) / 3.0, high - (high - low) / 3.0
+            gain, more = (
+                x - loss.conjugate(x, float(C)) - margin * (x - a) - 0.5 * square * (x - a) ** 2 for x in (one, other)
+            )
+            low, high = (low, other) if gain > more else (one, high)
+        found.append(find(margin, a, float(C), loss, square + loss.curvature(float(C))))
+        assert found[-1] == pytest.approx(low, abs=1e-6)
+    assert min(found) < 0.0 < max(found)
 
 
 # -- how often it is compiled -----------------------------------------------------------------------------------------

@@ -156,3 +156,26 @@ def test_arrays_have_no_columns_to_hold_out_by(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones((4, 3)))
     with pytest.raises(UsageError, match="columns have no names"):
         parts(tmp_path / "a.npy", label="last", test_fraction=0.5, split_by="who", drop=())
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "strata"),
+    [(0, 100, [0]), (0, 101, [0, 1]), (99, 1, [0]), (100, 1, [1]), (130, 171, [1, 2, 3]), (130, 170, [1, 2])],
+)
+def test_no_hundred_is_drawn_that_has_none_of_the_rows(
+    before: int, count: int, strata: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows of the class came before: what a row costs does not grow with its number."""
+    split = HoldOut(3, 0.3, stratify=True)
+    if before:
+        split.chosen(0, np.zeros(before, np.int32), None)
+    drawn: list[int] = []
+    plain = np.random.default_rng
+
+    def noted(seed: Any) -> Any:
+        drawn.append(seed[2])
+        return plain(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", noted)
+    assert len(split.chosen(before, np.zeros(count, np.int32), None)) == count
+    assert drawn == strata

@@ -1,0 +1,38 @@
+"""The level above which the numbers of a row count, against halving an interval that holds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.compute.passes.multinomial import level
+
+
+def bisected(holds: Any, below: float, above: float) -> float:
+    """The least t for which something holds that holds for all larger ones."""
+    for _ in range(200):
+        t = 0.5 * (below + above)
+        below, above = (below, t) if holds(t) else (t, above)
+    return above
+
+
+@pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
+@pytest.mark.parametrize("g", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("most", [0.0, 0.4, 3.0, np.inf])
+@pytest.mark.parametrize("low", [-5.0, -0.5, 0.2, 4.0])
+def test_the_level_is_that_of_bisection(low: float, most: float, g: float, python: bool) -> None:
+    """T = low + g sum max(A_k - t, 0) over the other classes, or higher where that sum would be more than ``most``."""
+    find = level.py_func if python else level
+    rng = np.random.default_rng(0)
+    for classes in (2, 3, 7):
+        A, own = rng.standard_normal(classes), int(rng.integers(classes))
+        others = np.delete(A, own)
+
+        def beyond(t: float, others: Any = others) -> float:
+            return float(np.maximum(others - t, 0.0).sum())
+
+        line = bisected(lambda t, beyond=beyond: t >= low + g * beyond(t), low - 1.0, max(low, others.max()) + 1.0)
+        box = bisected(lambda t, beyond=beyond: beyond(t) <= most, low - 1.0, max(low, others.max()) + 1.0)
+        assert find(A, own, low, g, most) == pytest.approx(max(line, box), abs=1e-9)
