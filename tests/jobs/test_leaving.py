@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import solver_choice
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.leaving import PASSES, stalled, successor
+from streamsvm.jobs.leaving import PASSES, left_event, stalled, successor
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.store import open_store
@@ -58,10 +59,21 @@ def ended(found: FitResult) -> tuple[str, float]:
         ([1.0] + [0.91] * PASSES, True),
         ([1.0, 0.5] + [2.0] * PASSES, True),
         ([0.7**k for k in range(100)], False),
+        ([1.0, 0.5] + [1.0] * (PASSES - 1), False),  # the least of all the last, not what the last one has
+        ([1.0] * PASSES + [0.5] * 2 * PASSES, True),  # and of all before them, not of the first
+        ([1.0] * 2 * PASSES + [0.5] * PASSES, False),
     ],
 )
 def test_a_solver_stalls_where_its_least_gap_is_not_a_tenth_less(gaps: list[float], expected: bool) -> None:
     assert stalled(Training([], gaps=gaps)) == expected
+
+
+def test_what_is_said_compares_the_least_gap_with_that_before() -> None:
+    gaps = [0.5] * 2 + [0.25] * PASSES + [0.24] * PASSES
+    following: Any = SimpleNamespace(solver_name="newton")
+    event = left_event(Training([], gaps=gaps, passes=len(gaps)), following)
+    assert event["pass"] == 2 * PASSES + 2
+    assert event["why"] == f"its gap is 24 % after {2 * PASSES + 2} passes, 25 % {PASSES} passes before"
 
 
 @pytest.mark.usefixtures("short_memory")

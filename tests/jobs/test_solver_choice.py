@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from streamsvm.jobs.fit.planning import kernel_machine, solver_choice
 from streamsvm.jobs.fit.planning.solver_choice import SAMPLE_SHARE, SAMPLED_COLUMNS, WHOLE_SHARE, linear_solver
 from streamsvm.losses import LOSSES
 from streamsvm.schedule.budget import MIB
+from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.newton.row_sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
+from streamsvm.store.format.numbers import TARGET
 from streamsvm.types import Layout, Problem
 
 LIMIT = 1024 * MIB
@@ -113,3 +117,17 @@ def test_dense_rows_of_many_columns_are_all_needed(
     dense: bool, columns: int, settings: dict[str, int | None], short: bool
 ) -> None:
     assert solver_choice.short_of_rows(layout_of(columns + 1, dense=dense), settings) == short
+
+
+@pytest.mark.parametrize(
+    ("solver", "facts", "center"),
+    [
+        (Decomposition(), {TARGET: {"mean": 2.5}}, 2.5),
+        (Decomposition(), {}, 0.0),
+        (Blended(), {TARGET: {"mean": 2.5}}, 0.0),
+        (Newton(), {TARGET: {"mean": 2.5}}, 0.0),
+    ],
+)
+def test_a_mean_is_taken_from_targets_where_the_intercept_is_free(solver: Any, facts: Any, center: float) -> None:
+    store: Any = SimpleNamespace(facts=facts)
+    assert kernel_machine.center_of(solver, store) == center
