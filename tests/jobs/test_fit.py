@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from streamsvm import model as models
 from streamsvm.cli import cli
+from streamsvm.engine.checkpoint import signals
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
@@ -89,6 +90,23 @@ def objective(given: Given, w: Any, C: float, *, positive: int = 1, factors: Any
 
 
 # -- what is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_whenever_it_is_stopped_a_fit_is_told_to_be_resumed(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While features are made, in the last evaluation and at what follows."""
+    told: list[str] = []
+    resumed_by = signals.resumed_by
+
+    def noted(command: str) -> Any:
+        told.append(command)
+        return resumed_by(command)
+
+    monkeypatch.setattr(signals, "resumed_by", noted)
+    fitted(place / "two", tmp_path)
+    assert len(told) == 3
+    assert all("--resume" in command.split() for command in told), told
 
 
 def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cached: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 from streamsvm.features.nystrom import part_rows
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed import placement
+from streamsvm.jobs.embed.feature_writer import Sink
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import PROBE_ROWS, Choice, MapCost, choose_embedding, measured_map
 from streamsvm.jobs.inspect import doctor
@@ -87,3 +88,8 @@ def test_the_quicker_way_is_chosen(
 def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     for where in ("disk", "fly"):
         assert chosen(monkeypatch, (4, 600), embedding=where) == Choice(where, "asked for", "float32")
+
+
+def test_who_writes_features_keeps_no_process_alive() -> None:
+    writer: Any = None
+    assert Sink(writer, 1, 1, {}, numeric=False)._thread.daemon
