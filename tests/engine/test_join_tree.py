@@ -123,3 +123,22 @@ class TestExecutors:
 
         with pytest.raises(InterruptedError):
             executor.reduce(Task("double", doubled), range(5000), Joins(max), (-1,), stop)
+
+
+class Counting:
+    """A join that counts how often it had to leave what it joined as it was."""
+
+    careful = 0
+
+    def of_own(self, by: int) -> Any:
+        return lambda one, other: [*one, *other, by]
+
+    def __call__(self, one: list[int], other: list[int]) -> list[int]:
+        self.careful += 1
+        return [*one, *other]
+
+
+def test_what_a_worker_has_made_of_neighboring_parts_is_joined_without_copies() -> None:
+    careful, task = Counting(), Task("count", lambda part, by: [part * by])
+    assert Joins(careful).of_span(task, [1, 2, 3], (5,)) == [5, 10, 5, 15, 5]
+    assert careful.careful == 0

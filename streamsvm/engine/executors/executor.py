@@ -45,6 +45,15 @@ class PeakAware(Protocol):
         ...
 
 
+@runtime_checkable
+class CarefulJoin(Protocol):
+    """A join that leaves what it joins as it is, which costs copies where nobody else sees that."""
+
+    def of_own(self, *shared: Shared) -> Callable[[Result, Result], Result]:
+        """Return the join of results that whoever joins them has made, which may be changed; ``shared``: as the tasks were given."""
+        ...
+
+
 class Task(NamedTuple):
     """What is done to each part of a job: ``function(part, *shared)``, a function of a module."""
 
@@ -81,7 +90,9 @@ class Joins(NamedTuple):
 
     def of_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
         """Return what comes of some neighboring parts, one after the other, joined."""
-        tree = JoinTree(len(parts), self.join)
+        made: object = self.join
+        join = made.of_own(*shared) if isinstance(made, CarefulJoin) else self.join
+        tree = JoinTree(len(parts), join)
         with closing(task.results(iter(parts), shared)) as found:
             for number in range(len(parts)):
                 tree.add(number, next(found))

@@ -137,6 +137,10 @@ class Join:
     begun: Round | None = None
     """The round, where nobody else needs what is joined, which is then changed; None: it is left as it is."""
 
+    def of_own(self, _work: Work, begun: Round) -> Join:
+        """Return the join of partial results that whoever joins them has made; see ``executor.CarefulJoin``."""
+        return Join(self.solver, begun)
+
     def __call__(self, one: Partial, other: Partial) -> Partial:
         """Join two; a group that is missing or counted twice is an error of ours."""
         assert one.stop == other.first, f"groups up to {one.stop} are followed by {other.first}"
