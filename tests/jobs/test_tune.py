@@ -21,6 +21,7 @@ from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.engine.training import Training
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.problems import problems_of
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune import cell as cells
 from streamsvm.jobs.tune import folds as folding
@@ -31,7 +32,7 @@ from streamsvm.jobs.tune.results import map_lines, picture_of
 from streamsvm.jobs.tune.run import score_cell, tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
-from streamsvm.types import silent
+from streamsvm.types import Layout, silent
 from tests.arrays import csr_of
 
 ROWS, COLUMNS, FOLDS = 3000, 4, 3
@@ -335,3 +336,13 @@ def test_a_store_is_cut_into_chunks_enough_and_few_more(tmp_path, sparse, folds)
     layout = folding.cut_finer(open_store(path), folds, 1).layout
     assert layout.rows == 961
     assert folding.CHUNKS_PER_FOLD * folds <= len(layout.chunks) <= 1.5 * folding.CHUNKS_PER_FOLD * folds
+
+
+def test_a_row_that_no_problem_is_right_about_is_no_outcome():
+    """Of classes that are told apart one by one: the place among them, -1 for any other; of one against the rest 1 or 0."""
+    layout = Layout(2, (4,), None, ("a", "b", "c", "d"), (1, 1, 1, 1))
+    found, _ = problems_of(FitJob("s", "m"), layout)
+    codes = np.array([2, 0, 3, 1], np.int32)
+    assert folding.Trial((found[2], found[0]), ()).outcomes(codes).tolist() == [0, 1, -1, -1]
+    assert folding.Trial(tuple(found), ()).outcomes(codes).tolist() == codes.tolist()
+    assert folding.Trial((found[3],), ()).outcomes(codes).tolist() == [0, 0, 1, 0]

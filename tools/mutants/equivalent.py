@@ -161,5 +161,9 @@ EQUIVALENT = {
         "streamsvm/jobs/apply/row_batches.py",
         "retain = layout.bytes_per_pass <= budget.page_cache_bytes(1)",
     ): "but for a byte of what the machine happens to have",
+    (
+        "streamsvm/jobs/report/record.py",
+        "shares = np.cumsum(rows[order]) / max(int(rows.sum()), 2)",
+    ): "of a single row all shares lead to it; curves, where entries may stand for none, want two",
 }
 """File and line as it is then: why the program is the same."""
