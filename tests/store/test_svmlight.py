@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.compute.text.decimals import OK, UNFINISHED, _value, _value32
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
@@ -300,11 +301,41 @@ def test_values_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, tex
     assert X.data[1:].tobytes() == expected[np.isfinite(expected)].tobytes()
 
 
-@given(st.floats(-(2.0**53), 2.0**53))
-def test_labels_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, label: float) -> None:
+@given(st.lists(st.floats(-(2.0**53), 2.0**53), min_size=1, max_size=9))
+def test_labels_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, labels: list[float]) -> None:
     path = tmp_path_factory.mktemp("labels") / "a.svm"
-    path.write_text(f"{label!r} 1:1\n")
-    assert read(path)[1].tolist() == [label]
+    path.write_text("".join(f"{label!r} 1:1\n" for label in labels))
+    assert read(path)[1].tolist() == labels
+
+
+def test_a_number_that_is_left_to_python_stays_in_its_row_and_place(write: Callable[[bytes], Path]) -> None:
+    """Of nineteen digits and more: labels and values of rows that are not the first among them."""
+    long = b"0.1234567890123456789012345"
+    X, y, _ = read(write(b"1 1:2\n%b 1:3 2:%b\n-2 2:%b\n%b\n" % (long, long, long, long)))
+    assert y.tolist() == [1.0, float(long), -2.0, float(long)]
+    assert X.data.tolist() == [2.0, 3.0, np.float32(float(long)), np.float32(float(long))]
+
+
+@pytest.mark.parametrize(("mantissa", "exponent", "dropped", "status"), [
+    (3, 22, False, OK), (3, 23, False, UNFINISHED), (3, -22, False, OK), (3, -23, False, UNFINISHED),
+    (2**53, 0, False, OK), (2**53 + 1, 0, False, UNFINISHED), (3, 0, True, UNFINISHED),
+])  # fmt: skip
+def test_a_double_is_finished_where_one_operation_rounds_once(
+    mantissa: int, exponent: int, dropped: bool, status: int
+) -> None:
+    """Clinger's fast path: mantissa and power of ten are exact, and are multiplied or divided once."""
+    found = _value(np.int64(mantissa), np.int64(exponent), dropped)
+    assert found == (float(f"{mantissa}e{exponent}") if status == OK else 0.0, status)
+
+
+@pytest.mark.parametrize(("mantissa", "exponent", "value"), [
+    (123456789, 25, 123456789e25), (123456789, -45, 123456789e-45), (7, -29, 7e-29), (16777217, 25, None), (3, 291, None),
+])  # fmt: skip
+def test_a_float_is_finished_too_where_all_doubles_near_it_round_to_it(
+    mantissa: int, exponent: int, value: float | None
+) -> None:
+    found, status = _value32(np.int64(mantissa), np.int64(exponent), False)
+    assert (found, status) == ((0.0, UNFINISHED) if value is None else (np.float32(value), OK))
 
 
 @pytest.mark.data
