@@ -64,6 +64,31 @@ def test_an_error_of_a_part_is_raised(executor: Executor, where: int) -> None:
         executor.reduce(Task("t", fails), range(PARTS), Joins(max), (), ignore_progress)
 
 
+@pytest.mark.parametrize("way", ["map", "reduce", "closed"])
+def test_no_part_is_begun_once_it_is_over(executor: Executor, way: str) -> None:
+    """After an error, and where nobody takes what comes any more."""
+    begun: list[int] = []
+
+    def some(part: int) -> int:
+        begun.append(part)
+        time.sleep(0.002)
+        if part == 1 and way != "closed":
+            raise DataError("no")
+        return part
+
+    if way == "closed":
+        found = iter(executor.map(Task("t", some), range(300)))
+        assert next(found) == 0
+        found.close()
+    elif way == "map":
+        with pytest.raises(DataError, match="no"):
+            list(executor.map(Task("t", some), range(300)))
+    else:
+        with pytest.raises(DataError, match="no"):
+            executor.reduce(Task("t", some), range(300), Joins(max), (), ignore_progress)
+    assert len(begun) < 100
+
+
 @pytest.mark.parametrize("where", [0, 7, PARTS])
 def test_an_error_of_what_makes_the_parts_is_raised(executor: Executor, where: int) -> None:
     """Also where it comes after the last part: whoever has nothing to do must not take it for the end."""
